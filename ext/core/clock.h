@@ -1,0 +1,71 @@
+/*
+ * Time, in ticks on the hot path and in ns everywhere else.
+ *
+ * A tick is a cycle of the CPU's counter (10 ns to read) where that counter is trustworthy, else a ns of
+ * CLOCK_MONOTONIC from the vDSO (24-34 ns to read). The counter is trusted when the CPU calls it invariant, the kernel
+ * itself keeps time with it, and two readings at least 40 ms apart agree on its rate. Ticks of different epochs do not
+ * compare: ps_clock_choose() is called only while no hook is in.
+ */
+#ifndef PS_CLOCK_H
+#define PS_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+struct ps_clock {
+    bool counter;   /* ticks are cycles */
+    uint64_t scale; /* ns a tick, times 2^32 */
+};
+extern struct ps_clock ps_clock;
+
+static inline uint64_t ps_clock_read(clockid_t id)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline uint64_t ps_monotonic_ns(void)
+{
+    return ps_clock_read(CLOCK_MONOTONIC);
+}
+
+static inline uint64_t ps_process_cpu_ns(void)
+{
+    return ps_clock_read(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+static inline uint64_t ps_clock_counter(void)
+{
+#if defined(__x86_64__)
+    return __rdtsc();
+#elif defined(__aarch64__)
+    uint64_t value;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(value));
+    return value;
+#else
+    return 0;
+#endif
+}
+
+static inline uint64_t ps_ticks(void)
+{
+    return ps_clock.counter ? ps_clock_counter() : ps_monotonic_ns();
+}
+
+static inline uint64_t ps_ticks_to_ns(uint64_t ticks)
+{
+    return ps_clock.counter ? (uint64_t)(((unsigned __int128)ticks * ps_clock.scale) >> 32) : ticks;
+}
+
+/* Takes the first of the two readings. Call it as early as possible. */
+void ps_clock_start(void);
+/* Takes the second one and decides; true when ticks are cycles. PROBESCOPE_CLOCK=vdso forces the slow one. */
+bool ps_clock_choose(void);
+
+#endif

@@ -1,0 +1,43 @@
+#include "memory.h"
+
+#include <stdlib.h>
+
+#include "atomic.h"
+
+static size_t limit = PS_MEMORY_DEFAULT_LIMIT;
+static size_t used;
+
+void ps_memory_set_limit(size_t bytes)
+{
+    PS_WRITE(limit, bytes ? bytes : PS_MEMORY_DEFAULT_LIMIT);
+}
+
+size_t ps_memory_limit(void)
+{
+    return PS_READ(limit);
+}
+
+size_t ps_memory_used(void)
+{
+    return PS_READ(used);
+}
+
+void *ps_memory_take(size_t size)
+{
+    /* Reserve first, so that two threads cannot pass the limit together. */
+    size_t before = PS_FETCH_ADD(used, size);
+    if (before + size > PS_READ(limit)) {
+        PS_FETCH_ADD(used, -size);
+        return NULL;
+    }
+    void *memory = calloc(1, size);
+    if (!memory) PS_FETCH_ADD(used, -size);
+    return memory;
+}
+
+void ps_memory_give(void *memory, size_t size)
+{
+    if (!memory) return;
+    free(memory);
+    PS_FETCH_ADD(used, -size);
+}

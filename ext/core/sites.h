@@ -1,0 +1,36 @@
+/*
+ * Names and places with addresses that last: a tracer reads them with str(), at any time after the event, from BPF that
+ * cannot fault a page in. So each string is copied once into memory of ours that was written to, made valid UTF-8, and
+ * never freed or moved. Equal strings are stored once.
+ *
+ * Called with the VM lock held (one writer); what it returns may be read by any thread.
+ */
+#ifndef PS_SITES_H
+#define PS_SITES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PS_FILE_MAX 63   /* bytes of ps_site.file: bpftrace's default string is 64 with its NUL */
+#define PS_NAME_MAX 1023 /* longer names and paths are cut: names at the end, paths at the start */
+
+typedef struct ps_site {
+    const char *name; /* function, type or class */
+    const char *file; /* at most PS_FILE_MAX bytes, shortened from the left */
+    const char *path; /* the whole of it */
+    uint64_t line;
+} ps_site;
+
+/* The site for what has no place of its own any more: memory is full. */
+extern const ps_site ps_site_overflow;
+/* For a pointer that must not be NULL: all strings empty. */
+extern const ps_site ps_site_none;
+
+/* The site of this name and place; ps_site_overflow when memory is full. The strings need no NUL. */
+const ps_site *ps_site_intern(const char *name, size_t name_size, const char *path, size_t path_size, uint64_t line);
+
+/* Copies at most capacity - 1 bytes as valid UTF-8 without NULs, with '?' for each byte that is not, and ends it with a
+ * NUL. Cuts between characters. Returns the length. */
+size_t ps_copy_utf8(char *to, size_t capacity, const char *from, size_t size);
+
+#endif

@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+# Generated from providers/probescope.yml by `rake generate`. Do not edit.
+module Probescope
+  # The probes as the host reads them: argument names in the order of arg0, arg1, ...; offsets of the fields behind arg5.
+  module ABI
+    VERSION = 1
+    PROVIDER = "probescope"
+    PROBES = {
+      function__entry: {args: %i[function file line depth kind], more: {path: 0, context_id: 8}},
+      function__return: {args: %i[function file line elapsed self], more: {path: 0, context_id: 8, depth: 16, kind: 24, outcome: 32}},
+      function__slow1ms: {args: %i[function file line elapsed self], more: {path: 0, thread_id: 8, outcome: 16, traceparent: 24, span_id: 32, parent_id: 40}},
+      function__slow10ms: {args: %i[function file line elapsed self], more: {path: 0, thread_id: 8, outcome: 16, traceparent: 24, span_id: 32, parent_id: 40}},
+      function__slow100ms: {args: %i[function file line elapsed self], more: {path: 0, thread_id: 8, outcome: 16, traceparent: 24, span_id: 32, parent_id: 40}},
+      function__stats: {args: %i[function file line calls self], more: {path: 0, elapsed: 8, max: 16, raised: 24, resumed: 32}},
+      functions__all: {args: %i[], more: {}},
+      exception__raise: {args: %i[type file line depth backtrace_cost], more: {path: 0, function: 8, thread_id: 16}},
+      exception__detail: {args: %i[type file line depth backtrace_cost], more: {path: 0, function: 8, thread_id: 16, message: 24, traceparent: 32, app_file: 40, app_line: 48}},
+      exception__rescue: {args: %i[type file line elapsed unwound], more: {path: 0, function: 8, raise_file: 16, raise_line: 24}},
+      exception__stats: {args: %i[type file line raised backtrace_cost], more: {path: 0, function: 8, depth_sum: 16, depth_max: 24, string_cost: 32, rescued: 40, rescue_file: 48, rescue_line: 56, asked_file: 64, asked_line: 72, app_file: 80, app_line: 88}},
+      backtrace__done: {args: %i[kind file line depth elapsed], more: {path: 0, function: 8, type: 16, raise_file: 24, raise_line: 32}},
+      object__alloc: {args: %i[class file line size], more: {path: 0}},
+      object__stats: {args: %i[class file line allocated bytes], more: {path: 0}},
+      gc__start: {args: %i[kind generation], more: {}},
+      gc__done: {args: %i[kind generation elapsed objects], more: {}},
+      sample: {args: %i[function file line weight stack_id], more: {path: 0, thread_id: 8}},
+      sample__stats: {args: %i[function file line self total], more: {path: 0, self_samples: 8, total_samples: 16}},
+      sample__frame: {args: %i[function file line stack_id index], more: {path: 0}},
+      line: {args: %i[function file line], more: {path: 0}},
+      gvl__wait: {args: %i[thread_id elapsed], more: {}},
+      request__start: {args: %i[route method], more: {thread_id: 0, traceparent: 8, span_id: 16}},
+      request__done: {args: %i[route method status elapsed], more: {thread_id: 0, traceparent: 8, span_id: 16}},
+      stats__done: {args: %i[sequence elapsed cpu rows dropped], more: {samples_missed: 0, details_suppressed: 8}},
+      status: {args: %i[probe state reason], more: {}}
+    }.freeze
+  end
+end

@@ -1,0 +1,167 @@
+# frozen_string_literal: true
+
+require "yaml"
+
+# Turns providers/probescope.yml into the C header and sites, the probe reference and the Ruby constants.
+# Each public method returns the text of one generated file.
+class AbiGenerator
+  SOURCE = "providers/probescope.yml"
+  OUTPUTS = {
+    "ext/core/probes.gen.h" => :c_header,
+    "ext/core/probes.gen.c" => :c_sites,
+    "docs/probes.md" => :reference,
+    "lib/probescope/abi.rb" => :ruby_constants
+  }.freeze
+  # bpftrace before 0.24 knows no arg6, so five and the pointer to `more` is all there is.
+  MAX_ARGS = 5
+
+  Field = Struct.new(:name, :type, :unit, :about, keyword_init: true) do
+    def c_type = type == "string" ? "const char *" : "uint64_t "
+  end
+
+  Probe = Struct.new(:name, :about, :args, :more, :cadence, :since, keyword_init: true) do
+    def constant = "PS_PROBE_#{name.upcase}"
+    def more_struct = "struct ps_more_#{name}"
+    def more? = !more.empty?
+  end
+
+  def self.write(root)
+    generator = new(File.read(File.join(root, SOURCE)))
+    OUTPUTS.each { |path, method| File.write(File.join(root, path), generator.public_send(method)) }
+  end
+
+  def initialize(yaml)
+    definition = YAML.safe_load(yaml, aliases: true)
+    @abi = definition.fetch("abi")
+    @provider = definition.fetch("provider")
+    @probes = definition.fetch("probes").map { |probe| parse(probe) }
+  end
+
+  def c_header
+    <<~C
+      /* Generated from #{SOURCE} by `rake generate`. Do not edit. */
+      #ifndef PS_PROBES_GEN_H
+      #define PS_PROBES_GEN_H
+
+      #include <stdint.h>
+
+      #define PS_ABI #{@abi}
+      #define PS_PROVIDER "#{@provider}"
+
+      enum ps_probe {
+      #{@probes.map { |probe| "    #{probe.constant}," }.join("\n")}
+          PS_PROBE_COUNT
+      };
+
+      extern const char *const ps_probe_names[PS_PROBE_COUNT];
+
+      #{@probes.select(&:more?).map { |probe| more_struct(probe) }.join("\n\n")}
+
+      #{@probes.map { |probe| "void #{signature(probe)};" }.join("\n")}
+
+      #endif
+    C
+  end
+
+  def c_sites
+    <<~C
+      /* Generated from #{SOURCE} by `rake generate`. Do not edit. */
+      #include "probes.gen.h"
+
+      #include "probe.h"
+
+      const char *const ps_probe_names[PS_PROBE_COUNT] = {
+      #{@probes.map { |probe| "    [#{probe.constant}] = \"#{probe.name}\"," }.join("\n")}
+      };
+
+      #{@probes.map { |probe| site(probe) }.join("\n\n")}
+    C
+  end
+
+  def reference
+    <<~MARKDOWN
+      <!-- Generated from #{SOURCE} by `rake generate`. Do not edit. -->
+      # Probes, ABI #{@abi}
+
+      Provider `#{@provider}`. The names and arguments are the same in every language. Times are ns of CLOCK_MONOTONIC; strings
+      are NUL-terminated UTF-8: read them with `str(arg0, 64)`. Where a probe has `more`, `arg5` points to the fields of that
+      table; the number is the field's offset: `*(uint64*)(arg5+8)`, or `str(*(uint64*)(arg5+0), 64)` for a string.
+      Fields are only ever appended. Names stay valid while the process lives; what `more`, messages and trace contexts
+      point to is valid while the probe fires.
+
+      #{@probes.map { |probe| reference_section(probe) }.join("\n\n")}
+    MARKDOWN
+  end
+
+  def ruby_constants
+    <<~RUBY
+      # frozen_string_literal: true
+
+      # Generated from #{SOURCE} by `rake generate`. Do not edit.
+      module Probescope
+        # The probes as the host reads them: argument names in the order of arg0, arg1, ...; offsets of the fields behind arg5.
+        module ABI
+          VERSION = #{@abi}
+          PROVIDER = "#{@provider}"
+          PROBES = {
+      #{@probes.map { |probe| ruby_probe(probe) }.join(",\n")}
+          }.freeze
+        end
+      end
+    RUBY
+  end
+
+  private
+
+  def parse(probe)
+    args = fields(probe["args"])
+    raise "#{probe["name"]}: more than #{MAX_ARGS} arguments" if args.size > MAX_ARGS
+
+    Probe.new(name: probe.fetch("name"), about: probe.fetch("about"), args: args, more: fields(probe["more"]),
+              cadence: probe["cadence"], since: probe["since"] || {})
+  end
+
+  def fields(list)
+    (list || []).map { |field| Field.new(**field.transform_keys(&:to_sym)) }
+  end
+
+  def more_struct(probe)
+    lines = probe.more.map { |field| "    #{field.c_type}#{field.name}; /* #{describe(field)} */" }
+    "#{probe.more_struct} {\n#{lines.join("\n")}\n};"
+  end
+
+  def signature(probe)
+    params = probe.args.map { |field| "#{field.c_type}#{field.name}" }
+    params << "const #{probe.more_struct} *more" if probe.more?
+    "ps_fire_#{probe.name}(#{params.empty? ? "void" : params.join(", ")})"
+  end
+
+  def site(probe)
+    values = probe.args.map { |field| "PS_ARG(#{field.name})" }
+    values = values.fill("0", values.size...MAX_ARGS) + ["PS_ARG(more)"] if probe.more?
+    call = ["PS_SITE#{values.size}(\"#{probe.name}\", #{probe.constant}", *values].join(", ")
+    "PS_SITE_FUNCTION void #{signature(probe)}\n{\n    #{call});\n}"
+  end
+
+  def reference_section(probe)
+    notes = [probe.cadence, *probe.since.map { |runtime, version| "#{runtime.capitalize} #{version} and later" }].compact
+    lines = ["## `#{probe.name}`", "", probe.about + (notes.empty? ? "" : " (#{notes.join("; ")})"), ""]
+    lines += field_table("argument", probe.args.each_with_index.map { |field, i| ["arg#{i}", field] }) unless probe.args.empty?
+    lines += ["", *field_table("more", probe.more.each_with_index.map { |field, i| ["arg5+#{i * 8}", field] })] if probe.more?
+    lines.join("\n").strip
+  end
+
+  def field_table(title, rows)
+    ["| #{title} | name | type | meaning |", "|---|---|---|---|"] +
+      rows.map { |place, field| "| `#{place}` | #{field.name} | #{field.type == "string" ? "string" : "number"} | #{describe(field)} |" }
+  end
+
+  def describe(field)
+    field.unit && field.unit != field.about ? "#{field.about}, #{field.unit}" : field.about
+  end
+
+  def ruby_probe(probe)
+    more = probe.more.each_with_index.map { |field, i| "#{field.name}: #{i * 8}" }
+    "      #{probe.name}: {args: %i[#{probe.args.map(&:name).join(" ")}], more: {#{more.join(", ")}}}"
+  end
+end
