@@ -1,0 +1,25 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "json"
+require "rbconfig"
+require "tmpdir"
+
+# Everything a spec starts is real: Ruby processes, bpftrace, the kernel's uprobes. spec/support holds the handles.
+%w[paths await elf info child target bpf tracer attacher processes].each { |name| require_relative "support/#{name}" }
+
+RSpec.configure do |config|
+  config.disable_monkey_patching!
+  config.expect_with(:rspec) { |expectations| expectations.syntax = :expect }
+  config.filter_run_when_matching :focus
+  config.example_status_persistence_file_path = File.join(Support::ROOT, "tmp/spec-status.txt")
+  # One at a time, in the written order: these examples share two cores with the processes that they measure.
+  config.order = :defined
+
+  config.include Support::Await
+  config.include Support::Processes
+  config.include Support::Elf
+
+  config.before(:each, :bpf) { Support::Bpf.require! { |reason| skip reason } }
+  config.after { stop_processes }
+end

@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+module Support
+  # A started process whose output is read as it comes. In a process group of its own, so that #kill_all also reaches
+  # what it forked.
+  class Child
+    include Await
+
+    attr_reader :pid
+
+    # env replaces the whole environment. stdin: true gives a pipe to write to.
+    def initialize(*command, env: Support.plain_env, stdin: false, chdir: Support::ROOT)
+      @command = command.join(" ")
+      @lines = { out: +"", err: +"" }
+      input, @stdin = stdin ? IO.pipe : [File::NULL, nil]
+      readers = { out: IO.pipe, err: IO.pipe }
+      @pid = Process.spawn(env, *command, in: input, out: readers[:out][1], err: readers[:err][1],
+                                          unsetenv_others: true, pgroup: true, chdir: chdir)
+      input.close if stdin
+      @threads = readers.map { |name, (reader, writer)| writer.close && follow(name, reader) }
+    end
+
+    def out = @lines[:out].dup
+    def err = @lines[:err].dup
+    def to_s = "#{@command} (pid #{@pid}, #{@status || "running"})\n--- stdout\n#{out}--- stderr\n#{err}---"
+
+    def puts(line)
+      @stdin.puts(line)
+      @stdin.flush
+    end
+
+    def close_stdin = @stdin.close
+
+    # The MatchData of the first line of stdout (stream: :err for stderr) that matches.
+    def await_line(pattern, within: 20, stream: :out)
+      await("a line like #{pattern.inspect}", within: within) do
+        complete = @lines[stream][/\A.*\n/m].to_s
+        complete.each_line.lazy.filter_map { |line| line.match(pattern) }.first || check_alive(pattern)
+      end
+    rescue Timeout => e
+      raise Timeout, "#{e.message}\n#{self}"
+    end
+
+    def alive? = poll.nil?
+
+    def signal(name)
+      Process.kill(name, @pid)
+    rescue Errno::ESRCH
+      nil
+    end
+
+    # Waits for the end and for all of the output. Returns the Process::Status.
+    def wait(within: 30)
+      await("the end of #{self}", within: within) { poll }
+      @threads.each { |thread| thread.join(5) }
+      @status
+    end
+
+    # Asks it to stop, and returns its Process::Status.
+    def stop(name = :TERM, within: 30)
+      signal(name)
+      wait(within: within)
+    end
+
+    # For clean-up: nothing that this process started is left behind.
+    def kill_all
+      begin
+        Process.kill(:KILL, -@pid)
+      rescue Errno::ESRCH
+        nil
+      end
+      wait
+      @stdin&.close unless @stdin&.closed?
+    end
+
+    private
+
+    def follow(name, reader)
+      Thread.new do
+        loop { @lines[name] << reader.readpartial(65_536).force_encoding(Encoding::UTF_8) }
+      rescue EOFError
+        reader.close
+      end
+    end
+
+    def poll
+      @status ||= Process.wait2(@pid, Process::WNOHANG)&.last
+    end
+
+    def check_alive(pattern)
+      return if poll.nil? || @threads.any?(&:alive?)
+
+      raise "ended before a line like #{pattern.inspect}\n#{self}" unless out.match?(pattern) || err.match?(pattern)
+    end
+  end
+end

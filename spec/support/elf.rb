@@ -1,0 +1,35 @@
+# frozen_string_literal: true
+
+require "open3"
+
+module Support
+  # What binutils says about a library: an independent reader, so that specs do not test our code with itself.
+  module Elf
+    Note = Struct.new(:provider, :name, :location, :base, :semaphore, :arguments, keyword_init: true)
+
+    module_function
+
+    # Every .note.stapsdt entry, in the order of the file.
+    def stapsdt_notes(library, readelf: "readelf")
+      text = tool(readelf, "-n", "-W", library)
+      text.scan(/Provider: (\S+)\s+Name: (\S+)\s+Location: (\h+|0x\h+), Base: (0x\h+), Semaphore: (0x\h+)\s+Arguments: ?(.*)$/)
+          .map { |row| Note.new(**Note.members.zip(row.first(2) + row[2, 3].map(&:hex) + [row[5].strip]).to_h) }
+    end
+
+    # Virtual address and size of an exported data symbol, or nil.
+    def dynamic_symbol(library, name)
+      line = tool("readelf", "--dyn-syms", "-W", library).lines.find { |l| l.split[7]&.split("@")&.first == name }
+      return unless line
+
+      _, address, size, type, = line.split
+      { address: address.hex, size: Integer(size), type: type }
+    end
+
+    def tool(*command)
+      out, status = Open3.capture2e(*command)
+      raise "#{command.join(" ")}: #{out}" unless status.success?
+
+      out
+    end
+  end
+end

@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+module Support
+  # Reads probescope_info out of a running process. Written from the layout's description and not with
+  # the command's own reader, so that each checks the other.
+  class Info
+    HEADER = "a8L<6Z16Z32Z16l<L<Q<6Z128"
+    HEADER_NAMES = %i[magic size abi sequence probe_count probe_size probes_offset runtime runtime_version
+                      library_version pid flags memory_limit memory_used rows_dropped flushes switches
+                      watcher_ticks note].freeze
+    HEADER_SIZE = 280
+    PROBE = "Z24L<L<Q<Z120"
+    PROBE_NAMES = %i[name state enabled semaphore reason].freeze
+    STATES = %i[off on degraded refused unsupported].freeze
+    FLAGS = { installed: 1, watcher: 2, yjit: 4, tsc: 8 }.freeze
+
+    attr_reader :pid, :address
+
+    # nil when the process does not map the library (yet).
+    def self.of(pid, library = LIBRARY)
+      base = File.foreach("/proc/#{pid}/maps").map { |line| line.chomp.split(" ", 6) }
+                 .find { |_, _, offset, _, _, path| path == library && offset.hex.zero? }
+      base && new(pid, base[0].hex + Elf.dynamic_symbol(library, "probescope_info").fetch(:address))
+    end
+
+    def initialize(pid, address)
+      @pid = pid
+      @address = address
+      @memory = File.open("/proc/#{pid}/mem", "rb")
+    end
+
+    # The header's fields, as a consistent snapshot.
+    def header
+      Await.await("an even sequence in probescope_info of #{pid}") do
+        before = HEADER_NAMES.zip(read(@address, HEADER_SIZE).unpack(HEADER)).to_h
+        after = read(@address + 16, 4).unpack1("L<")
+        before if before[:sequence].even? && before[:sequence] == after
+      end
+    end
+
+    # {"exception__raise" => {state: :on, enabled: 1, semaphore: address, reason: ""}, ...}
+    def probes
+      @layout ||= header.slice(:probes_offset, :probe_size, :probe_count)
+      @layout => {probes_offset:, probe_size:, probe_count:}
+      rows = read(@address + probes_offset, probe_size * probe_count)
+      Array.new(probe_count) { |i| PROBE_NAMES.zip(rows.byteslice(i * probe_size, probe_size).unpack(PROBE)).to_h }
+           .to_h { |probe| [probe[:name], probe.merge(state: STATES.fetch(probe[:state]))] }
+    end
+
+    def state(probe) = probes.fetch(probe)[:state]
+    def flags = FLAGS.select { |_, bit| header[:flags].anybits?(bit) }.keys
+
+    # The 16-bit counter that the kernel raises for each tracer, read from the process itself.
+    def semaphore(probe) = read(probes.fetch(probe)[:semaphore], 2).unpack1("S<")
+
+    private
+
+    def read(address, size) = @memory.pread(size, address)
+  end
+end

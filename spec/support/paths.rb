@@ -1,0 +1,14 @@
+# frozen_string_literal: true
+
+module Support
+  ROOT = File.expand_path("../..", __dir__)
+  LIBRARY = File.join(ROOT, "lib/probescope/probescope.so")
+  AUTO = File.join(ROOT, "lib/probescope/auto")
+  EXE = File.join(ROOT, "exe/probescope")
+
+  # The environment as it was before Bundler: a process that a spec starts is somebody's application, not ours.
+  def self.plain_env
+    env = defined?(Bundler) ? Bundler.unbundled_env : ENV.to_h
+    env.reject { |name, _| name.start_with?("PROBESCOPE_") }.merge("LANG" => "C.UTF-8")
+  end
+end

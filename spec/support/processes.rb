@@ -1,0 +1,35 @@
+# frozen_string_literal: true
+
+module Support
+  # Starts what an example needs and ends it with the example.
+  module Processes
+    Result = Struct.new(:status, :out, :err, keyword_init: true) do
+      def json = JSON.parse(out)
+      def success? = status.success?
+    end
+
+    def target(...) = keep(Target.new(...))
+    def tracer(...) = keep(Tracer.new(...))
+    def attacher(...) = keep(Attacher.new(...))
+
+    # The command, started: for what is done to it while it runs.
+    def probescope_start(*args, env: {}) = keep(Child.new(RbConfig.ruby, EXE, *args.map(&:to_s), env: ENV.to_h.merge(env)))
+
+    # The command, run to its end.
+    def probescope(*args, env: {}, within: 60)
+      child = probescope_start(*args, env: env)
+      status = child.wait(within: within)
+      Result.new(status: status, out: child.out, err: child.err)
+    end
+
+    def keep(child)
+      (@processes ||= []) << child
+      child
+    end
+
+    def stop_processes
+      @processes&.reverse_each(&:kill_all)
+      @processes = nil
+    end
+  end
+end

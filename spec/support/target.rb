@@ -1,0 +1,38 @@
+# frozen_string_literal: true
+
+module Support
+  # A Ruby process to trace: a script of examples/ or a few lines of code, with probescope loaded from this checkout.
+  class Target < Child
+    # source: path of a script, or Ruby code. It prints a line "ready" when specs are to wait for it (#ready).
+    def initialize(source, *args, loaded: true, ruby: RbConfig.ruby, options: [], env: {})
+      load = loaded ? ["-r#{AUTO}"] : []
+      program = source.end_with?(".rb") ? [source] : ["-e", source, "--"]
+      super(ruby, *options, *load, *program, *args, env: Support.plain_env.merge(env))
+    end
+
+    def ready
+      await_line(/\Aready$/)
+      self
+    end
+
+    # probescope_info of this process or of a child that it forked.
+    def info(of = pid)
+      (@infos ||= {})[of] ||= await("the library in process #{of}") { Info.of(of) }
+    end
+
+    # Waits until the hooks of these probes are in.
+    def await_on(*probes, of: pid)
+      probes.each { |probe| await("#{probe} on in #{of}") { %i[on degraded].include?(info(of).state(probe)) } }
+    end
+
+    # Waits until the semaphores are 0 and the hooks are out.
+    def await_off(*probes, of: pid)
+      probes.each do |probe|
+        await("#{probe} off in #{of}") { info(of).semaphore(probe).zero? && !%i[on degraded].include?(info(of).state(probe)) }
+      end
+    end
+
+    # CPU seconds, user and system, of the whole process.
+    def cpu = File.read("/proc/#{pid}/stat").rpartition(")").last.split.values_at(11, 12).sum(&:to_i) / 100.0
+  end
+end

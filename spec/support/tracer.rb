@@ -1,0 +1,33 @@
+# frozen_string_literal: true
+
+module Support
+  # A running bpftrace. It has attached when the semaphores say so: its own messages differ from version to version.
+  class Tracer < Child
+    # program: a file, or the text of a program. pid: nil to trace by path, with the library in the text.
+    def initialize(program, pid: nil, args: [], options: [], env: {})
+      what = File.file?(program) ? [program] : ["-e", program]
+      limit = pid ? ["-p", pid.to_s] : []
+      super("bpftrace", *options, *limit, *what, *args,
+            env: Support.plain_env.merge("BPFTRACE_STRLEN" => "64", "BPFTRACE_MAX_STRLEN" => "64").merge(env))
+    end
+
+    # Waits until the process's semaphores of these probes are up and its hooks are in.
+    def attached(target, *probes)
+      probes.each do |probe|
+        await("#{probe} raised by #{self}") do
+          raise "bpftrace ended\n#{self}" unless alive?
+
+          target.info.semaphore(probe).positive?
+        end
+      end
+      target.await_on(*probes)
+      self
+    end
+
+    # Ends the tracer as Ctrl-C does and returns what it printed; its maps come last.
+    def finish
+      stop(:INT)
+      out
+    end
+  end
+end
