@@ -1,0 +1,95 @@
+#include "info.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "memory.h"
+
+struct ps_info probescope_info = {.magic = "PSCOPE1"};
+
+/* Writers are rare and may be on two threads (watcher, VM): whoever makes the number odd writes. */
+static void begin(void)
+{
+    for (;;) {
+        uint32_t sequence = PS_READ(probescope_info.sequence) & ~1u;
+        if (__atomic_compare_exchange_n(&probescope_info.sequence, &sequence, sequence + 1, 0, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED))
+            break;
+    }
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+static void end(void)
+{
+    PS_WRITE_RELEASE(probescope_info.sequence, probescope_info.sequence + 1);
+}
+
+#define COPY(to, from) snprintf((to), sizeof(to), "%s", (from))
+
+void ps_info_start(const char *runtime, const char *runtime_version, const char *library_version)
+{
+    struct ps_info *info = &probescope_info;
+    begin();
+    info->size = sizeof(*info);
+    info->abi = PS_ABI;
+    info->probe_count = PS_PROBE_COUNT;
+    info->probe_size = sizeof(info->probes[0]);
+    info->probes_offset = offsetof(struct ps_info, probes);
+    COPY(info->runtime, runtime);
+    COPY(info->runtime_version, runtime_version);
+    COPY(info->library_version, library_version);
+    info->pid = getpid();
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        COPY(info->probes[i].name, ps_probe_names[i]);
+        info->probes[i].semaphore = (uint64_t)(uintptr_t)&ps_semaphores[i];
+    }
+    info->memory_limit = ps_memory_limit();
+    end();
+}
+
+void ps_info_flag(uint32_t flag, int on)
+{
+    begin();
+    if (on) probescope_info.flags |= flag;
+    else probescope_info.flags &= ~flag;
+    end();
+}
+
+void ps_info_note(const char *note)
+{
+    begin();
+    COPY(probescope_info.note, note);
+    end();
+}
+
+void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason)
+{
+    begin();
+    probescope_info.probes[probe].state = state;
+    COPY(probescope_info.probes[probe].reason, reason ? reason : "");
+    end();
+}
+
+enum ps_state ps_info_state_of(enum ps_probe probe)
+{
+    return (enum ps_state)PS_READ(probescope_info.probes[probe].state);
+}
+
+void ps_info_refresh(void)
+{
+    begin();
+    probescope_info.memory_used = ps_memory_used();
+    for (int i = 0; i < PS_PROBE_COUNT; i++) probescope_info.probes[i].enabled = ps_semaphores[i];
+    end();
+}
+
+void ps_info_after_fork(void)
+{
+    /* The parent's writer may have been in the middle: its thread does not exist here. */
+    PS_WRITE(probescope_info.sequence, PS_READ(probescope_info.sequence) & ~1u);
+    begin();
+    probescope_info.pid = getpid();
+    end();
+}

@@ -1,0 +1,149 @@
+#include "samples.h"
+
+#include <pthread.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "memory.h"
+#include "probe.h"
+#include "stats.h"
+
+/* A request that waited longer than this, while the CPU clock stood still, met a sleeping process. */
+#define LATE_NS 3000000u
+
+struct stack {
+    uint64_t id;
+    uint32_t count;
+    struct {
+        const ps_site *site;
+        uint32_t line;
+    } frame[PS_SAMPLE_FRAMES_MAX];
+};
+
+/* Stacks are added by the VM and fired by the watcher: the watcher takes the whole set away and fires it at leisure. */
+struct stack_set {
+    uint32_t count;
+    struct stack *stack[PS_STACKS_MAX];
+};
+static struct stack_set seen;
+static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct {
+    uint64_t asked_ns, asked_cpu_ns; /* the tick that waits for its sample; 0 when none does */
+    uint64_t weighed_cpu_ns;         /* CPU time up to which samples have been weighed */
+    uint64_t number;
+} sampling;
+
+void ps_samples_begin(void)
+{
+    PS_WRITE(sampling.weighed_cpu_ns, ps_process_cpu_ns());
+    PS_WRITE(sampling.asked_ns, 0);
+}
+
+void ps_samples_tick(void)
+{
+    uint64_t now = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
+    uint64_t asked = PS_READ(sampling.asked_ns);
+    if (asked) {
+        /* Still waiting. A miss only if the process was busy meanwhile, in a call that does not look for requests. */
+        if (cpu - PS_READ(sampling.asked_cpu_ns) > (now - asked) / 2) PS_ADD(ps_samples_missed, 1);
+        return;
+    }
+    PS_WRITE(sampling.asked_cpu_ns, cpu);
+    PS_WRITE_RELEASE(sampling.asked_ns, now);
+}
+
+uint64_t ps_samples_weigh(void)
+{
+    uint64_t asked = PS_READ_ACQUIRE(sampling.asked_ns);
+    if (!asked) return 0;
+    uint64_t waited = ps_monotonic_ns() - asked, cpu = ps_process_cpu_ns();
+    bool slept = waited > LATE_NS && cpu - PS_READ(sampling.asked_cpu_ns) < waited / 2;
+    PS_WRITE_RELEASE(sampling.asked_ns, 0);
+    /* What it used before it slept is weighed with the next sample that counts: on average that is fair. */
+    if (slept) return 0;
+    uint64_t weight = cpu - sampling.weighed_cpu_ns;
+    PS_WRITE(sampling.weighed_cpu_ns, cpu);
+    return weight ? weight : 1;
+}
+
+static uint64_t stack_hash(const ps_sample_frame *frames, uint32_t count)
+{
+    uint64_t hash = 0x9e3779b97f4a7c15u;
+    for (uint32_t i = 0; i < count; i++) {
+        hash ^= (uint64_t)(uintptr_t)frames[i].row->site ^ frames[i].line;
+        hash *= 0xbf58476d1ce4e5b9u;
+        hash ^= hash >> 31;
+    }
+    return hash;
+}
+
+/* Never waits: while the watcher takes the set away, a stack is left out and seen again with its next sample. */
+static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t count)
+{
+    if (pthread_mutex_trylock(&seen_lock) != 0) return;
+    uint32_t i = 0;
+    while (i < seen.count && seen.stack[i]->id != id) i++;
+    if (i == seen.count && i < PS_STACKS_MAX) {
+        struct stack *stack = ps_memory_take(sizeof(*stack));
+        if (stack) {
+            stack->id = id;
+            stack->count = count;
+            for (uint32_t f = 0; f < count; f++) {
+                stack->frame[f].site = frames[f].row->site;
+                stack->frame[f].line = frames[f].line;
+            }
+            seen.stack[seen.count++] = stack;
+        }
+    }
+    pthread_mutex_unlock(&seen_lock);
+}
+
+void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint64_t weight, uint64_t thread_id)
+{
+    if (!count) return;
+    sampling.number++;
+    ps_row *leaf = frames[0].row;
+    PS_ADD(leaf->count[PS_SAMPLE_SELF], weight);
+    PS_ADD(leaf->count[PS_SAMPLE_SELF_SAMPLES], 1);
+    for (uint32_t i = 0; i < count; i++) {
+        ps_row *row = frames[i].row;
+        if (row->u.seen == sampling.number) continue;
+        row->u.seen = sampling.number;
+        PS_ADD(row->count[PS_SAMPLE_TOTAL], weight);
+        PS_ADD(row->count[PS_SAMPLE_TOTAL_SAMPLES], 1);
+    }
+    if (!PS_ENABLED(SAMPLE) && !PS_ENABLED(SAMPLE__FRAME)) return;
+    uint64_t id = stack_hash(frames, count);
+    if (PS_ENABLED(SAMPLE__FRAME)) keep_stack(id, frames, count);
+    if (PS_ENABLED(SAMPLE)) {
+        struct ps_more_sample more = {.path = leaf->site->path, .thread_id = thread_id};
+        ps_fire_sample(leaf->site->name, leaf->site->file, frames[0].line, weight, id, &more);
+    }
+}
+
+uint64_t ps_samples_fire_stacks(void)
+{
+    pthread_mutex_lock(&seen_lock);
+    struct stack_set mine = seen;
+    seen.count = 0;
+    pthread_mutex_unlock(&seen_lock);
+    uint64_t fired = 0;
+    for (uint32_t i = 0; i < mine.count; i++) {
+        struct stack *stack = mine.stack[i];
+        for (uint32_t f = 0; f < stack->count; f++) {
+            const ps_site *site = stack->frame[f].site;
+            struct ps_more_sample__frame more = {.path = site->path};
+            ps_fire_sample__frame(site->name, site->file, stack->frame[f].line, stack->id, f, &more);
+            fired++;
+        }
+        ps_memory_give(stack, sizeof(*stack));
+    }
+    return fired;
+}
+
+void ps_samples_after_fork(void)
+{
+    pthread_mutex_init(&seen_lock, NULL);
+    ps_samples_begin();
+}

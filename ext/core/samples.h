@@ -1,0 +1,35 @@
+/*
+ * Samples of the stack that is on the CPU: each adds the CPU time since the previous one to its leaf (self) and, once, to
+ * every function on it (total). Distinct stacks are kept for the second in which they were seen, for sample__frame.
+ */
+#ifndef PS_SAMPLES_H
+#define PS_SAMPLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rows.h"
+
+enum { PS_SAMPLE_FRAMES_MAX = 256, PS_STACKS_MAX = 256 };
+
+typedef struct ps_sample_frame {
+    ps_row *row;   /* of ps_sampled, with its site */
+    uint32_t line; /* that runs or calls; 0 where unknown */
+} ps_sample_frame;
+
+/* Called by the watcher at each tick, before it asks the VM for a sample. */
+void ps_samples_tick(void);
+/* Called by the watcher when somebody begins to listen. */
+void ps_samples_begin(void);
+/*
+ * Called by the VM, when it comes to the request: the CPU time in ns that this sample stands for, or 0 when it stands for
+ * nothing, because the process slept from the tick until now and the stack is that of the sleeper.
+ */
+uint64_t ps_samples_weigh(void);
+/* Adds a sample; frames[0] is the leaf. VM lock held. */
+void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint64_t weight, uint64_t thread_id);
+/* Fires sample__frame for each stack of the last second and forgets them. The watcher's. Returns the rows fired. */
+uint64_t ps_samples_fire_stacks(void);
+void ps_samples_after_fork(void);
+
+#endif

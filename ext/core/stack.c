@@ -1,0 +1,119 @@
+#include "stack.h"
+
+#include <string.h>
+
+#include "atomic.h"
+#include "memory.h"
+
+uint32_t ps_stack_epoch = 1;
+uint64_t ps_stack_lost;
+
+ps_stack *ps_stack_new(void)
+{
+    static uint64_t last_id;
+    ps_stack *stack = ps_memory_take(sizeof(*stack));
+    if (stack) stack->id = ++last_id;
+    return stack;
+}
+
+/* Marks the frame's function as no longer active on this stack. */
+static void deactivate(const ps_stack *stack, const ps_frame *frame)
+{
+    if (frame->outermost && frame->row->u.active == stack) frame->row->u.active = NULL;
+}
+
+void ps_stack_free(ps_stack *stack)
+{
+    if (!stack) return;
+    /* Rows of an earlier epoch are gone, and their activations with them. */
+    if (stack->epoch == ps_stack_epoch)
+        while (stack->depth) deactivate(stack, &stack->frames[--stack->depth]);
+    ps_memory_give(stack->frames, stack->capacity * sizeof(ps_frame));
+    ps_memory_give(stack, sizeof(*stack));
+}
+
+static bool grow(ps_stack *stack)
+{
+    uint32_t capacity = stack->capacity ? stack->capacity * 2 : 32;
+    if (capacity > PS_STACK_DEPTH_MAX) return false;
+    ps_frame *frames = ps_memory_take(capacity * sizeof(*frames));
+    if (!frames) return false;
+    if (stack->frames) memcpy(frames, stack->frames, stack->depth * sizeof(*frames));
+    ps_memory_give(stack->frames, stack->capacity * sizeof(*frames));
+    stack->frames = frames;
+    stack->capacity = capacity;
+    return true;
+}
+
+/*
+ * Is no activation of row open on this stack? One word in the row remembers the stack that holds the outermost one, so
+ * the answer costs nothing unless two stacks are in the same function at once: then the frames are searched.
+ */
+static bool is_outermost(ps_stack *stack, ps_row *row)
+{
+    if (!row->u.active) {
+        row->u.active = stack;
+        return true;
+    }
+    if (row->u.active == stack) return false;
+    for (uint32_t i = stack->depth; i-- > 0;)
+        if (stack->frames[i].row == row) return false;
+    return true;
+}
+
+/* Closes the top call, which the VM left without a word: counted, but not timed. */
+static void abandon_top(ps_stack *stack)
+{
+    const ps_frame *frame = &stack->frames[--stack->depth];
+    PS_ADD(frame->row->count[PS_FUNCTION_CALLS], 1);
+    PS_ADD(frame->row->count[PS_FUNCTION_RAISED], 1);
+    deactivate(stack, frame);
+}
+
+void ps_stack_enter(ps_stack *stack, ps_row *row, uint64_t now, uint32_t (*real_depth)(void))
+{
+    if (PS_UNLIKELY(stack->epoch != ps_stack_epoch)) {
+        stack->epoch = ps_stack_epoch;
+        stack->depth = 0;
+    }
+    if (PS_UNLIKELY(stack->depth == stack->capacity)) {
+        /* Deeper than the VM itself: calls were unwound without exits, and nobody can say which. */
+        if (stack->depth >= PS_STACK_SUSPECT_DEPTH && real_depth && stack->depth > real_depth())
+            while (stack->depth) abandon_top(stack);
+        else if (!grow(stack)) {
+            ps_stack_lost++;
+            return;
+        }
+    }
+    ps_frame *frame = &stack->frames[stack->depth];
+    frame->row = row;
+    frame->children = 0;
+    frame->outermost = is_outermost(stack, row);
+    stack->depth++;
+    frame->start = now;
+}
+
+bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_call *call)
+{
+    uint32_t depth = ps_stack_depth(stack);
+    while (depth && PS_UNLIKELY(stack->frames[depth - 1].row != row)) depth--;
+    if (PS_UNLIKELY(!depth)) return false;
+    while (PS_UNLIKELY(stack->depth > depth)) abandon_top(stack);
+
+    const ps_frame *frame = &stack->frames[--stack->depth];
+    uint64_t elapsed = now - frame->start;
+    uint64_t self = elapsed > frame->children ? elapsed - frame->children : 0;
+    if (stack->depth) stack->frames[stack->depth - 1].children += elapsed;
+
+    uint64_t *count = row->count;
+    PS_ADD(count[PS_FUNCTION_CALLS], 1);
+    PS_ADD(count[PS_FUNCTION_SELF], self);
+    if (frame->outermost) {
+        PS_ADD(count[PS_FUNCTION_ELAPSED], elapsed);
+        if (row->u.active == stack) row->u.active = NULL;
+    }
+    if (elapsed > PS_READ(count[PS_FUNCTION_MAX])) PS_WRITE(count[PS_FUNCTION_MAX], elapsed);
+    if (outcome == PS_OUTCOME_RAISED) PS_ADD(count[PS_FUNCTION_RAISED], 1);
+    *call = (ps_call){elapsed, self, stack->depth};
+    return true;
+}

@@ -1,0 +1,60 @@
+/*
+ * A shadow stack for each thread, fiber, task or greenlet: which traced calls are open, since when, and how much of that
+ * time their traced callees took.
+ *
+ * Entries and exits do not always come in pairs. A hook switched on in mid call sees exits of calls it never saw entered:
+ * they are ignored. Ruby's SystemStackError unwinds without a single exit: an exit that is not on top closes all calls
+ * above its own, as raised and without time of their own. Abandoned fibers never exit: their stack is dropped.
+ */
+#ifndef PS_STACK_H
+#define PS_STACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rows.h"
+
+enum { PS_OUTCOME_RETURNED, PS_OUTCOME_RAISED, PS_OUTCOME_SUSPENDED };
+enum { PS_STACK_DEPTH_MAX = 1 << 16, PS_STACK_SUSPECT_DEPTH = 1024 };
+
+typedef struct ps_frame {
+    ps_row *row;
+    uint64_t start;    /* ticks */
+    uint64_t children; /* ticks that finished callees took */
+    uint64_t outermost; /* 1 when no activation of the same function is open below it on this stack */
+} ps_frame;
+
+typedef struct ps_stack {
+    ps_frame *frames;
+    uint32_t depth;
+    uint32_t capacity;
+    uint32_t epoch; /* of ps_stack_epoch, when its frames were pushed */
+    uint64_t id;    /* context_id of the probes */
+} ps_stack;
+
+/* What a finished call was. */
+typedef struct ps_call {
+    uint64_t elapsed, self; /* ticks */
+    uint32_t depth;
+} ps_call;
+
+/* Raised at each attach: stacks of an earlier epoch are empty. */
+extern uint32_t ps_stack_epoch;
+/* Calls that could not be timed: no memory for their frame. */
+extern uint64_t ps_stack_lost;
+
+ps_stack *ps_stack_new(void);
+/* Lets go of the activations that it holds, and of its memory. NULL is fine. */
+void ps_stack_free(ps_stack *stack);
+
+/* Opens a call. real_depth is asked for the VM's own number of frames when the stack grows suspiciously deep. */
+void ps_stack_enter(ps_stack *stack, ps_row *row, uint64_t now, uint32_t (*real_depth)(void));
+/* Closes the innermost open call of row and adds it to row's counters. False, and nothing done, when none is open. */
+bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_call *call);
+/* The number of open calls. */
+static inline uint32_t ps_stack_depth(const ps_stack *stack)
+{
+    return stack->epoch == ps_stack_epoch ? stack->depth : 0;
+}
+
+#endif

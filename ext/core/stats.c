@@ -1,0 +1,215 @@
+#include "stats.h"
+
+#include <pthread.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "info.h"
+#include "probe.h"
+#include "rows.h"
+#include "samples.h"
+
+uint64_t ps_details_suppressed;
+uint64_t ps_samples_missed;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct {
+    uint64_t sequence;
+    uint64_t began_ns, began_cpu_ns;
+    uint64_t dropped, suppressed, missed; /* as far as they were fired */
+} flushed;
+
+bool ps_stats_try_lock(void)
+{
+    return pthread_mutex_trylock(&lock) == 0;
+}
+
+void ps_stats_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+bool ps_stats_wanted(void)
+{
+    return PS_ENABLED(FUNCTION__STATS) || PS_ENABLED(EXCEPTION__STATS) || PS_ENABLED(OBJECT__STATS) ||
+           PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME) || PS_ENABLED(STATS__DONE) || PS_ENABLED(STATUS);
+}
+
+void ps_stats_begin(void)
+{
+    flushed.began_ns = ps_monotonic_ns();
+    flushed.began_cpu_ns = ps_process_cpu_ns();
+}
+
+/* What a counter grew by since it was last fired. */
+static uint64_t take(ps_row *row, int counter)
+{
+    uint64_t now = PS_READ(row->count[counter]);
+    uint64_t delta = now - row->sent[counter];
+    row->sent[counter] = now;
+    return delta;
+}
+
+static uint64_t take_ns(ps_row *row, int counter)
+{
+    return ps_ticks_to_ns(take(row, counter));
+}
+
+/* A maximum since it was last fired. A raise between the two accesses of the hook may be missed: one value, once. */
+static uint64_t take_max(ps_row *row, int counter)
+{
+    return PS_EXCHANGE(row->count[counter], 0);
+}
+
+static const ps_site *site_or_none(const ps_site *const *place)
+{
+    const ps_site *site = PS_READ_ACQUIRE(*place);
+    return site ? site : &ps_site_none;
+}
+
+static bool fire_function(ps_row *row, const ps_site *site)
+{
+    uint64_t calls = take(row, PS_FUNCTION_CALLS), resumed = take(row, PS_FUNCTION_RESUMED);
+    if (!calls && !resumed) return false;
+    uint64_t self = take_ns(row, PS_FUNCTION_SELF);
+    struct ps_more_function__stats more = {
+        .path = site->path,
+        .elapsed = take_ns(row, PS_FUNCTION_ELAPSED),
+        .max = ps_ticks_to_ns(take_max(row, PS_FUNCTION_MAX)),
+        .raised = take(row, PS_FUNCTION_RAISED),
+        .resumed = resumed,
+    };
+    ps_fire_function__stats(site->name, site->file, site->line, calls, self, &more);
+    return true;
+}
+
+static bool fire_exception(ps_row *row, const ps_site *site)
+{
+    uint64_t raised = take(row, PS_EXCEPTION_RAISED), rescued = take(row, PS_EXCEPTION_RESCUED);
+    uint64_t strings = take_ns(row, PS_EXCEPTION_STRINGS);
+    if (!raised && !rescued && !strings) return false;
+    const ps_site *rescue = site_or_none(&row->at[PS_EXCEPTION_RESCUED_AT]);
+    const ps_site *asked = site_or_none(&row->at[PS_EXCEPTION_ASKED_AT]);
+    const ps_site *app = site_or_none(&row->at[PS_EXCEPTION_APP_AT]);
+    struct ps_more_exception__stats more = {
+        .path = site->path,
+        .function = site_or_none(&row->at[PS_EXCEPTION_RAISED_IN])->name,
+        .depth_sum = take(row, PS_EXCEPTION_DEPTH),
+        .depth_max = take_max(row, PS_EXCEPTION_DEPTH_MAX),
+        .string_cost = strings,
+        .rescued = rescued,
+        .rescue_file = rescue->file,
+        .rescue_line = rescue->line,
+        .asked_file = asked->file,
+        .asked_line = asked->line,
+        .app_file = app->file,
+        .app_line = app->line,
+    };
+    ps_fire_exception__stats(site->name, site->file, site->line, raised, take_ns(row, PS_EXCEPTION_COST), &more);
+    return true;
+}
+
+static bool fire_object(ps_row *row, const ps_site *site)
+{
+    uint64_t count = take(row, PS_OBJECT_COUNT);
+    if (!count) return false;
+    struct ps_more_object__stats more = {.path = site->path};
+    ps_fire_object__stats(site->name, site->file, site->line, count, take(row, PS_OBJECT_BYTES), &more);
+    return true;
+}
+
+/* Sample weights are ns already: they are CPU time, not ticks. */
+static bool fire_sampled(ps_row *row, const ps_site *site)
+{
+    uint64_t total_samples = take(row, PS_SAMPLE_TOTAL_SAMPLES);
+    if (!total_samples) return false;
+    struct ps_more_sample__stats more = {
+        .path = site->path,
+        .self_samples = take(row, PS_SAMPLE_SELF_SAMPLES),
+        .total_samples = total_samples,
+    };
+    uint64_t self = take(row, PS_SAMPLE_SELF);
+    ps_fire_sample__stats(site->name, site->file, site->line, self, take(row, PS_SAMPLE_TOTAL), &more);
+    return true;
+}
+
+static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const ps_site *))
+{
+    uint64_t fired = 0;
+    uint32_t rows = PS_READ_ACQUIRE(table->rows);
+    for (uint32_t number = 0; number < rows; number++) {
+        ps_row *row = ps_table_at(table, number);
+        const ps_site *site = PS_READ_ACQUIRE(row->site);
+        if (site) fired += fire(row, site);
+    }
+    if (PS_READ_ACQUIRE(table->overflow.site)) fired += fire(&table->overflow, &ps_site_overflow);
+    return fired;
+}
+
+static uint64_t all_overflowed(void)
+{
+    return PS_READ(ps_functions.overflowed) + PS_READ(ps_exceptions.overflowed) + PS_READ(ps_objects.overflowed) +
+           PS_READ(ps_sampled.overflowed);
+}
+
+/* Tables that were cleared start again from 0. */
+static uint64_t growth(uint64_t now, uint64_t *before)
+{
+    uint64_t delta = now >= *before ? now - *before : now;
+    *before = now;
+    return delta;
+}
+
+static void fire_states(void)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        const struct ps_info_probe *probe = &probescope_info.probes[i];
+        if (ps_semaphores[i] && PS_READ(probe->state) >= PS_STATE_DEGRADED)
+            ps_fire_status(ps_probe_names[i], probe->state, probe->reason);
+    }
+}
+
+void ps_stats_flush(void)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t fired = 0;
+    if (PS_ENABLED(FUNCTION__STATS)) fired += fire_table(&ps_functions, fire_function);
+    if (PS_ENABLED(EXCEPTION__STATS)) fired += fire_table(&ps_exceptions, fire_exception);
+    if (PS_ENABLED(OBJECT__STATS)) fired += fire_table(&ps_objects, fire_object);
+    if (PS_ENABLED(SAMPLE__STATS)) fired += fire_table(&ps_sampled, fire_sampled);
+    if (PS_ENABLED(SAMPLE__FRAME)) fired += ps_samples_fire_stacks();
+    if (PS_ENABLED(STATUS)) fire_states();
+
+    uint64_t began_ns = flushed.began_ns, began_cpu_ns = flushed.began_cpu_ns;
+    ps_stats_begin();
+    uint64_t dropped = growth(all_overflowed(), &flushed.dropped);
+    struct ps_more_stats__done more = {
+        .samples_missed = growth(PS_READ(ps_samples_missed), &flushed.missed),
+        .details_suppressed = growth(PS_READ(ps_details_suppressed), &flushed.suppressed),
+    };
+    PS_WRITE(probescope_info.rows_dropped, probescope_info.rows_dropped + dropped);
+    PS_WRITE(probescope_info.flushes, ++flushed.sequence);
+    if (PS_ENABLED(STATS__DONE))
+        ps_fire_stats__done(flushed.sequence, flushed.began_ns - began_ns, flushed.began_cpu_ns - began_cpu_ns, fired,
+                            dropped, &more);
+    pthread_mutex_unlock(&lock);
+}
+
+static void forget_unsent(ps_table *table)
+{
+    for (uint32_t number = 0; number < table->rows; number++) {
+        ps_row *row = ps_table_at(table, number);
+        for (int i = 0; i < PS_ROW_COUNTERS; i++) row->sent[i] = row->count[i];
+    }
+}
+
+void ps_stats_after_fork(void)
+{
+    /* The watcher of the parent may have held it; it does not exist here. */
+    pthread_mutex_init(&lock, NULL);
+    forget_unsent(&ps_functions);
+    forget_unsent(&ps_exceptions);
+    forget_unsent(&ps_objects);
+    forget_unsent(&ps_sampled);
+}

@@ -1,0 +1,29 @@
+/*
+ * The flush: each second the watcher fires, for every row that changed since the last one, the difference, and then
+ * stats__done. It runs on the watcher's thread from memory of ours alone, so it needs no VM lock and works while the
+ * application sleeps or sits in a long call.
+ */
+#ifndef PS_STATS_H
+#define PS_STATS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Has any probe that the flush fires a listener? */
+bool ps_stats_wanted(void);
+/* Begins the interval that the next flush covers. */
+void ps_stats_begin(void);
+/* Fires the rows and stats__done, and begins the next interval. */
+void ps_stats_flush(void);
+
+/* Held by the flush. Whoever clears a table tries it, and never waits. */
+bool ps_stats_try_lock(void);
+void ps_stats_unlock(void);
+/* In a forked child: what the parent had not fired yet is the parent's. */
+void ps_stats_after_fork(void);
+
+/* Counted by the hooks, fired with stats__done. */
+extern uint64_t ps_details_suppressed;
+extern uint64_t ps_samples_missed;
+
+#endif

@@ -1,0 +1,203 @@
+#include "watcher.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "info.h"
+#include "probe.h"
+#include "samples.h"
+#include "stats.h"
+
+#define STACK_BYTES (128 * 1024)
+/* A VM that has not come to a request by then sleeps, or sits in a long call: rows are flushed all the same. */
+#define VM_ASLEEP_NS 200000000u
+
+_Static_assert(PS_PROBE_COUNT <= 32, "ps_watcher_wanted() has a bit for each probe");
+
+static struct {
+    /* Immutable while the thread runs. */
+    const ps_vm *vm;
+    pthread_t thread;
+    bool running;
+    /* To end it. */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stop;
+    /* Shared with the VM. */
+    uint32_t wanted, applied;
+    /* The thread's own. */
+    uint64_t changed_ns; /* when a semaphore last changed */
+    uint64_t next_flush_ns, next_sample_ns;
+    bool flushing, sampling;
+    uint32_t random;
+} watcher = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+uint32_t ps_watcher_wanted(void)
+{
+    return PS_READ_ACQUIRE(watcher.wanted);
+}
+
+void ps_watcher_applied(uint32_t probes)
+{
+    if (PS_EXCHANGE(watcher.applied, probes) != probes) PS_ADD(probescope_info.switches, 1);
+}
+
+static uint32_t read_semaphores(void)
+{
+    uint32_t raised = 0;
+    for (int i = 0; i < PS_PROBE_COUNT; i++) raised |= (uint32_t)(ps_semaphores[i] != 0) << i;
+    return raised;
+}
+
+/* Within 10 % of the period, so that samples do not march in step with the program. */
+static uint64_t jittered(uint64_t period)
+{
+    watcher.random ^= watcher.random << 13;
+    watcher.random ^= watcher.random >> 17;
+    watcher.random ^= watcher.random << 5;
+    return period - period / 10 + watcher.random % (period / 5);
+}
+
+static void look(uint64_t now)
+{
+    uint32_t raised = read_semaphores();
+    PS_WRITE(probescope_info.watcher_ticks, probescope_info.watcher_ticks + 1);
+    if (raised != watcher.wanted) {
+        PS_WRITE_RELEASE(watcher.wanted, raised);
+        watcher.changed_ns = now;
+    }
+    if (raised || raised != PS_READ(watcher.applied) || probescope_info.watcher_ticks % 20 == 0) ps_info_refresh();
+    if (raised != PS_READ_ACQUIRE(watcher.applied)) watcher.vm->request(PS_REQUEST_SWITCH);
+}
+
+/*
+ * The first flush tells a tracer that its interval begins, so it waits until all its probes are attached (they come one
+ * by one: nothing changed for a tick) and the hooks are in, unless the VM sleeps: then no event can be missed.
+ */
+static bool settled(uint64_t now)
+{
+    if (now - watcher.changed_ns < PS_POLL_NS) return false;
+    return watcher.wanted == PS_READ_ACQUIRE(watcher.applied) || now - watcher.changed_ns > VM_ASLEEP_NS;
+}
+
+static void flush_when_due(uint64_t now)
+{
+    if (!ps_stats_wanted()) {
+        watcher.flushing = false;
+        return;
+    }
+    if (!watcher.flushing) {
+        if (!settled(now)) return;
+        ps_stats_begin();
+        watcher.flushing = true;
+        watcher.next_flush_ns = now;
+    }
+    if (watcher.vm->unnamed && watcher.vm->unnamed()) watcher.vm->request(PS_REQUEST_NAMES);
+    if (now < watcher.next_flush_ns) return;
+    ps_stats_flush();
+    watcher.next_flush_ns += PS_FLUSH_NS;
+    if (watcher.next_flush_ns < now) watcher.next_flush_ns = now + PS_FLUSH_NS;
+}
+
+static void sample_when_due(uint64_t now)
+{
+    bool wanted = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME);
+    if (wanted && !watcher.sampling) {
+        ps_samples_begin();
+        watcher.next_sample_ns = now;
+    }
+    watcher.sampling = wanted;
+    if (!wanted || now < watcher.next_sample_ns) return;
+    ps_samples_tick();
+    watcher.vm->request(PS_REQUEST_SAMPLE);
+    watcher.next_sample_ns = now + jittered(PS_SAMPLE_NS);
+}
+
+/* Sleeps until the moment given, or until the watcher is to stop: false then. */
+static bool sleep_until(uint64_t ns)
+{
+    struct timespec when = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    pthread_mutex_lock(&watcher.lock);
+    while (!watcher.stop && pthread_cond_timedwait(&watcher.wake, &watcher.lock, &when) != ETIMEDOUT) {}
+    bool go_on = !watcher.stop;
+    pthread_mutex_unlock(&watcher.lock);
+    return go_on;
+}
+
+static void *watch(void *unused)
+{
+    (void)unused;
+    uint64_t next_look = ps_monotonic_ns(), now;
+    do {
+        now = ps_monotonic_ns();
+        if (now >= next_look) {
+            look(now);
+            next_look = now + PS_POLL_NS;
+            flush_when_due(now);
+        }
+        sample_when_due(now);
+    } while (sleep_until(watcher.sampling && watcher.next_sample_ns < next_look ? watcher.next_sample_ns : next_look));
+    return NULL;
+}
+
+static int start_thread(void)
+{
+    pthread_condattr_t cond_attributes;
+    pthread_condattr_init(&cond_attributes);
+    pthread_condattr_setclock(&cond_attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&watcher.wake, &cond_attributes);
+    pthread_condattr_destroy(&cond_attributes);
+    watcher.stop = watcher.flushing = watcher.sampling = false;
+    watcher.random = (uint32_t)ps_monotonic_ns() | 1;
+
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits it */
+    int error = pthread_create(&watcher.thread, &attributes, watch, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    watcher.running = !error;
+    if (!error) pthread_setname_np(watcher.thread, PS_PROVIDER);
+    ps_info_flag(PS_INFO_WATCHING, !error);
+    return error;
+}
+
+/* The child has the parent's memory and none of its threads. */
+static void after_fork_in_child(void)
+{
+    if (!watcher.running) return;
+    pthread_mutex_init(&watcher.lock, NULL);
+    ps_info_after_fork();
+    ps_stats_after_fork();
+    ps_samples_after_fork();
+    start_thread();
+}
+
+int ps_watcher_start(const ps_vm *vm)
+{
+    static bool registered;
+    if (watcher.running) return 0;
+    watcher.vm = vm;
+    if (!registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
+    return start_thread();
+}
+
+void ps_watcher_stop(void)
+{
+    if (!watcher.running) return;
+    pthread_mutex_lock(&watcher.lock);
+    watcher.stop = true;
+    pthread_cond_signal(&watcher.wake);
+    pthread_mutex_unlock(&watcher.lock);
+    pthread_join(watcher.thread, NULL);
+    watcher.running = false;
+    ps_info_flag(PS_INFO_WATCHING, 0);
+    if (watcher.flushing) ps_stats_flush();
+}

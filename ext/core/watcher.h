@@ -1,0 +1,48 @@
+/*
+ * The watcher: one native thread that looks at the semaphores, because nothing tells a process that a tracer came.
+ *
+ *   every 50 ms   has a semaphore changed? Then ask the VM to switch hooks; it does so on a thread of its own.
+ *   every second  while statistics are listened to: flush them (stats.h).
+ *   99 times/s    while samples are listened to: ask the VM for one.
+ *
+ * It is no thread of the VM (a Ruby thread would switch deadlock detection off, and Puma warns of it), takes no lock that
+ * the application could wait for, blocks all signals, has a small stack and ends at exit. fork() leaves it behind: the
+ * child's atfork handler starts a new one, at once, because in an idle worker nothing of ours would ever run again.
+ */
+#ifndef PS_WATCHER_H
+#define PS_WATCHER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "probes.gen.h"
+
+enum { PS_POLL_NS = 50000000, PS_FLUSH_NS = 1000000000, PS_SAMPLE_NS = 10101010 };
+
+/* What the watcher may ask of the VM. */
+enum {
+    PS_REQUEST_SWITCH = 1, /* ps_watcher_wanted() changed, or is not done yet */
+    PS_REQUEST_SAMPLE = 2,
+    PS_REQUEST_NAMES = 4, /* rows wait for their site */
+};
+
+typedef struct ps_vm {
+    /* Called on the watcher's thread, without the VM lock: must only note the request and return. */
+    void (*request)(unsigned what);
+    /* Are there rows that wait for their site? Same thread; may be NULL. */
+    bool (*unnamed)(void);
+} ps_vm;
+
+/* A bit for each probe with a listener. */
+uint32_t ps_watcher_wanted(void);
+#define PS_BIT(probe) (1u << PS_PROBE_##probe)
+
+/* The VM says for which probes its hooks are now as they should be; until that is all of them it is asked again. */
+void ps_watcher_applied(uint32_t probes);
+
+/* Starts the thread; 0 or an errno. vm stays valid. */
+int ps_watcher_start(const ps_vm *vm);
+/* Flushes a last time, ends and joins it. */
+void ps_watcher_stop(void);
+
+#endif
