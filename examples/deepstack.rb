@@ -1,0 +1,119 @@
+# frozen_string_literal: true
+
+# A deep recursive parser with a costly habit: the story of 2007 again.
+#
+#   ruby examples/deepstack.rb            # spends its CPU on exceptions that nobody ever sees
+#   ruby examples/deepstack.rb --fixed    # asks first
+#
+# A Source takes an IO or a String, and its author found a short way to say so:
+#
+#   @string = (str.string rescue str)
+#
+# For a String that is a NoMethodError. It carries a backtrace, which the `rescue` throws away at once. The parser
+# recurses and makes a Source of each piece of text, so the deeper a document, the dearer each backtrace. No log and no
+# error page ever shows one. A tracer does:
+#
+#   probescope run -- ruby examples/deepstack.rb
+#   sudo probescope exceptions -p PID
+require "optparse"
+require "stringio"
+
+# Something to parse from: an IO or a String.
+class Source
+  def initialize(str)
+    @string = (str.string rescue str)
+  end
+
+  def words = @string.split
+  def to_sym = @string.to_sym
+  def to_s = @string
+end
+
+# The same, without the exception.
+class FixedSource < Source
+  def initialize(str)
+    @string = str.respond_to?(:string) ? str.string : str
+  end
+end
+
+# "(a b (c))" -> [:a, :b, [:c]], a recursion for each list.
+class Parser
+  # How many Sources were made of a String: as many exceptions, unless it is the fixed kind.
+  attr_reader :strings
+
+  def initialize(source_class)
+    @source_class = source_class
+    @strings = 0
+  end
+
+  def parse(io) = parse_list(@source_class.new(io).to_s, 1).first
+
+  private
+
+  # Reads from behind a "(" to behind its ")". Returns the list and that position.
+  def parse_list(text, position)
+    list = []
+    loop do
+      stop = text.index(/[()]/, position)
+      list.concat(parse_words(text[position...stop]))
+      return [list, stop + 1] if text[stop] == ")"
+
+      inner, position = parse_list(text, stop + 1)
+      list << inner
+    end
+  end
+
+  def parse_words(text) = source(text).words.map { |word| source(word).to_sym }
+
+  def source(string)
+    @strings += 1
+    @source_class.new(string)
+  end
+end
+
+# "(w0 w1 w2 (w0 w1 w2 (...)))": a few words on every level, most of them at the bottom.
+def document(depth)
+  few, many = [3, 40].map { |count| Array.new(count) { |i| "w#{i}" }.join(" ") }
+  "(#{few} " * depth + "(#{many})" + ")" * depth
+end
+
+# Before the VM captures a backtrace it asks the exception for the one that it has. This one has an empty one, so what
+# the program saves against a plain run is what the backtraces cost: the truth that a tracer's figure is held against.
+def empty_backtraces
+  NoMethodError.class_eval { def backtrace = [] }
+end
+
+options = { depth: 45, documents: Float::INFINITY, seconds: Float::INFINITY }
+OptionParser.new do |parser|
+  parser.banner = "usage: ruby examples/deepstack.rb [options]   (Ctrl-C stops it, kill -USR1 prints its counters)"
+  parser.on("--fixed", "ask respond_to? instead of rescuing")
+  parser.on("--empty-backtrace", "raise the same exceptions with an empty backtrace")
+  parser.on("--depth N", Integer, "nesting of the documents (#{options[:depth]})")
+  parser.on("--documents N", Integer, "stop after N documents")
+  parser.on("--seconds S", Float, "stop after S seconds")
+end.parse!(into: options)
+
+empty_backtraces if options[:"empty-backtrace"]
+parser = Parser.new(options[:fixed] ? FixedSource : Source)
+text = document(options[:depth])
+documents = 0
+clocks = -> { [Process::CLOCK_PROCESS_CPUTIME_ID, Process::CLOCK_MONOTONIC].map { |id| Process.clock_gettime(id) } }
+started = clocks.call
+spent = -> { clocks.call.zip(started).map { |now, before| now - before } }
+
+report = lambda do |*|
+  raises = options[:fixed] ? 0 : parser.strings
+  $stdout.write(format("documents=%d raises=%d cpu=%.3fs wall=%.3fs\n", documents, raises, *spent.call))
+end
+
+stopped = false
+%w[INT TERM].each { |signal| trap(signal) { stopped = true } }
+trap("USR1", &report)
+$stdout.sync = true
+puts "deepstack: pid #{Process.pid}, #{options[:depth]} levels deep", "ready"
+
+until stopped || documents >= options[:documents] || spent.call.last >= options[:seconds]
+  parser.parse(StringIO.new(text))
+  documents += 1
+end
+report.call
