@@ -70,7 +70,7 @@ static void abandon_top(ps_stack *stack)
     deactivate(stack, frame);
 }
 
-void ps_stack_enter(ps_stack *stack, ps_row *row, uint64_t now, uint32_t (*real_depth)(void))
+ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(void))
 {
     if (PS_UNLIKELY(stack->epoch != ps_stack_epoch)) {
         stack->epoch = ps_stack_epoch;
@@ -82,7 +82,7 @@ void ps_stack_enter(ps_stack *stack, ps_row *row, uint64_t now, uint32_t (*real_
             while (stack->depth) abandon_top(stack);
         else if (!grow(stack)) {
             ps_stack_lost++;
-            return;
+            return NULL;
         }
     }
     ps_frame *frame = &stack->frames[stack->depth];
@@ -90,7 +90,7 @@ void ps_stack_enter(ps_stack *stack, ps_row *row, uint64_t now, uint32_t (*real_
     frame->children = 0;
     frame->outermost = is_outermost(stack, row);
     stack->depth++;
-    frame->start = now;
+    return frame;
 }
 
 bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_call *call)

@@ -47,8 +47,9 @@ ps_stack *ps_stack_new(void);
 /* Lets go of the activations that it holds, and of its memory. NULL is fine. */
 void ps_stack_free(ps_stack *stack);
 
-/* Opens a call. real_depth is asked for the VM's own number of frames when the stack grows suspiciously deep. */
-void ps_stack_enter(ps_stack *stack, ps_row *row, uint64_t now, uint32_t (*real_depth)(void));
+/* Opens a call; the caller sets the frame's start as the last thing it does. NULL when there is no memory to time it.
+ * real_depth is asked for the VM's own number of frames when the stack grows suspiciously deep. */
+ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(void));
 /* Closes the innermost open call of row and adds it to row's counters. False, and nothing done, when none is open. */
 bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_call *call);
 /* The number of open calls. */

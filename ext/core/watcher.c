@@ -46,6 +46,11 @@ void ps_watcher_applied(uint32_t probes)
     if (PS_EXCHANGE(watcher.applied, probes) != probes) PS_ADD(probescope_info.switches, 1);
 }
 
+void ps_watcher_recheck(void)
+{
+    PS_WRITE_RELEASE(watcher.applied, ~0u);
+}
+
 static uint32_t read_semaphores(void)
 {
     uint32_t raised = 0;
@@ -72,6 +77,7 @@ static void look(uint64_t now)
     }
     if (raised || raised != PS_READ(watcher.applied) || probescope_info.watcher_ticks % 20 == 0) ps_info_refresh();
     if (raised != PS_READ_ACQUIRE(watcher.applied)) watcher.vm->request(PS_REQUEST_SWITCH);
+    else if (raised && watcher.vm->needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
 }
 
 /*
@@ -96,7 +102,6 @@ static void flush_when_due(uint64_t now)
         watcher.flushing = true;
         watcher.next_flush_ns = now;
     }
-    if (watcher.vm->unnamed && watcher.vm->unnamed()) watcher.vm->request(PS_REQUEST_NAMES);
     if (now < watcher.next_flush_ns) return;
     ps_stats_flush();
     watcher.next_flush_ns += PS_FLUSH_NS;

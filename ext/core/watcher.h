@@ -23,14 +23,14 @@ enum { PS_POLL_NS = 50000000, PS_FLUSH_NS = 1000000000, PS_SAMPLE_NS = 10101010 
 enum {
     PS_REQUEST_SWITCH = 1, /* ps_watcher_wanted() changed, or is not done yet */
     PS_REQUEST_SAMPLE = 2,
-    PS_REQUEST_NAMES = 4, /* rows wait for their site */
+    PS_REQUEST_UPKEEP = 4, /* small work that needs the VM, such as finding names */
 };
 
 typedef struct ps_vm {
     /* Called on the watcher's thread, without the VM lock: must only note the request and return. */
     void (*request)(unsigned what);
-    /* Are there rows that wait for their site? Same thread; may be NULL. */
-    bool (*unnamed)(void);
+    /* Is there upkeep to do? Asked at each look while somebody listens, on the same thread. */
+    bool (*needs_upkeep)(void);
 } ps_vm;
 
 /* A bit for each probe with a listener. */
@@ -39,6 +39,8 @@ uint32_t ps_watcher_wanted(void);
 
 /* The VM says for which probes its hooks are now as they should be; until that is all of them it is asked again. */
 void ps_watcher_applied(uint32_t probes);
+/* Have the VM asked again, though no semaphore changed: what the hooks cover did. */
+void ps_watcher_recheck(void);
 
 /* Starts the thread; 0 or an errno. vm stays valid. */
 int ps_watcher_start(const ps_vm *vm);

@@ -1,0 +1,71 @@
+/* What differs between Ruby versions, once, as small functions named after what they do. */
+#ifndef PS_RUBY_COMPAT_H
+#define PS_RUBY_COMPAT_H
+
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+
+#include <stdbool.h>
+
+/* RUBY_EVENT_RESCUE exists from 3.3 on; before, no public event tells of a rescue at a price worth paying. */
+#ifdef RUBY_EVENT_RESCUE
+#define PS_HAVE_RESCUE_EVENT 1
+#else
+#define PS_HAVE_RESCUE_EVENT 0
+#endif
+
+/* The object whose singleton class this is. */
+static inline VALUE ps_attached_object(VALUE singleton)
+{
+#ifdef HAVE_RB_CLASS_ATTACHED_OBJECT
+    return rb_class_attached_object(singleton);
+#else
+    return rb_attr_get(singleton, rb_intern("__attached__"));
+#endif
+}
+
+/* Is the data of this T_DATA inside the object's own slot? (3.3 and later.) */
+static inline bool ps_data_embedded(VALUE data)
+{
+#ifdef RTYPEDDATA_EMBEDDED_P
+    return RTYPEDDATA_EMBEDDED_P(data);
+#else
+    (void)data;
+    return false;
+#endif
+}
+
+/* The data of a T_DATA, wherever it is. */
+static inline void *ps_typed_data(VALUE data)
+{
+#ifdef RTYPEDDATA_EMBEDDED_P
+    return RTYPEDDATA_GET_DATA(data);
+#else
+    return RTYPEDDATA_DATA(data);
+#endif
+}
+
+/* A job that Ruby runs on one of its threads, soon; triggered from any thread, without the VM lock. */
+#ifdef HAVE_RB_POSTPONED_JOB_PREREGISTER
+typedef rb_postponed_job_handle_t ps_job;
+static inline ps_job ps_job_new(void (*function)(void *))
+{
+    return rb_postponed_job_preregister(0, function, NULL);
+}
+static inline void ps_job_trigger(ps_job job)
+{
+    rb_postponed_job_trigger(job);
+}
+#else
+typedef void (*ps_job)(void *);
+static inline ps_job ps_job_new(void (*function)(void *))
+{
+    return function;
+}
+static inline void ps_job_trigger(ps_job job)
+{
+    rb_postponed_job_register_one(0, job, NULL);
+}
+#endif
+
+#endif

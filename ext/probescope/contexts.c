@@ -1,0 +1,84 @@
+#include <ruby/ruby.h>
+#include <ruby/ractor.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "compat.h"
+#include "hooks.h"
+
+/*
+ * A shadow stack for each fiber, held by a fiber-local variable (Thread#[] is fiber-local), so that the stack ends when
+ * the fiber is collected and an address that is used again never meets an old stack. The look-up costs 9-13 ns, so each
+ * native thread remembers its last fiber.
+ */
+static ID key_of_stack;
+static rb_ractor_local_key_t key_of_main_ractor;
+/* Raised when a stack is freed: what threads remember may point to it. */
+static uint64_t generation = 1;
+
+static __thread struct {
+    VALUE fiber;
+    ps_stack *stack;
+    uint64_t generation;
+} last;
+
+static void free_stack(void *stack)
+{
+    PS_FETCH_ADD(generation, 1);
+    ps_stack_free(stack);
+}
+
+static const rb_data_type_t holder_type = {
+    "probescope/stack", {NULL, free_stack, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
+
+void ps_contexts_init(void)
+{
+    key_of_stack = rb_intern("__probescope__");
+    key_of_main_ractor = rb_ractor_local_storage_ptr_newkey(&rb_ractor_local_storage_type_free);
+    /* Freed with the Ractor by free(); any non-null pointer marks the Ractor that installs us as the main one. */
+    rb_ractor_local_storage_ptr_set(key_of_main_ractor, calloc(1, 1));
+}
+
+bool ps_contexts_on_main_ractor(void)
+{
+    static __thread int answer; /* 0 unknown, 1 yes, 2 no: a native thread of a Ractor stays with Ractors */
+    if (PS_UNLIKELY(!answer)) answer = rb_ractor_local_storage_ptr(key_of_main_ractor) ? 1 : 2;
+    return answer == 1;
+}
+
+static ps_stack *find_stack(VALUE fiber)
+{
+    ps_stack *stack = NULL;
+    if (ps_contexts_on_main_ractor()) {
+        VALUE thread = rb_thread_current();
+        VALUE holder = rb_thread_local_aref(thread, key_of_stack);
+        if (!NIL_P(holder)) {
+            stack = RTYPEDDATA_DATA(holder);
+        } else if (!RB_OBJ_FROZEN(thread) && (stack = ps_stack_new()) != NULL) {
+            rb_thread_local_aset(thread, key_of_stack, TypedData_Wrap_Struct(rb_cObject, &holder_type, stack));
+        }
+    }
+    last.fiber = fiber;
+    last.stack = stack;
+    last.generation = PS_READ(generation);
+    return stack;
+}
+
+ps_stack *ps_contexts_current(void)
+{
+    VALUE fiber = rb_fiber_current();
+    if (PS_LIKELY(last.fiber == fiber && last.generation == PS_READ(generation))) return last.stack;
+    return find_stack(fiber);
+}
+
+uint64_t ps_thread_id(void)
+{
+    static __thread uint64_t id;
+    static __thread pid_t of; /* a fork changes it */
+    if (PS_UNLIKELY(!id || of != getpid())) {
+        id = (uint64_t)syscall(SYS_gettid);
+        of = getpid();
+    }
+    return id;
+}

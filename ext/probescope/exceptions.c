@@ -1,0 +1,444 @@
+/*
+ * Exceptions: a :raise TracePoint, which costs a program that does not raise nothing.
+ *
+ * What a backtrace costs. The VM captures it before the :raise event, and the first thing the capture does is to allocate
+ * a T_DATA. So the time from that allocation to the event is the cost, and the exception's "bt" is that very object, or
+ * else it was a re-raise or an explicit backtrace and nothing was captured. The allocation is seen by a NEWOBJ hook, which
+ * would cost every allocation 20-40 ns: it is armed for one raise in 16, at random distances so that no rhythm of the
+ * program meets it, and by each raise site that has not been measured yet. The other raises of a site are charged
+ * what its measured ones cost for their depth.
+ *
+ * The depth is read in O(1) from the size of that T_DATA; how the size depends on the depth is found out when the library
+ * is loaded, by raising at known depths. Where that fails the frames are counted.
+ */
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+
+#include <malloc.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "compat.h"
+#include "coverage.h"
+#include "hooks.h"
+#include "names.h"
+#include "probe.h"
+#include "rows.h"
+#include "stats.h"
+
+enum { BRACKET_EVERY = 16, RECENT = 8, DETAILS_PER_SECOND = 10, MESSAGE_MAX = 255, FRAMES_COUNTED = 2048 };
+#define DISARM_NS 50000000u
+/* What a capture costs besides its frames, in frames: so that sites of varying depth are charged fairly. */
+#define FIXED_FRAMES 64u
+
+enum depth_method { BY_COUNTING, BY_DSIZE, BY_MALLOC };
+
+static struct {
+    VALUE raise_hook, newobj_hook, rescue_hook;
+    bool on, rescue_on, armed;
+    bool clearing; /* hooks are out, but the flush was reading the rows: clear them at the next try */
+    uint64_t armed_ns;
+    uint32_t until_bracket; /* raises to go */
+    uint32_t random;
+    uint64_t cost, depth; /* of all measured raises, for a site without one */
+    struct {
+        VALUE object; /* the last T_DATA while armed, compared only */
+        uint64_t at;  /* ticks */
+    } capture;
+    /* The last raises: to know a re-raise, and to time a rescue. Objects are compared only, never touched. */
+    struct {
+        VALUE exception, backtrace;
+        ps_row *row;
+        uint64_t at; /* ticks */
+        uint32_t depth;
+    } recent[RECENT];
+    uint32_t next_recent;
+} raises = {.raise_hook = Qnil, .newobj_hook = Qnil, .rescue_hook = Qnil};
+
+static struct {
+    enum depth_method method;
+    size_t base, frame; /* bytes: size = base + frame * depth */
+} depths;
+
+static ID id_bt, id_mesg;
+
+void ps_exceptions_mark(void)
+{
+    rb_gc_mark(raises.raise_hook);
+    rb_gc_mark(raises.newobj_hook);
+    rb_gc_mark(raises.rescue_hook);
+    /* Class and path in a row's key: their addresses must not come to mean something else. */
+    for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
+        const ps_row *row = ps_table_at(&ps_exceptions, i);
+        if (row->key[0]) rb_gc_mark((VALUE)row->key[0]);
+        if (row->key[1]) rb_gc_mark((VALUE)row->key[1]);
+    }
+}
+
+/* ---- Depth ---- */
+
+static size_t backtrace_size(VALUE backtrace, enum depth_method method)
+{
+    if (method == BY_DSIZE) {
+        size_t (*dsize)(const void *) = RTYPEDDATA_TYPE(backtrace)->function.dsize;
+        return dsize ? dsize(ps_typed_data(backtrace)) : 0;
+    }
+#ifdef HAVE_MALLOC_USABLE_SIZE
+    if (!ps_data_embedded(backtrace)) return malloc_usable_size(RTYPEDDATA_DATA(backtrace));
+#endif
+    return 0;
+}
+
+static uint32_t count_frames(void)
+{
+    static VALUE frames[FRAMES_COUNTED];
+    static int lines[FRAMES_COUNTED];
+    int count = rb_profile_frames(0, FRAMES_COUNTED, frames, lines);
+    return count > 0 ? (uint32_t)count : 0;
+}
+
+/* Frames in the backtrace, which is what the exception's "bt" holds: the VM's T_DATA, an Array, or nil. */
+static uint32_t depth_of(VALUE backtrace)
+{
+    if (RB_TYPE_P(backtrace, T_ARRAY)) return (uint32_t)RARRAY_LEN(backtrace);
+    if (!RB_TYPE_P(backtrace, T_DATA) || !RTYPEDDATA_P(backtrace)) return 0;
+    size_t size = depths.method == BY_COUNTING ? 0 : backtrace_size(backtrace, depths.method);
+    if (size <= depths.base) return count_frames();
+    return (uint32_t)((size - depths.base + depths.frame / 2) / depths.frame);
+}
+
+/* Does size = base + frame * depth hold for all of them, within a frame? */
+static bool fits(const size_t *size, const long *depth, long count, size_t slack)
+{
+    for (long i = 0; i < count; i++) {
+        size_t expected = depths.base + depths.frame * (size_t)depth[i];
+        size_t error = size[i] > expected ? size[i] - expected : expected - size[i];
+        if (!size[i] || error > slack) return false;
+    }
+    return true;
+}
+
+VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE known_depths)
+{
+    enum { MOST = 8 };
+    size_t size[MOST];
+    long depth[MOST], count = RARRAY_LEN(exceptions);
+    depths.method = BY_COUNTING;
+    if (count < 3 || count > MOST) return rb_id2sym(rb_intern("counted"));
+    for (enum depth_method method = BY_DSIZE; method <= BY_MALLOC; method++) {
+        for (long i = 0; i < count; i++) {
+            VALUE backtrace = rb_attr_get(RARRAY_AREF(exceptions, i), id_bt);
+            bool usable = RB_TYPE_P(backtrace, T_DATA) && RTYPEDDATA_P(backtrace);
+            depth[i] = NUM2LONG(RARRAY_AREF(known_depths, i));
+            size[i] = usable ? backtrace_size(backtrace, method) : 0;
+        }
+        if (size[count - 1] <= size[0] || depth[count - 1] <= depth[0]) continue;
+        /* Frames are multiples of 8 bytes; malloc rounds up to 16, which is what the slack is for. */
+        double slope = (double)(size[count - 1] - size[0]) / (double)(depth[count - 1] - depth[0]);
+        depths.frame = (size_t)(slope / 8 + 0.5) * 8;
+        if (!depths.frame || size[0] < depths.frame * (size_t)depth[0]) continue;
+        depths.base = size[0] - depths.frame * (size_t)depth[0];
+        if (fits(size, depth, count, method == BY_DSIZE ? 0 : depths.frame)) {
+            depths.method = method;
+            return rb_id2sym(rb_intern(method == BY_DSIZE ? "dsize" : "malloc"));
+        }
+    }
+    return rb_id2sym(rb_intern("counted"));
+}
+
+/* ---- Cost ---- */
+
+/* Called by Ruby at each allocation while a bracket is armed. No allocation, no look at a class. */
+static void on_newobj(VALUE tracepoint, void *unused)
+{
+    VALUE object = rb_tracearg_object(rb_tracearg_from_tracepoint(tracepoint));
+    if (RB_BUILTIN_TYPE(object) != RUBY_T_DATA) return;
+    raises.capture.object = object;
+    raises.capture.at = ps_ticks();
+}
+
+static void arm(void)
+{
+    if (raises.armed) return;
+    raises.armed = true;
+    raises.armed_ns = ps_monotonic_ns();
+    raises.capture.object = 0;
+    rb_tracepoint_enable(raises.newobj_hook);
+}
+
+static void disarm(void)
+{
+    if (!raises.armed) return;
+    raises.armed = false;
+    rb_tracepoint_disable(raises.newobj_hook);
+}
+
+bool ps_exceptions_need_disarm(void)
+{
+    return PS_READ(raises.armed) && ps_monotonic_ns() - PS_READ(raises.armed_ns) > DISARM_NS;
+}
+
+void ps_exceptions_disarm(void)
+{
+    if (ps_exceptions_need_disarm()) disarm();
+}
+
+static uint32_t next_distance(void)
+{
+    raises.random ^= raises.random << 13;
+    raises.random ^= raises.random >> 17;
+    raises.random ^= raises.random << 5;
+    return 1 + raises.random % (2 * BRACKET_EVERY - 1);
+}
+
+static uint64_t per_depth(uint64_t cost, uint64_t measured_depth, uint32_t depth)
+{
+    return measured_depth ? (uint64_t)((unsigned __int128)cost * (depth + FIXED_FRAMES) / measured_depth) : 0;
+}
+
+static uint64_t estimate(const ps_row *row, uint32_t depth)
+{
+    if (row->u.bracket.depth) return per_depth(row->u.bracket.cost, row->u.bracket.depth, depth);
+    return per_depth(raises.cost, raises.depth, depth);
+}
+
+/* Learns from a measured raise. A descheduled thread would show as a capture of milliseconds: capped by what is known. */
+static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
+{
+    uint64_t expected = estimate(row, depth);
+    if (expected && cost > 16 * expected) cost = 16 * expected;
+    row->u.bracket.cost += cost;
+    row->u.bracket.depth += depth + FIXED_FRAMES;
+    raises.cost += cost;
+    raises.depth += depth + FIXED_FRAMES;
+    /* Fade the past, so that a site that changes is followed. */
+    if (row->u.bracket.depth > 512u * (depth + FIXED_FRAMES)) {
+        row->u.bracket.cost /= 2;
+        row->u.bracket.depth /= 2;
+    }
+    if (raises.depth > UINT32_MAX) {
+        raises.cost /= 2;
+        raises.depth /= 2;
+    }
+    return cost;
+}
+
+/* Was this exception raised a moment ago with the same backtrace? Then nothing was captured now. */
+static bool is_raised_again(VALUE exception, VALUE backtrace)
+{
+    for (int i = 0; i < RECENT; i++)
+        if (raises.recent[i].exception == exception && raises.recent[i].backtrace == backtrace) return true;
+    return false;
+}
+
+/* Ticks that the capture of this exception's backtrace took, which ended at `now`. */
+static uint64_t capture_cost(ps_row *row, VALUE exception, VALUE backtrace, uint32_t depth, uint64_t now)
+{
+    bool captured = RB_TYPE_P(backtrace, T_DATA);
+    uint64_t cost = 0;
+    if (raises.armed) {
+        if (captured && backtrace == raises.capture.object) cost = learn(row, now - raises.capture.at, depth);
+        disarm();
+        raises.until_bracket = next_distance();
+    } else if (captured && !is_raised_again(exception, backtrace)) {
+        cost = estimate(row, depth);
+    }
+    if (captured && (!row->u.bracket.depth || --raises.until_bracket == 0)) arm();
+    return cost;
+}
+
+/* ---- Raise ---- */
+
+/* The nearest frame of the application's own code, when the raise itself is not in it. */
+static const ps_site *find_app_site(void)
+{
+    enum { LOOK_AT = 128 };
+    VALUE frames[LOOK_AT];
+    int lines[LOOK_AT];
+    int count = rb_profile_frames(0, LOOK_AT, frames, lines);
+    for (int i = 0; i < count; i++) {
+        VALUE path = rb_profile_frame_path(frames[i]);
+        if (ps_coverage_is_own(path)) return ps_ruby_site("", 0, path, lines[i]);
+    }
+    return NULL;
+}
+
+static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception)
+{
+    VALUE path = rb_tracearg_path(arg), klass = rb_obj_class(exception);
+    long line = NUM2LONG(rb_tracearg_lineno(arg));
+    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)klass, NIL_P(path) ? 0 : (uintptr_t)path, (uintptr_t)line);
+    if (PS_UNLIKELY(!row->site)) {
+        char name[PS_NAME_BUFFER];
+        size_t size = ps_method_name(name, rb_tracearg_defined_class(arg), rb_tracearg_method_id(arg));
+        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_ruby_site(name, size, path, line));
+        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site());
+        size = ps_class_name(name, klass);
+        PS_WRITE_RELEASE(row->site, ps_ruby_site(name, size, path, line));
+    }
+    return row;
+}
+
+static const char *function_of(const ps_row *row)
+{
+    const ps_site *site = row->at[PS_EXCEPTION_RAISED_IN];
+    return site ? site->name : "";
+}
+
+static void fire_raise(const ps_row *row, uint32_t depth, uint64_t cost)
+{
+    struct ps_more_exception__raise more = {
+        .path = row->site->path, .function = function_of(row), .thread_id = ps_thread_id()};
+    ps_fire_exception__raise(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost), &more);
+}
+
+/* At most so many a second for each site, counting those that were not fired. */
+static bool may_detail(ps_row *row)
+{
+    uint32_t second = (uint32_t)(ps_monotonic_ns() / 1000000000u);
+    if (row->window != second) {
+        row->window = second;
+        row->details = 0;
+    }
+    if (row->details++ < DETAILS_PER_SECOND) return true;
+    PS_ADD(ps_details_suppressed, 1);
+    return false;
+}
+
+static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t cost)
+{
+    if (!may_detail(row)) return;
+    /* Only a String that is already there: `message` may be the application's, and computing one may call inspect. */
+    VALUE stored = rb_attr_get(exception, id_mesg);
+    char message[MESSAGE_MAX + 1] = "";
+    if (RB_TYPE_P(stored, T_STRING)) ps_copy_utf8(message, sizeof(message), RSTRING_PTR(stored), (size_t)RSTRING_LEN(stored));
+    const ps_site *app = row->at[PS_EXCEPTION_APP_AT];
+    struct ps_more_exception__detail more = {
+        .path = row->site->path,
+        .function = function_of(row),
+        .thread_id = ps_thread_id(),
+        .message = message,
+        .traceparent = "",
+        .app_file = app ? app->file : "",
+        .app_line = app ? app->line : 0,
+    };
+    ps_fire_exception__detail(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost), &more);
+}
+
+static void remember(VALUE exception, VALUE backtrace, ps_row *row, uint64_t at, uint32_t depth)
+{
+    uint32_t i = raises.next_recent++ % RECENT;
+    raises.recent[i].exception = exception;
+    raises.recent[i].backtrace = backtrace;
+    raises.recent[i].row = row;
+    raises.recent[i].at = at;
+    raises.recent[i].depth = depth;
+}
+
+/* Called by Ruby on the raising thread, with the VM lock, after the backtrace was captured. */
+static void on_raise(VALUE tracepoint, void *unused)
+{
+    uint64_t now = ps_ticks();
+    if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
+    rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
+    VALUE exception = rb_tracearg_raised_exception(arg);
+    if (RB_SPECIAL_CONST_P(exception)) return;
+    VALUE backtrace = rb_attr_get(exception, id_bt);
+    uint32_t depth = depth_of(backtrace);
+    ps_row *row = find_row(arg, exception);
+    uint64_t cost = capture_cost(row, exception, backtrace, depth, now);
+
+    PS_ADD(row->count[PS_EXCEPTION_RAISED], 1);
+    PS_ADD(row->count[PS_EXCEPTION_COST], cost);
+    PS_ADD(row->count[PS_EXCEPTION_DEPTH], depth);
+    if (depth > PS_READ(row->count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(row->count[PS_EXCEPTION_DEPTH_MAX], depth);
+    remember(exception, backtrace, row, now, depth);
+    if (PS_ENABLED(EXCEPTION__RAISE)) fire_raise(row, depth, cost);
+    if (PS_ENABLED(EXCEPTION__DETAIL)) fire_detail(row, exception, depth, cost);
+}
+
+/* ---- Rescue ---- */
+
+#if PS_HAVE_RESCUE_EVENT
+/* Called by Ruby on the rescuing thread, with the VM lock, before the first line of the matching clause. */
+static void on_rescue(VALUE tracepoint, void *unused)
+{
+    if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
+    rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
+    VALUE exception = rb_tracearg_raised_exception(arg), path = rb_tracearg_path(arg);
+    /* `loop` rescues its StopIteration in <internal:kernel>: nobody's rescue. */
+    if (RB_TYPE_P(path, T_STRING) && RSTRING_LEN(path) && RSTRING_PTR(path)[0] == '<') return;
+    for (uint32_t back = 1; back <= RECENT; back++) {
+        uint32_t i = (raises.next_recent - back) % RECENT;
+        if (raises.recent[i].exception != exception) continue;
+        ps_row *row = raises.recent[i].row;
+        char name[PS_NAME_BUFFER];
+        size_t size = ps_method_name(name, rb_tracearg_defined_class(arg), rb_tracearg_method_id(arg));
+        const ps_site *site = ps_ruby_site(name, size, path, NUM2LONG(rb_tracearg_lineno(arg)));
+        PS_ADD(row->count[PS_EXCEPTION_RESCUED], 1);
+        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], site);
+        if (PS_ENABLED(EXCEPTION__RESCUE)) {
+            uint32_t now_deep = count_frames();
+            struct ps_more_exception__rescue more = {.path = site->path,
+                                                     .function = site->name,
+                                                     .raise_file = row->site->file,
+                                                     .raise_line = row->site->line};
+            ps_fire_exception__rescue(row->site->name, site->file, site->line,
+                                      ps_ticks_to_ns(ps_ticks() - raises.recent[i].at),
+                                      raises.recent[i].depth > now_deep ? raises.recent[i].depth - now_deep : 0, &more);
+        }
+        return;
+    }
+}
+
+static bool rescue_wanted(uint32_t wanted)
+{
+    return (wanted & (PS_BIT(EXCEPTION__RESCUE) | PS_BIT(EXCEPTION__STATS))) != 0;
+}
+
+static void switch_rescue(bool on)
+{
+    if (on == raises.rescue_on) return;
+    if (NIL_P(raises.rescue_hook)) raises.rescue_hook = rb_tracepoint_new(0, RUBY_EVENT_RESCUE, on_rescue, NULL);
+    if (on) rb_tracepoint_enable(raises.rescue_hook);
+    else rb_tracepoint_disable(raises.rescue_hook);
+    raises.rescue_on = on;
+}
+#endif
+
+/* ---- On and off ---- */
+
+void ps_exceptions_init(void)
+{
+    id_bt = rb_intern("bt");
+    id_mesg = rb_intern("mesg");
+    raises.newobj_hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
+    raises.raise_hook = rb_tracepoint_new(0, RUBY_EVENT_RAISE, on_raise, NULL);
+}
+
+bool ps_exceptions_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_EXCEPTION_PROBES) != 0;
+#if PS_HAVE_RESCUE_EVENT
+    switch_rescue(rescue_wanted(wanted));
+#endif
+    if (on == raises.on && !raises.clearing) return true;
+    if (on) {
+        memset(raises.recent, 0, sizeof(raises.recent));
+        raises.random = (uint32_t)ps_monotonic_ns() | 1;
+        raises.until_bracket = next_distance();
+        rb_tracepoint_enable(raises.raise_hook);
+        arm();
+    } else {
+        rb_tracepoint_disable(raises.raise_hook);
+        disarm();
+        raises.clearing = true;
+        if (!ps_stats_try_lock()) return false;
+        ps_table_clear(&ps_exceptions);
+        ps_stats_unlock();
+    }
+    raises.clearing = false;
+    raises.on = on;
+    return true;
+}

@@ -1,0 +1,51 @@
+# frozen_string_literal: true
+
+# Installing the gem must never break an application's bundle. Where probes cannot work (not Linux, another CPU, no
+# compiler) this makes an empty extension and writes down why; Probescope.install is a no-op then and
+# `probescope doctor` shows the reason.
+
+# The extension goes into a directory named after the Ruby it is built for, so that a Ruby of another version or CPU,
+# started with RUBYOPT=-rprobescope/auto, finds nothing to load instead of something that crashes it.
+ABI_DIRECTORY = RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")
+REASON_FILE = File.expand_path("../../lib/probescope/unavailable.txt", __dir__)
+
+def give_up(reason)
+  warn "probescope: #{reason}: installing without probes"
+  File.write(REASON_FILE, "#{reason}\n")
+  File.write("Makefile", "all install static install-so install-rb clean distclean:\n\t@:\n.PHONY: all install clean distclean\n")
+  exit 0
+end
+
+give_up("Ruby #{RUBY_ENGINE} has no C API of CRuby") unless RUBY_ENGINE == "ruby"
+give_up("the operating system is #{RUBY_PLATFORM}, and probes need Linux") unless RUBY_PLATFORM.include?("linux")
+unless RUBY_PLATFORM.match?(/x86_64|aarch64|arm64/)
+  give_up("the CPU is #{RbConfig::CONFIG["host_cpu"]}, and probes are written for x86-64 and aarch64")
+end
+
+begin
+  require "mkmf"
+  have_header("ruby/debug.h") or give_up("Ruby's headers or a C compiler are missing (on Debian: apt install ruby-dev gcc make)")
+rescue SystemExit, StandardError => e
+  raise if e.is_a?(SystemExit) && e.success?
+
+  give_up("no C compiler works, or Ruby's headers are missing (on Debian: apt install ruby-dev gcc make)")
+end
+File.delete(REASON_FILE) if File.exist?(REASON_FILE)
+
+have_func("rb_postponed_job_preregister", "ruby/debug.h") # 3.3
+have_func("rb_class_attached_object", "ruby.h")           # 3.2
+have_func("malloc_usable_size", "malloc.h")
+
+core = File.expand_path("../core", __dir__)
+$srcs = Dir[File.join(__dir__, "*.c"), File.join(core, "*.c")].map { |path| File.basename(path) }
+$VPATH << "$(srcdir)/../core"
+$INCFLAGS << " -I$(srcdir)/../core"
+# No red zone: a probe that the kernel made a call overwrites it (ext/core/probe.h). No LTO: it could move a site.
+$CFLAGS << " -D_GNU_SOURCE -fvisibility=hidden -fno-lto -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers"
+$CFLAGS << " -mno-red-zone" if RUBY_PLATFORM.include?("x86_64")
+# The symbols of Ruby come from the process that loads us: an explicit libruby would bring a second one into a Ruby that
+# is linked statically.
+$LIBRUBYARG_SHARED = $LIBRUBYARG_STATIC = ""
+$LIBRUBYARG = ""
+
+create_makefile("probescope/#{ABI_DIRECTORY}/probescope")

@@ -1,0 +1,423 @@
+/*
+ * Functions: targeted TracePoints, one for each method that is loaded, one for each file that is loaded while somebody
+ * listens.
+ *
+ * Targeted, because a global :call or :return hook leaves YJIT slower for the rest of the process's life. Switching on:
+ *   1. all modules are listed, once;
+ *   2. their methods are looked at, in slices of 2 ms so that no request waits long: what is covered gets a TracePoint on
+ *      its ISeq (a define_method body has no :call of its own, so there the target is the method);
+ *   3. :script_compiled hands over each file loaded from now on, whose top-level ISeq covers all it defines;
+ *   4. when loading pauses, step 1 and 2 again for the define_method bodies of those files.
+ * Switching off disables them, in slices too. None of it happens while nobody listens: the library holds no ISeq.
+ *
+ * A TracePoint of one method carries its row, so the hook looks nothing up. One that covers several finds the row by
+ * method id and class.
+ */
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+#include <ruby/version.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "compat.h"
+#include "coverage.h"
+#include "hooks.h"
+#include "info.h"
+#include "memory.h"
+#include "names.h"
+#include "probe.h"
+#include "rows.h"
+#include "stats.h"
+
+#define SLICE_NS     2000000u
+#define LOAD_PAUSE_NS 200000000u
+
+struct target {
+    ps_row *row;       /* of the one method that it covers, once it was called; NULL when it covers several */
+    bool several;      /* a whole file, or a method that defines others */
+};
+
+static struct {
+    bool on, everything;
+    bool restart;      /* the coverage changed while on */
+    bool closing;      /* switching off has begun, and is finished before anything else */
+    VALUE tracepoints; /* Array, each with a struct target as its data */
+    struct target **targets;
+    long target_count, target_capacity;
+    VALUE covered;     /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
+    VALUE modules;     /* Array, while a walk is under way */
+    long next_module;
+    bool bodies_only;  /* this walk looks for define_method bodies alone */
+    VALUE script_hook;
+    uint64_t loaded_ns; /* when a file was last loaded that no walk has followed; 0 none */
+} functions = {.tracepoints = Qnil, .covered = Qnil, .modules = Qnil, .script_hook = Qnil};
+
+static VALUE iseq_class, instance_method, yjit = Qnil;
+static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
+static bool yjit_recovers;   /* false for 3.1, whose YJIT never compiles again after any call hook */
+static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity, id_each_object,
+    id_is_enabled, id_instruction_sequence;
+
+void ps_functions_init(void)
+{
+    id_of = rb_intern("of");
+    id_path = rb_intern("path");
+    id_label = rb_intern("label");
+    id_bind_call = rb_intern("bind_call");
+    id_enable = rb_intern("enable");
+    id_target = rb_intern("target");
+    id_each_child = rb_intern("each_child");
+    id_compare_by_identity = rb_intern("compare_by_identity");
+    id_each_object = rb_intern("each_object");
+    id_is_enabled = rb_intern("enabled?");
+    id_instruction_sequence = rb_intern("instruction_sequence");
+    iseq_class = rb_path2class("RubyVM::InstructionSequence");
+    instance_method = rb_funcall(rb_cModule, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("instance_method")));
+    nobodys_method = rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end"));
+    VALUE vm = rb_const_get(rb_cObject, rb_intern("RubyVM"));
+    if (rb_const_defined(vm, rb_intern("YJIT"))) yjit = rb_const_get(vm, rb_intern("YJIT"));
+    yjit_recovers = strncmp(ruby_version, "3.1.", 4) != 0;
+}
+
+static bool jit_is_on(void)
+{
+    return !NIL_P(yjit) && RTEST(rb_funcall(yjit, id_is_enabled, 0));
+}
+
+void ps_functions_mark(void)
+{
+    rb_gc_mark(functions.tracepoints);
+    rb_gc_mark(functions.covered);
+    rb_gc_mark(functions.modules);
+    rb_gc_mark(functions.script_hook);
+    rb_gc_mark(iseq_class);
+    rb_gc_mark(instance_method);
+    rb_gc_mark(yjit);
+    rb_gc_mark(nobodys_method);
+    /* The class in a row's key: its address must not come to mean another class. */
+    for (uint32_t i = 0; i < ps_functions.rows; i++) {
+        uintptr_t klass = ps_table_at(&ps_functions, i)->key[1];
+        if (klass) rb_gc_mark((VALUE)klass);
+    }
+}
+
+/* Rows: one for each (method, class, target), so that a method that is defined anew gets a new row. */
+static ps_row *find_row(struct target *target, rb_trace_arg_t *arg)
+{
+    VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
+    ps_row *row = ps_table_row(&ps_functions, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
+    if (PS_UNLIKELY(!row->site)) {
+        char name[PS_NAME_BUFFER];
+        size_t size = ps_method_name(name, klass, method_id);
+        VALUE path = rb_tracearg_path(arg);
+        name[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
+        row->excluded = !ps_coverage_function(path, name, functions.everything);
+        PS_WRITE_RELEASE(row->site, ps_ruby_site(name, size, path, NUM2LONG(rb_tracearg_lineno(arg))));
+    }
+    if (!target->several && !ps_row_is_overflow(&ps_functions, row)) target->row = row;
+    return row;
+}
+
+static uint32_t real_depth(void)
+{
+    enum { ENOUGH = 1 << 14 };
+    static VALUE frames[ENOUGH];
+    static int lines[ENOUGH];
+    int count = rb_profile_frames(0, ENOUGH, frames, lines);
+    return count < ENOUGH ? (uint32_t)count : UINT32_MAX;
+}
+
+/* While an exception unwinds the frame it is the thread's error; `throw` and `break` leave an internal object there. */
+static bool is_raising(void)
+{
+    VALUE error = rb_errinfo();
+    return !RB_SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != RUBY_T_IMEMO;
+}
+
+static void fire_entry(const ps_row *row, const ps_stack *stack)
+{
+    uint32_t depth = ps_stack_depth(stack);
+    struct ps_more_function__entry more = {.path = row->site->path, .context_id = stack->id};
+    ps_fire_function__entry(row->site->name, row->site->file, row->site->line, depth ? depth - 1 : 0, 0, &more);
+}
+
+static void fire_return(const ps_row *row, const ps_stack *stack, const ps_call *call, int outcome)
+{
+    struct ps_more_function__return more = {
+        .path = row->site->path, .context_id = stack->id, .depth = call->depth, .kind = 0, .outcome = (uint64_t)outcome};
+    ps_fire_function__return(row->site->name, row->site->file, row->site->line, ps_ticks_to_ns(call->elapsed),
+                             ps_ticks_to_ns(call->self), &more);
+}
+
+/* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call and :return. */
+static void on_call_or_return(VALUE tracepoint, void *data)
+{
+    struct target *target = data;
+    rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
+    bool is_call = rb_tracearg_event_flag(arg) == RUBY_EVENT_CALL;
+    uint64_t now = is_call ? 0 : ps_ticks();
+    ps_stack *stack = ps_contexts_current();
+    if (PS_UNLIKELY(!stack)) return;
+    ps_row *row = target->row ? target->row : find_row(target, arg);
+    if (PS_UNLIKELY(row->excluded)) return;
+    if (is_call) {
+        ps_frame *frame = ps_stack_enter(stack, row, real_depth);
+        if (PS_ENABLED(FUNCTION__ENTRY)) fire_entry(row, stack);
+        if (PS_LIKELY(frame)) frame->start = ps_ticks();
+    } else {
+        ps_call call;
+        int outcome = is_raising() ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
+        if (ps_stack_leave(stack, row, now, outcome, &call) && PS_ENABLED(FUNCTION__RETURN))
+            fire_return(row, stack, &call, outcome);
+    }
+}
+
+/* ---- Targets ---- */
+
+static VALUE enable_protected(VALUE pair)
+{
+    VALUE options = rb_hash_new();
+    rb_hash_aset(options, rb_id2sym(id_target), RARRAY_AREF(pair, 1));
+    return rb_funcallv_kw(RARRAY_AREF(pair, 0), id_enable, 1, &options, RB_PASS_KEYWORDS);
+}
+
+/* Puts a TracePoint on an ISeq or method. False when Ruby refuses (nothing to hook there) or memory is full. */
+static bool add_target(VALUE iseq_or_method, bool several)
+{
+    if (functions.target_count == functions.target_capacity) {
+        long capacity = functions.target_capacity ? functions.target_capacity * 2 : 256;
+        struct target **targets = ps_memory_take((size_t)capacity * sizeof(*targets));
+        if (!targets) return false;
+        for (long i = 0; i < functions.target_count; i++) targets[i] = functions.targets[i];
+        ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*targets));
+        functions.targets = targets;
+        functions.target_capacity = capacity;
+    }
+    struct target *target = ps_memory_take(sizeof(*target));
+    if (!target) return false;
+    target->several = several;
+    VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_call_or_return, target);
+    int refused = 0;
+    rb_protect(enable_protected, rb_assoc_new(tracepoint, iseq_or_method), &refused);
+    if (refused) {
+        rb_set_errinfo(Qnil);
+        ps_memory_give(target, sizeof(*target));
+        return false;
+    }
+    functions.targets[functions.target_count++] = target;
+    rb_ary_push(functions.tracepoints, tracepoint);
+    return true;
+}
+
+static bool label_starts_with(VALUE iseq, const char *start)
+{
+    VALUE label = rb_funcall(iseq, id_label, 0);
+    size_t size = strlen(start);
+    return (size_t)RSTRING_LEN(label) >= size && memcmp(RSTRING_PTR(label), start, size) == 0;
+}
+
+static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, result));
+
+/* Notes all ISeqs inside this one as covered, and whether one of them is a method. */
+static void note_children(VALUE iseq, VALUE *has_methods)
+{
+    rb_block_call(iseq, id_each_child, 0, NULL, note_child, (VALUE)has_methods);
+}
+
+static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, result))
+{
+    rb_hash_aset(functions.covered, child, Qtrue);
+    if (!label_starts_with(child, "block ") && !label_starts_with(child, "rescue ") && !label_starts_with(child, "ensure "))
+        *(VALUE *)result = Qtrue;
+    note_children(child, (VALUE *)result);
+    return Qnil;
+}
+
+static bool is_covered(VALUE iseq)
+{
+    return RTEST(rb_hash_lookup(functions.covered, iseq));
+}
+
+static void look_at_method(VALUE module, VALUE name)
+{
+    VALUE method = rb_funcall(instance_method, id_bind_call, 2, module, name);
+    VALUE iseq = rb_funcall(iseq_class, id_of, 1, method);
+    if (NIL_P(iseq) || is_covered(iseq)) return; /* written in C, or an alias */
+    bool is_body = label_starts_with(iseq, "block ");
+    if (functions.bodies_only && !is_body) return;
+    VALUE path = rb_funcall(iseq, id_path, 0);
+    if (!ps_coverage_file(path, functions.everything)) return;
+    if (ps_coverage_by_name() && !functions.everything) {
+        char text[PS_NAME_BUFFER];
+        size_t size = ps_method_name(text, module, name);
+        text[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
+        if (!ps_coverage_function(path, text, false)) return;
+    }
+    VALUE has_methods = Qfalse;
+    if (!is_body) note_children(iseq, &has_methods);
+    rb_hash_aset(functions.covered, iseq, Qtrue);
+    add_target(is_body ? method : iseq, RTEST(has_methods));
+}
+
+static VALUE look_at_method_pair(VALUE pair)
+{
+    look_at_method(RARRAY_AREF(pair, 0), RARRAY_AREF(pair, 1));
+    return Qnil;
+}
+
+static void look_at_module(VALUE module)
+{
+    VALUE own = Qfalse;
+    VALUE lists[2] = {rb_class_instance_methods(1, &own, module), rb_class_private_instance_methods(1, &own, module)};
+    for (int l = 0; l < 2; l++) {
+        for (long i = 0; i < RARRAY_LEN(lists[l]); i++) {
+            /* A method can vanish between the list and the look (another thread's undef): skip it. */
+            int failed = 0;
+            rb_protect(look_at_method_pair, rb_assoc_new(module, RARRAY_AREF(lists[l], i)), &failed);
+            if (failed) rb_set_errinfo(Qnil);
+        }
+    }
+}
+
+static VALUE collect_module(RB_BLOCK_CALL_FUNC_ARGLIST(module, list))
+{
+    rb_ary_push(list, module);
+    return Qnil;
+}
+
+static void begin_walk(bool bodies_only)
+{
+    VALUE argument = rb_cModule;
+    functions.modules = rb_ary_new();
+    functions.next_module = 0;
+    functions.bodies_only = bodies_only;
+    functions.loaded_ns = 0;
+    rb_block_call(rb_const_get(rb_cObject, rb_intern("ObjectSpace")), id_each_object, 1, &argument, collect_module,
+                  functions.modules);
+}
+
+/* Continues for one slice. True when the walk is done. */
+static bool continue_walk(void)
+{
+    if (NIL_P(functions.modules)) return true;
+    uint64_t end = ps_monotonic_ns() + SLICE_NS;
+    while (functions.next_module < RARRAY_LEN(functions.modules)) {
+        look_at_module(RARRAY_AREF(functions.modules, functions.next_module++));
+        if (ps_monotonic_ns() > end) return false;
+    }
+    functions.modules = Qnil;
+    return true;
+}
+
+/* Called by Ruby when a file or an eval was compiled and is about to run. */
+static void on_script(VALUE tracepoint, void *unused)
+{
+    if (!ps_contexts_on_main_ractor()) return;
+    VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
+    if (NIL_P(iseq) || is_covered(iseq) || !ps_coverage_file(rb_funcall(iseq, id_path, 0), functions.everything)) return;
+    VALUE ignored = Qfalse;
+    note_children(iseq, &ignored);
+    rb_hash_aset(functions.covered, iseq, Qtrue);
+    add_target(iseq, true);
+    functions.loaded_ns = ps_monotonic_ns();
+}
+
+bool ps_functions_need_walk(void)
+{
+    uint64_t loaded = PS_READ(functions.loaded_ns);
+    return PS_READ(functions.on) && (!NIL_P(functions.modules) || (loaded && ps_monotonic_ns() - loaded > LOAD_PAUSE_NS));
+}
+
+void ps_functions_walk(void)
+{
+    if (!ps_functions_need_walk()) return;
+    if (NIL_P(functions.modules)) begin_walk(true);
+    continue_walk();
+}
+
+/* ---- On and off ---- */
+
+static void switch_on(bool everything)
+{
+    functions.everything = everything;
+    functions.tracepoints = rb_ary_new();
+    functions.covered = rb_funcall(rb_hash_new(), id_compare_by_identity, 0);
+    if (NIL_P(functions.script_hook)) functions.script_hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL);
+    ps_stack_epoch++;
+    functions.on = true;
+    rb_tracepoint_enable(functions.script_hook);
+    begin_walk(false);
+}
+
+/*
+ * Puts a targeted TracePoint in and out of a method that nobody calls. Under YJIT that throws away the code that was
+ * compiled with our hooks in it, without which every call stays about 25 ns slower for good.
+ */
+static void kick_jit(void)
+{
+    VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_LINE, on_script, NULL);
+    int refused = 0;
+    rb_protect(enable_protected, rb_assoc_new(tracepoint, nobodys_method), &refused);
+    if (refused) rb_set_errinfo(Qnil);
+    else rb_tracepoint_disable(tracepoint);
+}
+
+/* Disables for one slice. True when all are out and the rows are cleared. */
+static bool switch_off(void)
+{
+    uint64_t end = ps_monotonic_ns() + SLICE_NS;
+    functions.closing = true;
+    rb_tracepoint_disable(functions.script_hook);
+    functions.modules = Qnil;
+    functions.loaded_ns = 0;
+    while (RARRAY_LEN(functions.tracepoints)) {
+        rb_tracepoint_disable(rb_ary_pop(functions.tracepoints));
+        ps_memory_give(functions.targets[--functions.target_count], sizeof(struct target));
+        if (ps_monotonic_ns() > end) return false;
+    }
+    if (!ps_stats_try_lock()) return false;
+    ps_stack_epoch++;
+    ps_table_clear(&ps_functions);
+    ps_stats_unlock();
+    ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*functions.targets));
+    functions.targets = NULL;
+    functions.target_capacity = 0;
+    functions.covered = Qnil;
+    if (jit_is_on()) kick_jit();
+    functions.on = functions.closing = false;
+    return true;
+}
+
+/* YJIT of Ruby 3.1 would stay slow for the rest of the process's life: not without being told to. */
+static bool is_refused(void)
+{
+    static const char reason[] = "YJIT of Ruby 3.1 never recovers from call hooks; set PROBESCOPE_FORCE=1 to accept that";
+    const char *force = getenv("PROBESCOPE_FORCE");
+    bool refused = !yjit_recovers && jit_is_on() && !(force && strcmp(force, "1") == 0);
+    enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY, PS_PROBE_FUNCTION__RETURN, PS_PROBE_FUNCTION__STATS};
+    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++)
+        if (refused) ps_info_state(probes[i], PS_STATE_REFUSED, reason);
+    return refused;
+}
+
+void ps_functions_restart(void)
+{
+    functions.restart = true;
+    ps_watcher_recheck();
+}
+
+bool ps_functions_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_FUNCTION_PROBES) && !is_refused();
+    bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
+    if (!on) return !functions.on || switch_off();
+    if (functions.on && (functions.closing || functions.restart || functions.everything != everything)) {
+        if (!switch_off()) return false;
+    }
+    functions.restart = false;
+    if (!functions.on) switch_on(everything);
+    return continue_walk();
+}

@@ -1,0 +1,72 @@
+/*
+ * The hooks into Ruby, one file for each kind. Each has a switch that is called with the probes that are listened to, on
+ * a Ruby thread with the VM lock, from a postponed job: it makes its hooks match and says whether it is done. It must
+ * not run Ruby code: an interrupt (Timeout, Thread#raise) that arrives inside a postponed job would be lost. What it calls
+ * are C functions of Ruby, which do not look for interrupts; TracePoint#enable is one instruction that delegates to C.
+ *
+ * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC hook: also no allocation
+ * and no look at a class, only pointers; names are found later, in a job.
+ */
+#ifndef PS_RUBY_HOOKS_H
+#define PS_RUBY_HOOKS_H
+
+#include <ruby/ruby.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "stack.h"
+#include "watcher.h"
+
+/* functions.c: function__entry, function__return, function__stats */
+#define PS_FUNCTION_PROBES (PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_BIT(FUNCTION__STATS))
+void ps_functions_init(void);
+bool ps_functions_switch(uint32_t wanted);
+void ps_functions_mark(void);
+/* Files were loaded since the last walk, and loading has paused: their define_method bodies want a look. */
+bool ps_functions_need_walk(void);
+void ps_functions_walk(void);
+/* The coverage changed: begin again. */
+void ps_functions_restart(void);
+
+/* exceptions.c: exception__raise, __detail, __rescue, __stats */
+#define PS_EXCEPTION_PROBES                                                                                             \
+    (PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__DETAIL) | PS_BIT(EXCEPTION__RESCUE) | PS_BIT(EXCEPTION__STATS))
+void ps_exceptions_init(void);
+bool ps_exceptions_switch(uint32_t wanted);
+void ps_exceptions_mark(void);
+/* A bracket was armed and no raise came: it costs every allocation, so take it away. */
+bool ps_exceptions_need_disarm(void);
+void ps_exceptions_disarm(void);
+/* Exceptions raised at known depths, and those depths: finds out how to read a depth in O(1). Returns the way found. */
+VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE depths);
+
+/* objects.c: object__alloc, object__stats */
+#define PS_OBJECT_PROBES (PS_BIT(OBJECT__ALLOC) | PS_BIT(OBJECT__STATS))
+void ps_objects_init(void);
+bool ps_objects_switch(uint32_t wanted);
+void ps_objects_mark(void);
+bool ps_objects_need_names(void);
+void ps_objects_find_names(void);
+
+/* collections.c: gc__start, gc__done */
+#define PS_GC_PROBES (PS_BIT(GC__START) | PS_BIT(GC__DONE))
+void ps_collections_init(void);
+bool ps_collections_switch(uint32_t wanted);
+
+/* sampling.c: sample, sample__stats, sample__frame */
+#define PS_SAMPLE_PROBES (PS_BIT(SAMPLE) | PS_BIT(SAMPLE__STATS) | PS_BIT(SAMPLE__FRAME))
+bool ps_sampling_switch(uint32_t wanted);
+void ps_sampling_mark(void);
+/* Takes the sample that the watcher asked for. */
+void ps_sampling_take(void);
+
+/* contexts.c: the shadow stack of the current fiber; NULL where it cannot be traced (a Ractor, a frozen thread). */
+void ps_contexts_init(void);
+ps_stack *ps_contexts_current(void);
+/* gettid(), cached for the thread. */
+uint64_t ps_thread_id(void);
+/* Is this the main Ractor? Others run at the same time, and the tables have one writer. */
+bool ps_contexts_on_main_ractor(void);
+
+#endif

@@ -1,0 +1,21 @@
+/*
+ * Names of Ruby's things, found with calls that run no Ruby code: a class may have a `name` of its own, and nothing of the
+ * application is ever called. All need the VM lock; none may be called inside an allocation or GC hook.
+ */
+#ifndef PS_RUBY_NAMES_H
+#define PS_RUBY_NAMES_H
+
+#include <ruby/ruby.h>
+
+#include "sites.h"
+
+enum { PS_NAME_BUFFER = PS_NAME_MAX + 1 };
+
+/* "Foo::Bar"; "(anonymous Foo)" for a class without a name, by its nearest superclass that has one. Returns the length. */
+size_t ps_class_name(char *to, VALUE klass);
+/* "Foo#bar", "Foo.bar" for a singleton method of a module, "#<Foo>.bar" for one of another object, "<main>" outside. */
+size_t ps_method_name(char *to, VALUE klass, VALUE method_id);
+/* path is a String or nil. */
+const ps_site *ps_ruby_site(const char *name, size_t size, VALUE path, long line);
+
+#endif

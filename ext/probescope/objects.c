@@ -1,0 +1,139 @@
+/*
+ * Allocations: a NEWOBJ hook, inside which nothing may be allocated and no class asked for its name. So a row is keyed by
+ * the class's address, the path String's and the line, and gets its names a moment later, in a job.
+ */
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+#include <ruby/version.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "compat.h"
+#include "hooks.h"
+#include "info.h"
+#include "names.h"
+#include "probe.h"
+#include "rows.h"
+#include "stats.h"
+
+static struct {
+    VALUE hook;
+    bool on;
+    bool clearing; /* the hook is out, but the flush was reading the rows: clear them at the next try */
+    size_t slot;   /* bytes of the smallest slot */
+} objects = {.hook = Qnil};
+
+void ps_objects_mark(void)
+{
+    rb_gc_mark(objects.hook);
+    for (uint32_t i = 0; i < ps_objects.rows; i++) {
+        const ps_row *row = ps_table_at(&ps_objects, i);
+        if (row->key[0]) rb_gc_mark((VALUE)row->key[0]);
+        if (row->key[1]) rb_gc_mark((VALUE)row->key[1]);
+    }
+}
+
+/* Names a row; only where allocation is allowed. */
+static void find_names(ps_row *row)
+{
+    static const char internal[] = "(internal)";
+    char name[PS_NAME_BUFFER];
+    size_t size;
+    if (row->key[0]) {
+        size = ps_class_name(name, rb_class_real((VALUE)row->key[0]));
+    } else {
+        size = sizeof(internal) - 1;
+        memcpy(name, internal, size);
+    }
+    VALUE path = row->key[1] ? (VALUE)row->key[1] : Qnil;
+    PS_WRITE_RELEASE(row->site, ps_ruby_site(name, size, path, (long)row->key[2]));
+}
+
+bool ps_objects_need_names(void)
+{
+    return PS_READ(objects.on) && PS_READ(ps_objects.resolved) < PS_READ_ACQUIRE(ps_objects.rows);
+}
+
+void ps_objects_find_names(void)
+{
+    if (!objects.on) return;
+    /* Finding names allocates, which may add rows: take those along too. */
+    for (uint32_t number = ps_objects.resolved; number < ps_objects.rows; number++) {
+        find_names(ps_table_at(&ps_objects, number));
+        PS_WRITE(ps_objects.resolved, number + 1);
+    }
+}
+
+static size_t slot_size(VALUE object)
+{
+#ifdef HAVE_RB_GC_OBJ_SLOT_SIZE
+    return rb_gc_obj_slot_size(object);
+#else
+    return objects.slot;
+#endif
+}
+
+/* Called by Ruby on the allocating thread, with the VM lock, before the object has contents. */
+static void on_newobj(VALUE tracepoint, void *unused)
+{
+    if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
+    rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
+    VALUE object = rb_tracearg_object(arg), path = rb_tracearg_path(arg);
+    VALUE klass = RBASIC(object)->klass;
+    enum ruby_value_type type = RB_BUILTIN_TYPE(object);
+    if (type == RUBY_T_IMEMO || type == RUBY_T_NODE || type == RUBY_T_ICLASS) klass = 0;
+    long line = NIL_P(path) ? 0 : FIX2LONG(rb_tracearg_lineno(arg));
+    size_t size = slot_size(object);
+    ps_row *row = ps_table_row(&ps_objects, (uintptr_t)klass, NIL_P(path) ? 0 : (uintptr_t)path, (uintptr_t)line);
+    PS_ADD(row->count[PS_OBJECT_COUNT], 1);
+    PS_ADD(row->count[PS_OBJECT_BYTES], size);
+    if (PS_ENABLED(OBJECT__ALLOC)) {
+        const ps_site *site = row->site ? row->site : &ps_site_none;
+        struct ps_more_object__alloc more = {.path = site->path};
+        ps_fire_object__alloc(site->name, site->file, site->line, size, &more);
+    }
+}
+
+void ps_objects_init(void)
+{
+    objects.hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
+    VALUE constants = rb_const_get(rb_mGC, rb_intern("INTERNAL_CONSTANTS"));
+    const char *names[] = {"BASE_SLOT_SIZE", "RVALUE_SIZE"}; /* 3.3 and later; before */
+    for (int i = 0; i < 2 && !objects.slot; i++) {
+        VALUE size = rb_hash_lookup(constants, rb_id2sym(rb_intern(names[i])));
+        if (FIXNUM_P(size)) objects.slot = NUM2SIZET(size);
+    }
+    if (!objects.slot) objects.slot = 40;
+}
+
+/* NEWOBJ hooks crash Ruby 3.2.0 to 3.2.2 (Bug #19112's family: the shape of an object is not set yet). */
+static bool is_refused(void)
+{
+    bool refused = strcmp(ruby_version, "3.2.0") == 0 || strcmp(ruby_version, "3.2.1") == 0 || strcmp(ruby_version, "3.2.2") == 0;
+    static const char reason[] = "allocation hooks crash Ruby 3.2.0 to 3.2.2; upgrade to 3.2.3";
+    if (refused) {
+        ps_info_state(PS_PROBE_OBJECT__ALLOC, PS_STATE_REFUSED, reason);
+        ps_info_state(PS_PROBE_OBJECT__STATS, PS_STATE_REFUSED, reason);
+    }
+    return refused;
+}
+
+bool ps_objects_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_OBJECT_PROBES) && !is_refused();
+    if (on == objects.on && !objects.clearing) return true;
+    if (on) {
+        rb_tracepoint_enable(objects.hook);
+    } else {
+        rb_tracepoint_disable(objects.hook);
+        objects.clearing = true;
+        if (!ps_stats_try_lock()) return false;
+        ps_table_clear(&ps_objects);
+        ps_stats_unlock();
+    }
+    objects.clearing = false;
+    objects.on = on;
+    return true;
+}

@@ -1,0 +1,194 @@
+/*
+ * The Ruby extension: connects the core's watcher to Ruby's hooks.
+ *
+ *   watcher thread --request()--> flags, and triggers a postponed job
+ *   a Ruby thread, with the VM lock --job()--> switches hooks, takes the sample, finds names
+ *
+ * Only Probescope::Native is defined here; what an application calls is in lib/probescope.rb.
+ */
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+#include <ruby/version.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "compat.h"
+#include "coverage.h"
+#include "hooks.h"
+#include "info.h"
+#include "memory.h"
+#include "samples.h"
+
+static ps_job job;
+static unsigned requests; /* what the watcher asked for and no job has done yet */
+static bool installed;
+
+/* Called on the watcher's thread, without the VM lock. */
+static void request(unsigned what)
+{
+    PS_FETCH_OR(requests, what);
+    ps_job_trigger(job);
+}
+
+static bool needs_upkeep(void)
+{
+    return ps_objects_need_names() || ps_exceptions_need_disarm() || ps_functions_need_walk();
+}
+
+static const ps_vm vm = {request, needs_upkeep};
+
+/* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
+static const uint32_t served = PS_FUNCTION_PROBES | PS_EXCEPTION_PROBES | PS_OBJECT_PROBES | PS_GC_PROBES | PS_SAMPLE_PROBES |
+                               PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+
+static void state_probes(uint32_t wanted)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        enum ps_state state = ps_info_state_of((enum ps_probe)i);
+        bool on = (wanted >> i) & 1;
+        if (state == PS_STATE_UNSUPPORTED || (state == PS_STATE_REFUSED && on)) continue;
+        ps_info_state((enum ps_probe)i, on ? PS_STATE_ON : PS_STATE_OFF, NULL);
+    }
+}
+
+static void state_unsupported(void)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        if (!((served >> i) & 1))
+            ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "this version of probescope does not fire it yet");
+    if (!PS_HAVE_RESCUE_EVENT)
+        ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
+}
+
+/* Makes the hooks match what is listened to; what is not done yet is asked for again at the watcher's next look. */
+static void switch_hooks(void)
+{
+    static bool any;
+    uint32_t wanted = installed ? ps_watcher_wanted() : 0;
+    /* Ticks of two clocks do not compare, so the clock is chosen while no hook is in. */
+    if (wanted && !any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
+    any = wanted != 0;
+    bool done = ps_exceptions_switch(wanted);
+    done &= ps_objects_switch(wanted);
+    done &= ps_collections_switch(wanted);
+    done &= ps_sampling_switch(wanted);
+    done &= ps_functions_switch(wanted);
+    if (!done) return;
+    state_probes(wanted);
+    ps_watcher_applied(wanted);
+}
+
+/* Called by Ruby as a postponed job. */
+static void run_job(void *unused)
+{
+    unsigned what = PS_EXCHANGE(requests, 0);
+    if (what & PS_REQUEST_SWITCH) switch_hooks();
+    if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
+    if (what & PS_REQUEST_UPKEEP) {
+        ps_objects_find_names();
+        ps_exceptions_disarm();
+        ps_functions_walk();
+    }
+}
+
+static void mark_all(void *unused)
+{
+    ps_coverage_mark();
+    ps_functions_mark();
+    ps_exceptions_mark();
+    ps_objects_mark();
+    ps_sampling_mark();
+}
+
+/* Not write-barrier protected, so Ruby marks it at every collection: hooks add addresses to tables at any moment. */
+static const rb_data_type_t root_type = {"probescope/root", {mark_all, NULL, NULL}, 0, 0, 0};
+
+/* start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started. */
+static VALUE native_start(VALUE self, VALUE limit)
+{
+    if (installed) return Qfalse;
+    ps_memory_set_limit(NUM2SIZET(limit));
+    installed = true;
+    int error = ps_watcher_start(&vm);
+    if (error) {
+        installed = false;
+        rb_syserr_fail(error, "probescope's watcher thread");
+    }
+    ps_info_flag(PS_INFO_INSTALLED, 1);
+    return Qtrue;
+}
+
+/* Flushes, ends the watcher and takes all hooks out. */
+static VALUE native_stop(VALUE self)
+{
+    if (!installed) return Qfalse;
+    ps_objects_find_names();
+    ps_watcher_stop();
+    installed = false;
+    ps_info_flag(PS_INFO_INSTALLED, 0);
+    /* The flush that could be in the way ended with the watcher; slices remain. */
+    uint32_t none = 0;
+    while (!(ps_exceptions_switch(none) & ps_objects_switch(none) & ps_collections_switch(none) & ps_sampling_switch(none) &
+             ps_functions_switch(none))) {}
+    state_probes(none);
+    ps_watcher_applied(none);
+    return Qtrue;
+}
+
+static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE patterns)
+{
+    ps_coverage_set(roots, outside, patterns);
+    ps_functions_restart();
+    return Qnil;
+}
+
+static VALUE state_name(enum ps_state state)
+{
+    static const char *const names[] = {"off", "on", "degraded", "refused", "unsupported"};
+    return rb_id2sym(rb_intern(names[state]));
+}
+
+/* {probe name => [state, reason or nil]} and the counters, as probescope_info has them. */
+static VALUE native_status(VALUE self)
+{
+    VALUE probes = rb_hash_new(), status = rb_hash_new();
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        const struct ps_info_probe *probe = &probescope_info.probes[i];
+        VALUE reason = probe->reason[0] ? rb_utf8_str_new_cstr(probe->reason) : Qnil;
+        rb_hash_aset(probes, rb_id2sym(rb_intern(ps_probe_names[i])), rb_assoc_new(state_name(ps_info_state_of(i)), reason));
+    }
+    rb_hash_aset(status, rb_id2sym(rb_intern("installed")), installed ? Qtrue : Qfalse);
+    rb_hash_aset(status, rb_id2sym(rb_intern("probes")), probes);
+    rb_hash_aset(status, rb_id2sym(rb_intern("clock")), rb_str_new_cstr(ps_clock.counter ? "cycles" : "vdso"));
+    rb_hash_aset(status, rb_id2sym(rb_intern("memory_used")), SIZET2NUM(ps_memory_used()));
+    rb_hash_aset(status, rb_id2sym(rb_intern("memory_limit")), SIZET2NUM(ps_memory_limit()));
+    rb_hash_aset(status, rb_id2sym(rb_intern("rows_dropped")), ULL2NUM(probescope_info.rows_dropped));
+    rb_hash_aset(status, rb_id2sym(rb_intern("flushes")), ULL2NUM(probescope_info.flushes));
+    return status;
+}
+
+RUBY_FUNC_EXPORTED void Init_probescope(void)
+{
+    VALUE probescope = rb_define_module("Probescope");
+    VALUE native = rb_define_module_under(probescope, "Native");
+    rb_define_singleton_method(native, "start", native_start, 1);
+    rb_define_singleton_method(native, "stop", native_stop, 0);
+    rb_define_singleton_method(native, "cover", native_cover, 3);
+    rb_define_singleton_method(native, "calibrate", ps_exceptions_calibrate, 2);
+    rb_define_singleton_method(native, "status", native_status, 0);
+
+    static VALUE root;
+    rb_gc_register_address(&root);
+    root = TypedData_Wrap_Struct(rb_cObject, &root_type, (void *)&vm);
+
+    ps_clock_start();
+    ps_contexts_init();
+    ps_functions_init();
+    ps_exceptions_init();
+    ps_objects_init();
+    ps_collections_init();
+    VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
+    ps_info_start("ruby", ruby_version, StringValueCStr(version));
+    state_unsupported();
+    job = ps_job_new(run_job);
+}

@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require "rbconfig"
+require_relative "probescope/version"
+require_relative "probescope/coverage"
+
+# USDT probes in this process: free until a tracer attaches, gone again when it leaves.
+#
+#   require "probescope/auto"   # or require "probescope"; Probescope.install
+module Probescope
+  # Raised by nothing of ours while the application runs: only .install! and .functions= with bad patterns raise.
+  class Error < StandardError; end
+
+  # The native library is kept in a directory of its Ruby, so that no other Ruby ever loads it.
+  ABI_DIRECTORY = RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")
+  DEFAULT_MEMORY = 32 << 20
+
+  class << self
+    # Starts to look for tracers. Idempotent; true when probes can be attached from now on, false where they cannot
+    # (see .unavailable_reason). Installs no hook: that happens when a tracer comes.
+    def install
+      return false unless available?
+
+      coverage.apply
+      calibrate
+      Native.start(memory_limit)
+      true
+    rescue SystemCallError => e
+      @unavailable_reason = e.message
+      false
+    end
+
+    # Takes out all hooks and ends the watcher. True when something was installed.
+    def uninstall
+      available? && Native.stop
+    end
+
+    # What the process knows of itself: {available:, reason:, installed:, probes: {name => [state, reason]}, clock:,
+    # memory_used:, memory_limit:, rows_dropped:, flushes:}; bytes and counts.
+    def status
+      base = { version: VERSION, available: available?, reason: unavailable_reason }
+      available? ? base.merge(Native.status) : base.merge(installed: false)
+    end
+
+    # Which functions the function probes cover: :own (the application's files), :all, or globs over paths and over
+    # names such as "Order#*". Takes effect at once, also while a tracer listens.
+    def functions = coverage.functions
+
+    def functions=(value)
+      coverage.functions = value
+      coverage.apply if available?
+    end
+
+    # Why there are no probes in this process; nil when there are.
+    def unavailable_reason
+      load_native
+      @unavailable_reason
+    end
+
+    def available? = unavailable_reason.nil?
+
+    private
+
+    def coverage = @coverage ||= Coverage.new
+
+    def load_native
+      return if defined?(@loaded)
+
+      @loaded = true
+      @unavailable_reason = reason_not_to_load
+      require native_path unless @unavailable_reason
+    rescue LoadError => e
+      @unavailable_reason = "the native library does not load: #{e.message}"
+    end
+
+    def native_path = File.join(__dir__, "probescope", ABI_DIRECTORY, "probescope.so")
+
+    def reason_not_to_load
+      return if File.exist?(native_path)
+
+      built = File.join(__dir__, "probescope", "unavailable.txt")
+      return "the native library was not built: #{File.read(built).strip}" if File.exist?(built)
+
+      "the native library was not built for this Ruby (#{ABI_DIRECTORY}): install the gem with it"
+    end
+
+    # PROBESCOPE_MEMORY in bytes, or with K or M.
+    def memory_limit
+      number, unit = ENV.fetch("PROBESCOPE_MEMORY", "").match(/\A(\d+)([KM]?)\z/i)&.captures
+      number ? number.to_i * { "K" => 1 << 10, "M" => 1 << 20 }.fetch(unit.upcase, 1) : DEFAULT_MEMORY
+    end
+
+    # Raises at known depths, so that the extension learns how a backtrace's size tells its depth. Once, at the start:
+    # a few microseconds, and nobody listens yet.
+    def calibrate
+      @calibrate ||= begin
+        raised = [30, 50, 130].map { |depth| raise_at(depth) }
+        Native.calibrate(raised, raised.map { |exception| exception.backtrace_locations.size })
+      end
+    end
+
+    def raise_at(depth)
+      depth.zero? ? raise(Error, "calibration") : raise_at(depth - 1)
+    rescue Error => e
+      e
+    end
+  end
+end

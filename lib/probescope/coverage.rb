@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+module Probescope
+  # Which functions the function probes cover.
+  class Coverage
+    attr_reader :functions
+
+    def initialize(environment = ENV)
+      @environment = environment
+      @functions = parse(environment["PROBESCOPE_FUNCTIONS"])
+    end
+
+    # :own, :all, or an Array of globs. Raises Error for anything else.
+    def functions=(value)
+      valid = %i[own all].include?(value) || (value.is_a?(Array) && value.all?(String) && value.none? { |glob| glob.include?("\0") })
+      raise Error, "Probescope.functions wants :own, :all or an Array of globs, not #{value.inspect}" unless valid
+
+      @functions = value
+    end
+
+    # Hands the settings to the extension.
+    def apply
+      Native.cover(roots, outside, patterns)
+    end
+
+    # Directories of the application: its own root and that of the script that was started.
+    def roots
+      started = File.dirname(File.expand_path($PROGRAM_NAME))
+      [@environment["PROBESCOPE_ROOT"], bundler_root, Dir.pwd, started].compact.map { |path| directory(path) }.uniq - ["/"]
+    rescue SystemCallError # the current directory may have been removed
+      []
+    end
+
+    # Directories that are never the application's: Ruby's own, those of gems, and ours.
+    def outside
+      gems = defined?(Gem) ? Gem.path + [Gem.default_dir] : []
+      ruby = RbConfig::CONFIG.values_at("rubylibdir", "rubyarchdir", "sitedir", "vendordir")
+      [*gems, *ruby, __dir__].compact.map { |path| directory(path) }.uniq
+    end
+
+    private
+
+    def parse(text)
+      case text&.strip
+      when nil, "", "own" then :own
+      when "all" then :all
+      else text.split(",").map(&:strip).reject(&:empty?)
+      end
+    end
+
+    def patterns
+      case @functions
+      when :own then nil
+      when :all then ["*"]
+      else @functions.map { |glob| anchored(glob) }
+      end
+    end
+
+    # "app/models/*" means a path that ends so, wherever the application lives.
+    def anchored(glob)
+      is_path = glob.include?("/") || glob.end_with?(".rb")
+      is_path && !glob.start_with?("/", "*") ? "*/#{glob}" : glob
+    end
+
+    def directory(path) = "#{File.expand_path(path).chomp("/")}/"
+
+    def bundler_root
+      defined?(Bundler) && Bundler.respond_to?(:root) ? Bundler.root.to_s : nil
+    rescue StandardError # no Gemfile
+      nil
+    end
+  end
+end
