@@ -2,11 +2,10 @@
 
 require "rake/extensiontask"
 
-# Objects stay in tmp/ with a directory for each Ruby version; lib/probescope/probescope.so is the one of the Ruby that
-# compiled last, which is why bin/test compiles first.
+# Objects stay in tmp/ and the library in lib/probescope/, each in a directory of its Ruby, so that Rubies share a checkout.
 Rake::ExtensionTask.new("probescope") do |ext|
   ext.ext_dir = "ext/probescope"
-  ext.lib_dir = "lib/probescope"
+  ext.lib_dir = File.join("lib/probescope", RbConfig::CONFIG.values_at("ruby_version", "arch").join("-"))
   # The core is compiled into the extension, so a change there makes it again as well.
   ext.source_pattern = "{,../core/}*.{c,h}"
 end

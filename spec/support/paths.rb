@@ -2,7 +2,8 @@
 
 module Support
   ROOT = File.expand_path("../..", __dir__)
-  LIBRARY = File.join(ROOT, "lib/probescope/probescope.so")
+  # A directory for each Ruby: another Ruby must never load it.
+  LIBRARY = File.join(ROOT, "lib/probescope", RbConfig::CONFIG.values_at("ruby_version", "arch").join("-"), "probescope.so")
   AUTO = File.join(ROOT, "lib/probescope/auto")
   EXE = File.join(ROOT, "exe/probescope")
 
