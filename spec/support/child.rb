@@ -83,8 +83,10 @@ module Support
       end
     end
 
+    # The Process::Status once it has ended.
     def poll
-      @status ||= Process.wait2(@pid, Process::WNOHANG)&.last
+      @status = Process.wait2(@pid, Process::WNOHANG)&.last unless @status
+      @status
     end
 
     def check_alive(pattern)

@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+
+require_relative "core_build"
+
+# The C tests of ext/core, which need neither Ruby nor a tracer. Each ext/core/test/*_test.c is a program.
+namespace :core do
+  desc "Build and run the C tests, plain and under ASan and UBSan"
+  task :test do
+    CoreBuild.new("plain").test
+    CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test
+  end
+
+  desc "Cross-compile the core for aarch64, check its notes, and run its tests under qemu"
+  task :aarch64 do
+    build = CoreBuild.new("aarch64", prefix: "aarch64-linux-gnu-", runner: %w[qemu-aarch64])
+    next puts("core:aarch64 skipped: no aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu)") unless build.compiler?
+
+    build.check_notes
+    build.test
+  end
+end

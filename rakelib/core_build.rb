@@ -1,0 +1,75 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "open3"
+require "yaml"
+
+# Compiles ext/core by itself into tmp/core/NAME, for its C tests.
+class CoreBuild
+  WARNINGS = %w[-std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror].freeze
+  # A hung test is a failed test.
+  SECONDS = 120
+
+  # prefix: of a cross compiler's tools. runner: what runs the programs of another CPU, if it is there.
+  def initialize(name, flags: [], prefix: "", runner: [])
+    @directory = "tmp/core/#{name}"
+    @name = name
+    @prefix = prefix
+    @runner = runner
+    @flags = WARNINGS + flags + (native_x86? ? ["-mno-red-zone"] : [])
+    FileUtils.mkdir_p(@directory)
+  end
+
+  def compiler? = found?(compiler)
+
+  # Builds each test program and runs it. Fails at the end if any of them failed.
+  def test
+    tests = Dir["ext/core/test/*_test.c"].sort
+    results = tests.map { |source| run(build(source)) }
+    puts "core (#{@name}): #{tests.size} programs, #{results.count(false)} failed"
+    raise "core tests failed" if results.include?(false)
+  end
+
+  # Reads the compiled notes back: every probe of the definition, with as many register operands as it has arguments.
+  def check_notes
+    library = File.join(@directory, "libprobescope.so")
+    compile("-shared", "-fPIC", "-o", library, *sources)
+    notes = Open3.capture2e("readelf", "-n", "-W", library).first.scan(/Name: (\S+)\s+Location:.*\s+Arguments: ?(.*)$/).to_h
+    counts = notes.transform_values { |arguments| arguments.split.size }
+    raise "notes differ: #{counts.to_a - expected.to_a} #{expected.to_a - counts.to_a}" unless counts == expected
+
+    puts "core (#{@name}): #{notes.size} notes, such as exception__raise(#{notes["exception__raise"]})"
+  end
+
+  private
+
+  def compiler = @prefix.empty? ? ENV.fetch("CC", "gcc") : "#{@prefix}gcc"
+  def native_x86? = @prefix.empty? && RbConfig::CONFIG["host_cpu"].match?(/x86_64|amd64/)
+  def sources = Dir["ext/core/*.c"].sort
+  def found?(tool) = system("command -v #{tool} >/dev/null")
+
+  # How many operands the note of each probe must have.
+  def expected
+    probes = YAML.safe_load_file("providers/probescope.yml", aliases: true).fetch("probes")
+    probes.to_h { |probe| [probe["name"], probe["more"] ? 6 : probe["args"].size] }
+  end
+
+  def build(source)
+    program = File.join(@directory, File.basename(source, ".c"))
+    compile("-Iext/core", "-o", program, source, *sources, "-pthread", "-lm", *("-static" unless @prefix.empty?))
+    program
+  end
+
+  def compile(*arguments)
+    out, status = Open3.capture2e(compiler, *@flags, *arguments)
+    raise "#{compiler}: #{out}" unless status.success?
+  end
+
+  def run(program)
+    if !@runner.empty? && !found?(@runner.first)
+      puts "#{program}: built, not run (no #{@runner.first})"
+      return true
+    end
+    system("timeout", SECONDS.to_s, *@runner, program) || (warn("FAILED: #{program}") || false)
+  end
+end
