@@ -75,6 +75,7 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
     if (PS_UNLIKELY(stack->epoch != ps_stack_epoch)) {
         stack->epoch = ps_stack_epoch;
         stack->depth = 0;
+        stack->unwinding = false;
     }
     if (PS_UNLIKELY(stack->depth == stack->capacity)) {
         /* Deeper than the VM itself: calls were unwound without exits, and nobody can say which. */
@@ -89,6 +90,8 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
     frame->row = row;
     frame->children = 0;
     frame->outermost = is_outermost(stack, row);
+    frame->unwinding = stack->unwinding;
+    stack->unwinding = false;
     stack->depth++;
     return frame;
 }
@@ -104,6 +107,9 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     uint64_t elapsed = now - frame->start;
     uint64_t self = elapsed > frame->children ? elapsed - frame->children : 0;
     if (stack->depth) stack->frames[stack->depth - 1].children += elapsed;
+
+    /* A call that an exception left passes it on to its caller; one that returned goes back to what was before. */
+    stack->unwinding = outcome == PS_OUTCOME_RAISED || frame->unwinding;
 
     uint64_t *count = row->count;
     PS_ADD(count[PS_FUNCTION_CALLS], 1);

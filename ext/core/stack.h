@@ -21,7 +21,8 @@ typedef struct ps_frame {
     ps_row *row;
     uint64_t start;    /* ticks */
     uint64_t children; /* ticks that finished callees took */
-    uint64_t outermost; /* 1 when no activation of the same function is open below it on this stack */
+    bool outermost;    /* no activation of the same function is open below it on this stack */
+    bool unwinding;    /* it was called while an exception was on its way: from an ensure */
 } ps_frame;
 
 typedef struct ps_stack {
@@ -30,6 +31,7 @@ typedef struct ps_stack {
     uint32_t capacity;
     uint32_t epoch; /* of ps_stack_epoch, when its frames were pushed */
     uint64_t id;    /* context_id of the probes */
+    bool unwinding; /* an exception is on its way, as far as the VM tells */
 } ps_stack;
 
 /* What a finished call was. */

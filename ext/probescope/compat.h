@@ -10,8 +10,10 @@
 /* RUBY_EVENT_RESCUE exists from 3.3 on; before, no public event tells of a rescue at a price worth paying. */
 #ifdef RUBY_EVENT_RESCUE
 #define PS_HAVE_RESCUE_EVENT 1
+#define PS_RAISE_EVENTS      (RUBY_EVENT_RAISE | RUBY_EVENT_RESCUE)
 #else
 #define PS_HAVE_RESCUE_EVENT 0
+#define PS_RAISE_EVENTS      RUBY_EVENT_RAISE
 #endif
 
 /* The object whose singleton class this is. */

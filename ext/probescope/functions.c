@@ -38,6 +38,7 @@
 struct target {
     ps_row *row;       /* of the one method that it covers, once it was called; NULL when it covers several */
     bool several;      /* a whole file, or a method that defines others */
+    bool rescues;      /* there is a rescue clause in the one method that it covers */
 };
 
 static struct {
@@ -51,9 +52,9 @@ static struct {
     VALUE modules;     /* Array, while a walk is under way */
     long next_module;
     bool bodies_only;  /* this walk looks for define_method bodies alone */
-    VALUE script_hook;
+    VALUE script_hook, raise_hook;
     uint64_t loaded_ns; /* when a file was last loaded that no walk has followed; 0 none */
-} functions = {.tracepoints = Qnil, .covered = Qnil, .modules = Qnil, .script_hook = Qnil};
+} functions = {.tracepoints = Qnil, .covered = Qnil, .modules = Qnil, .script_hook = Qnil, .raise_hook = Qnil};
 
 static VALUE iseq_class, instance_method, yjit = Qnil;
 static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
@@ -93,6 +94,7 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.covered);
     rb_gc_mark(functions.modules);
     rb_gc_mark(functions.script_hook);
+    rb_gc_mark(functions.raise_hook);
     rb_gc_mark(iseq_class);
     rb_gc_mark(instance_method);
     rb_gc_mark(yjit);
@@ -130,11 +132,23 @@ static uint32_t real_depth(void)
     return count < ENOUGH ? (uint32_t)count : UINT32_MAX;
 }
 
-/* While an exception unwinds the frame it is the thread's error; `throw` and `break` leave an internal object there. */
-static bool is_raising(void)
+/*
+ * Does an exception leave this frame? Ruby does not say: its :return event hides the error. What is known is that an
+ * exception was raised on this stack and, from 3.3 on, whether it was rescued since. Before 3.3 a method with a rescue
+ * clause is taken to have used it. An unwound frame returns nil.
+ */
+static bool is_raising(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
-    VALUE error = rb_errinfo();
-    return !RB_SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != RUBY_T_IMEMO;
+    if (PS_LIKELY(!stack->unwinding)) return false;
+    if (!PS_HAVE_RESCUE_EVENT && target->rescues) return false;
+    return NIL_P(rb_tracearg_return_value(arg));
+}
+
+/* Called by Ruby on the raising or rescuing thread, with the VM lock (or another Ractor's). */
+static void on_raise_or_rescue(VALUE tracepoint, void *unused)
+{
+    ps_stack *stack = ps_contexts_current();
+    if (stack) stack->unwinding = rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_EVENT_RAISE;
 }
 
 static void fire_entry(const ps_row *row, const ps_stack *stack)
@@ -169,7 +183,7 @@ static void on_call_or_return(VALUE tracepoint, void *data)
         if (PS_LIKELY(frame)) frame->start = ps_ticks();
     } else {
         ps_call call;
-        int outcome = is_raising() ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
+        int outcome = is_raising(stack, target, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
         if (ps_stack_leave(stack, row, now, outcome, &call) && PS_ENABLED(FUNCTION__RETURN))
             fire_return(row, stack, &call, outcome);
     }
@@ -185,7 +199,7 @@ static VALUE enable_protected(VALUE pair)
 }
 
 /* Puts a TracePoint on an ISeq or method. False when Ruby refuses (nothing to hook there) or memory is full. */
-static bool add_target(VALUE iseq_or_method, bool several)
+static bool add_target(VALUE iseq_or_method, bool several, bool rescues)
 {
     if (functions.target_count == functions.target_capacity) {
         long capacity = functions.target_capacity ? functions.target_capacity * 2 : 256;
@@ -199,6 +213,7 @@ static bool add_target(VALUE iseq_or_method, bool several)
     struct target *target = ps_memory_take(sizeof(*target));
     if (!target) return false;
     target->several = several;
+    target->rescues = rescues;
     VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_call_or_return, target);
     int refused = 0;
     rb_protect(enable_protected, rb_assoc_new(tracepoint, iseq_or_method), &refused);
@@ -219,20 +234,28 @@ static bool label_starts_with(VALUE iseq, const char *start)
     return (size_t)RSTRING_LEN(label) >= size && memcmp(RSTRING_PTR(label), start, size) == 0;
 }
 
-static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, result));
+/* What stands inside an ISeq, at any depth. */
+struct contents {
+    bool methods, rescues;
+};
 
-/* Notes all ISeqs inside this one as covered, and whether one of them is a method. */
-static void note_children(VALUE iseq, VALUE *has_methods)
+static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
+
+/* Notes all ISeqs inside this one as covered. */
+static struct contents note_children(VALUE iseq)
 {
-    rb_block_call(iseq, id_each_child, 0, NULL, note_child, (VALUE)has_methods);
+    struct contents contents = {false, false};
+    rb_block_call(iseq, id_each_child, 0, NULL, note_child, (VALUE)&contents);
+    return contents;
 }
 
-static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, result))
+static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
 {
+    struct contents *sum = (struct contents *)contents, inside = note_children(child);
+    bool is_rescue = label_starts_with(child, "rescue "), is_ensure = label_starts_with(child, "ensure ");
     rb_hash_aset(functions.covered, child, Qtrue);
-    if (!label_starts_with(child, "block ") && !label_starts_with(child, "rescue ") && !label_starts_with(child, "ensure "))
-        *(VALUE *)result = Qtrue;
-    note_children(child, (VALUE *)result);
+    sum->rescues |= inside.rescues || is_rescue;
+    sum->methods |= inside.methods || !(is_rescue || is_ensure || label_starts_with(child, "block "));
     return Qnil;
 }
 
@@ -256,10 +279,9 @@ static void look_at_method(VALUE module, VALUE name)
         text[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
         if (!ps_coverage_function(path, text, false)) return;
     }
-    VALUE has_methods = Qfalse;
-    if (!is_body) note_children(iseq, &has_methods);
+    struct contents contents = note_children(iseq);
     rb_hash_aset(functions.covered, iseq, Qtrue);
-    add_target(is_body ? method : iseq, RTEST(has_methods));
+    add_target(is_body ? method : iseq, contents.methods && !is_body, contents.rescues);
 }
 
 static VALUE look_at_method_pair(VALUE pair)
@@ -318,10 +340,9 @@ static void on_script(VALUE tracepoint, void *unused)
     if (!ps_contexts_on_main_ractor()) return;
     VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
     if (NIL_P(iseq) || is_covered(iseq) || !ps_coverage_file(rb_funcall(iseq, id_path, 0), functions.everything)) return;
-    VALUE ignored = Qfalse;
-    note_children(iseq, &ignored);
+    note_children(iseq);
     rb_hash_aset(functions.covered, iseq, Qtrue);
-    add_target(iseq, true);
+    add_target(iseq, true, false);
     functions.loaded_ns = ps_monotonic_ns();
 }
 
@@ -346,9 +367,11 @@ static void switch_on(bool everything)
     functions.tracepoints = rb_ary_new();
     functions.covered = rb_funcall(rb_hash_new(), id_compare_by_identity, 0);
     if (NIL_P(functions.script_hook)) functions.script_hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL);
+    if (NIL_P(functions.raise_hook)) functions.raise_hook = rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL);
     ps_stack_epoch++;
     functions.on = true;
     rb_tracepoint_enable(functions.script_hook);
+    rb_tracepoint_enable(functions.raise_hook);
     begin_walk(false);
 }
 
@@ -371,6 +394,7 @@ static bool switch_off(void)
     uint64_t end = ps_monotonic_ns() + SLICE_NS;
     functions.closing = true;
     rb_tracepoint_disable(functions.script_hook);
+    rb_tracepoint_disable(functions.raise_hook);
     functions.modules = Qnil;
     functions.loaded_ns = 0;
     while (RARRAY_LEN(functions.tracepoints)) {
