@@ -22,5 +22,7 @@ Gem::Specification.new do |spec|
   spec.require_paths = ["lib"]
   spec.extensions = ["ext/probescope/extconf.rb"]
 
+  spec.add_dependency "terminal-table", "~> 4.0" # the command only; docs/decisions/010-tables.md
+
   spec.metadata["rubygems_mfa_required"] = "true"
 end

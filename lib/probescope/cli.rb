@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+require_relative "host/error"
+require_relative "host/text"
+require_relative "version"
+
+module Probescope
+  # The command `probescope`. Exit status: 0 done, 1 it could not be done (one line on stderr says why, the next one what
+  # to do), 2 the command line was wrong, 130 interrupted before there was anything to show.
+  module CLI
+    # A command is a file of its own, loaded when it is asked for: lib/probescope/commands/NAME.rb.
+    COMMANDS = {
+      "ps" => "list the processes that can be traced",
+      "doctor" => "check what tracing needs, and say what is missing",
+      "run" => "start a command with probescope loaded into its Ruby",
+      "hot" => "which functions are on the CPU",
+      "exceptions" => "which exceptions are costly, and which line raises them",
+      "calls" => "how often functions are called, and how long they take",
+      "alloc" => "which lines allocate objects, and of which class",
+      "script" => "print the bpftrace program behind a command"
+    }.freeze
+
+    # The command line was wrong.
+    class Usage < Host::Error; end
+
+    module_function
+
+    # argv: without the program's name. Returns the exit status.
+    def start(argv)
+      name, *arguments = argv
+      case name
+      when nil, "help", "-h", "--help" then help(arguments.first)
+      when "-v", "--version" then puts("probescope #{VERSION}") || 0
+      else command(name).new.run(arguments)
+      end
+    rescue Host::Error => e
+      complain(e)
+    rescue Interrupt
+      130
+    rescue Errno::EPIPE
+      # Who read the output has gone; nobody is left to be told.
+      $stdout.reopen(File::NULL)
+      1
+    end
+
+    def command(name)
+      raise Usage.new("there is no command #{Host::Text.clean(name).inspect}", "probescope --help") unless COMMANDS.key?(name)
+
+      require_relative "commands/#{name}"
+      Commands.const_get(name.capitalize)
+    end
+
+    def help(name = nil)
+      return command(name).new.run(["--help"]) if name
+
+      puts <<~TEXT
+        Usage: probescope COMMAND [options]
+
+        #{COMMANDS.map { |command, about| format("  %-12s%s", command, about) }.join("\n")}
+
+        Examples:
+          probescope run -- bundle exec puma     start an application with the probes in it
+          probescope ps                          find its process
+          probescope exceptions -p 4711          ask it, for 10 seconds, while it runs
+
+        `probescope COMMAND --help` explains each of them.
+      TEXT
+      0
+    end
+
+    def complain(error)
+      warn "probescope: #{Host::Text.clean(error.message)}"
+      warn "  try: #{Host::Text.clean(error.next_step)}" if error.next_step
+      error.is_a?(Usage) ? 2 : 1
+    end
+  end
+end

@@ -1,0 +1,43 @@
+# frozen_string_literal: true
+
+require_relative "traced"
+
+module Probescope
+  module Commands
+    # Allocation sites.
+    class Alloc < Traced
+      PROGRAM = "alloc.bt"
+      USAGE = "alloc -p PID [options]"
+      ABOUT = <<~TEXT
+        Which lines allocate objects, and of which class? Counts every allocation. Sorted by COUNT: what an allocation costs
+        the program, and later the collector, depends little on the size of its slot.
+
+          BYTES  sum of the objects' slots; what a long string or array keeps outside of its slot is not in it
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope alloc -p 4711              for 10 seconds
+        probescope alloc -p 4711 --min 5      lines with 5 % of the allocations and more
+        probescope alloc -p 4711 --json | jq '.rows[] | select(.class == "String")'
+      TEXT
+      MIN = "all allocations"
+      NOTHING = "nothing was allocated"
+      HEADINGS = [">SHARE", ">COUNT", ">BYTES", "CLASS", "ALLOCATED AT"].freeze
+
+      private
+
+      def rows(trace)
+        found = trace.rows.map do |row|
+          type, file, line = row.names
+          {class: known(type), file: known(file), line: known(line), count: row.number("allocated"), bytes: row.number("bytes")}
+        end
+        @all = sum(found, :count)
+        sorted(found, :count, :bytes).map { |row| row.merge(share: ratio(row[:count], @all)) }
+      end
+
+      def cells(row)
+        [Host::Figure.share(ratio(row[:count], @all)), Host::Figure.count(row[:count]), Host::Figure.bytes(row[:bytes]),
+         row[:class], where(row)]
+      end
+    end
+  end
+end

@@ -1,0 +1,54 @@
+# frozen_string_literal: true
+
+require "optparse"
+require_relative "../cli"
+
+module Probescope
+  module Commands
+    # What every command does with its command line. A command says USAGE, ABOUT and EXAMPLES, adds its options in
+    # #options, and works in #call, which returns the exit status.
+    class Base
+      # argv: what follows the command's name.
+      def run(argv)
+        @help = false
+        rest = parser.permute(argv)
+        return puts(parser.help) || 0 if @help
+
+        arguments(rest)
+        call
+      rescue OptionParser::ParseError => e
+        raise CLI::Usage.new(e.message, "probescope #{name} --help")
+      end
+
+      private
+
+      def name = self.class.name.split("::").last.downcase
+
+      def parser
+        @parser ||= OptionParser.new do |o|
+          o.banner = "Usage: probescope #{self.class::USAGE}\n\n#{self.class::ABOUT}"
+          o.separator "\nOptions:"
+          options(o)
+          o.on("-h", "--help", "this text") { @help = true }
+          o.separator "\nExamples:\n#{self.class::EXAMPLES.gsub(/^/, "  ")}"
+        end
+      end
+
+      def options(_parser); end
+
+      # What is left of the command line.
+      def arguments(rest)
+        raise CLI::Usage.new("#{rest.first.inspect} is too much", "probescope #{name} --help") if rest.any?
+      end
+
+      def pid_option(parser)
+        parser.on("-p", "--pid PID", "the process") do |text|
+          raise CLI::Usage.new("one process at a time", "probescope #{name} -p #{@pid}") if @pid
+
+          @pid = Integer(text, 10, exception: false)
+          raise CLI::Usage.new("#{text.inspect} is no process id", "probescope ps") unless @pid&.positive?
+        end
+      end
+    end
+  end
+end

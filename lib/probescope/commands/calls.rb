@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require_relative "traced"
+
+module Probescope
+  module Commands
+    # Exact counts and times of functions.
+    class Calls < Traced
+      PROGRAM = "calls.bt"
+      ALL = "functions of gems and of the standard library too"
+      WIDENED = true
+      USAGE = "calls -p PID [options]"
+      ABOUT = <<~TEXT
+        How often are functions called, and how long do they take? Counts and times every call of the application's own
+        functions (--all: of all functions), which costs each call about 0.1 us. `probescope hot` costs next to nothing.
+        Sorted by SELF.
+
+          SELF     time in the function itself
+          ELAPSED  time with everything that it calls; on recursion the outermost call counts
+          RAISED   calls that an exception left
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope calls -p 4711                  for 10 seconds
+        probescope calls -p 4711 --all --top 50   gems and the standard library too
+        probescope calls -p 4711 --json | jq '.rows | map(.calls) | add'
+      TEXT
+      MIN = "the SELF time of all rows"
+      NOTHING = "no function of the application was called (--all follows those of gems too)"
+      HEADINGS = [">SELF", ">ELAPSED", ">CALLS", ">MEAN", ">MAX", ">RAISED", "FUNCTION", "DEFINED AT"].freeze
+
+      private
+
+      def rows(trace)
+        found = trace.rows.map { |row| function(row) }
+        all = sum(found, :self_ns)
+        sorted(found, :self_ns, :calls).map { |row| row.merge(share: ratio(row[:self_ns], all)) }
+      end
+
+      def function(row)
+        function, file, line = row.names
+        calls = row.number("calls") || 0
+        elapsed = row.number("elapsed_ns")
+        {function: known(function), file: known(file), line: known(line), calls: calls, elapsed_ns: elapsed,
+         self_ns: row.number("self_ns"), mean_ns: ratio(elapsed, calls)&.round, max_ns: row.number("max_ns"),
+         raised: row.number("raised")}
+      end
+
+      def cells(row)
+        [*row.values_at(:self_ns, :elapsed_ns).map { |time| Host::Figure.time(time) }, Host::Figure.count(row[:calls]),
+         *row.values_at(:mean_ns, :max_ns).map { |time| Host::Figure.time(time) }, Host::Figure.count(row[:raised]),
+         row[:function], where(row)]
+      end
+    end
+  end
+end

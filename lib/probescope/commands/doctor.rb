@@ -1,0 +1,139 @@
+# frozen_string_literal: true
+
+require_relative "base"
+require_relative "../host/bpftrace"
+require_relative "../host/client"
+require_relative "../host/kernel"
+require_relative "../host/path"
+require_relative "../host/privilege"
+
+module Probescope
+  module Commands
+    # One line for each thing that tracing depends on: good, or what to do.
+    class Doctor < Base
+      USAGE = "doctor [options]"
+      ABOUT = <<~TEXT
+        Checks what tracing needs on this machine, and with -p in that process, and says what to do about what is missing.
+        Exit status 0 when everything that is needed is there, 1 otherwise.
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope doctor
+        probescope doctor -p 4711
+      TEXT
+      MARKS = {good: "ok", note: "--", bad: "NO"}.freeze
+
+      private
+
+      def options(parser)
+        pid_option(parser)
+        parser.on("--json", "one JSON object instead of the lines") { @json = true }
+      end
+
+      def call
+        @checks = []
+        machine
+        library
+        process if @pid
+        @json ? print_json : print_lines
+        @checks.none? { |check| check[:state] == :bad } ? 0 : 1
+      end
+
+      def machine
+        kernel = Host::Kernel.new
+        %i[version uprobes tracefs btf].each { |what| check { kernel.public_send(what) } }
+        check do
+          @bpftrace = Host::Bpftrace.find
+          "bpftrace #{@bpftrace} (#{@bpftrace.path})"
+        end
+        check(:note) do
+          Host::Path.find("setpriv") or
+            raise Host::Error.new("no setpriv: a helper that is killed with -9 leaves bpftrace behind", "install util-linux")
+          "setpriv: bpftrace ends with the command, also when that is killed"
+        end
+        check do
+          prefix = Host::Privilege.new.prefix(@bpftrace)
+          Host::Client.open(@prefix = prefix, &:list)
+          prefix.empty? ? "the privilege to trace" : "the privilege to trace, through sudo"
+        end
+      end
+
+      # The native library of this very Ruby; a process that is traced has its own.
+      def library
+        check(@pid ? :note : :bad) do
+          require "probescope"
+          reason = Probescope.unavailable_reason
+          raise Host::Error.new("this Ruby (#{RUBY_VERSION}) cannot be traced: #{reason}", reinstall) if reason
+
+          "the native library for this Ruby (#{RUBY_VERSION})"
+        end
+      end
+
+      def reinstall = "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem pristine probescope"
+
+      def process
+        check do
+          @target = Host::Client.open(@prefix || []) { |client| client.inspect_process(@pid) }
+          "process #{@pid}: #{@target[:runtime]} #{@target[:version]}, probescope #{@target[:library]}, ABI #{@target[:abi]}"
+        end
+        return unless @target
+
+        check { watcher }
+        check { on_disk }
+        check(:note) { memory }
+        @target[:probes].each { |name, probe| check(:note) { served(name, probe) } }
+        note = @target[:note]
+        check(:note) { raise Host::Error.new(note, nil) } unless note.empty?
+      end
+
+      def watcher
+        return "its watcher looks for tracers" if @target[:flags].include?("watcher")
+
+        raise Host::Error.new("nobody looks for tracers in process #{@pid}: its watcher does not run",
+                              "call Probescope.install there, or restart it with probescope/auto")
+      end
+
+      def on_disk
+        return "its library is on disk (#{@target[:path]})" unless @target[:deleted]
+
+        raise Host::Error.new("its library was replaced or deleted on disk (#{@target[:path]}): bpftrace cannot attach to it",
+                              "restart the process")
+      end
+
+      def memory
+        used, limit, dropped = @target.values_at(:memory_used, :memory_limit, :rows_dropped)
+        text = "#{used >> 10} of #{limit >> 10} KiB for names and rows used"
+        return text if dropped.zero?
+
+        raise Host::Error.new("#{text}; #{dropped} events had no row of their own", "give it more: PROBESCOPE_MEMORY=64M")
+      end
+
+      # Probes that are off or on are good and not worth a line each.
+      def served(name, probe)
+        return if %w[off on].include?(probe[:state])
+
+        raise Host::Error.new("#{name} is #{probe[:state]}#{": #{probe[:reason]}" unless probe[:reason].empty?}", nil)
+      end
+
+      # Runs one check. severity: what a failure means, :bad or only a :note.
+      def check(severity = :bad)
+        text = yield
+        @checks << {state: :good, text: text, next_step: nil} if text
+      rescue Host::Error => e
+        @checks << {state: severity, text: e.message, next_step: e.next_step}
+      end
+
+      def print_lines
+        @checks.each do |check|
+          line = "#{MARKS.fetch(check[:state])}  #{check[:text]}"
+          line += " -> #{check[:next_step]}" if check[:next_step]
+          puts Host::Text.clean(line)
+        end
+      end
+
+      def print_json
+        puts Host::Text.json({command: "doctor", pids: [@pid].compact, seconds: 0, rows: @checks,
+                              lost: {events: 0, rows: 0, map_full: 0, samples: 0, details: 0}})
+      end
+    end
+  end
+end

@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+require_relative "traced"
+
+module Probescope
+  module Commands
+    # Functions by the CPU time that samples give them.
+    class Hot < Traced
+      PROGRAM = "hot.bt"
+      USAGE = "hot -p PID [options]"
+      ABOUT = <<~TEXT
+        Which functions are on the CPU? Looks at the process's stack 99 times a second; each look counts the CPU time since
+        the previous one. Functions of every file take part, also those written in C. Sorted by SELF.
+
+          SELF     share of the on-CPU time in the function itself
+          TOTAL    share with everything that it calls; recursion counts once
+          SAMPLES  looks that found it on the stack
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope hot -p 4711                 for 10 seconds
+        probescope hot -p 4711 -d 60 --min 1   a minute, what has 1 % of the CPU and more
+        probescope hot -p 4711 --json | jq -r '.rows[] | [.function, .self_share] | @tsv'
+      TEXT
+      MIN = "the on-CPU time (TOTAL)"
+      NOTHING = "the process was not on the CPU"
+      HEADINGS = [">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT"].freeze
+
+      private
+
+      def rows(trace)
+        found = trace.rows.map do |row|
+          function, file, line = row.names
+          {function: known(function), file: known(file), line: known(line), self: row.number("self_ns"),
+           total: row.number("total_ns"), samples: row.number("samples")}
+        end
+        on_cpu = sum(found, :self)
+        sorted(found, :self, :total).map do |row|
+          total = ratio(row[:total], on_cpu)
+          {**row.slice(:function, :file, :line), self_share: ratio(row[:self], on_cpu), total_share: total,
+           samples: row[:samples], share: total}
+        end
+      end
+
+      def cells(row)
+        [Host::Figure.share(row[:self_share]), Host::Figure.share(row[:total_share]), Host::Figure.count(row[:samples]),
+         row[:function], where(row)]
+      end
+    end
+  end
+end

@@ -1,0 +1,63 @@
+# frozen_string_literal: true
+
+require_relative "base"
+require_relative "../host/client"
+require_relative "../host/privilege"
+
+module Probescope
+  module Commands
+    # The processes that have the library.
+    class Ps < Base
+      USAGE = "ps [options]"
+      ABOUT = "Lists the processes that can be traced.\n\n  ENABLED  probes that some tracer listens to right now\n"
+      EXAMPLES = <<~TEXT
+        probescope ps
+        probescope ps --json | jq '.pids[]'
+      TEXT
+      HEADINGS = [">PID", "RUNTIME", "VERSION", ">ABI", "LIBRARY", "ENABLED"].freeze
+
+      private
+
+      def options(parser)
+        parser.on("--json", "one JSON object instead of the table") { @json = true }
+      end
+
+      def call
+        targets, unreadable = Host::Client.open(prefix, &:list)
+        rows = targets.map { |target| row(target) }
+        @json ? print_json(rows) : print_table(rows)
+        warn "probescope: #{unreadable} processes of other users were not looked at; root sees them" if unreadable.positive? && !@root
+        0
+      end
+
+      # Without privilege it lists what this user may read.
+      def prefix
+        privilege = Host::Privilege.new
+        @root = privilege.root?
+        privilege.prefix
+      rescue Host::Error
+        []
+      end
+
+      def row(target)
+        enabled = target[:probes].select { |_, probe| probe[:enabled].positive? }.keys
+        {pid: target[:pid], runtime: target[:runtime], version: target[:version], abi: target[:abi], library: target[:library],
+         enabled: enabled}
+      end
+
+      def print_json(rows)
+        puts Host::Text.json({command: "ps", pids: rows.map { |row| row[:pid] }, seconds: 0, rows: rows,
+                              lost: {events: 0, rows: 0, map_full: 0, samples: 0, details: 0}})
+      end
+
+      def print_table(rows)
+        if rows.empty?
+          puts "no process has probescope loaded; `probescope run -- COMMAND` starts one"
+        else
+          require_relative "../host/table"
+          puts Host::Table.render(HEADINGS, rows.map { |row| row.merge(enabled: row[:enabled].join(" ")).values.map(&:to_s) })
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+require_relative "base"
+
+module Probescope
+  module Commands
+    # Becomes another command, with probescope loaded into every Ruby that it starts.
+    class Run < Base
+      USAGE = "run [options] -- COMMAND [ARGUMENTS]"
+      ABOUT = <<~TEXT
+        Starts a command with probescope in its Ruby: no Gemfile entry, no change of the application. Until a tracer attaches
+        it costs nothing. A Ruby that this gem was not built for runs as if it were not there.
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope run -- bundle exec puma
+        probescope run -- ruby app.rb --port 3000
+        probescope run --functions '/srv/app/**,Invoice#*' -- rails server
+      TEXT
+      AUTO = File.expand_path("../auto", __dir__)
+
+      # Options end where the command begins, with or without `--`.
+      def run(argv)
+        parser.order!(argv = argv.dup)
+        return puts(parser.help) || 0 if @help
+        raise CLI::Usage.new("which command?", "probescope run -- ruby app.rb") if argv.empty?
+
+        exec(environment, *argv)
+      rescue OptionParser::ParseError => e
+        raise CLI::Usage.new(e.message, "probescope run --help")
+      rescue SystemCallError => e
+        raise Host::Error.new("cannot run #{argv.first.inspect}: #{e.message}", "check its name and the PATH")
+      end
+
+      private
+
+      def options(parser)
+        parser.on("--functions GLOBS", "which functions `calls` covers, as PROBESCOPE_FUNCTIONS does") { |globs| @functions = globs }
+      end
+
+      # The absolute path works under Bundler, which hides gems that are not in the Gemfile. RUBYOPT is split at spaces, so
+      # a path with one is left to RUBYLIB.
+      def environment
+        env = {"RUBYOPT" => "-r#{AUTO} #{ENV.fetch("RUBYOPT", "")}".strip}
+        if AUTO.match?(/\s/)
+          env["RUBYOPT"] = "-rprobescope/auto #{ENV.fetch("RUBYOPT", "")}".strip
+          env["RUBYLIB"] = [File.dirname(AUTO, 2), ENV.fetch("RUBYLIB", nil)].compact.join(File::PATH_SEPARATOR)
+        end
+        env["PROBESCOPE_FUNCTIONS"] = @functions if @functions
+        env
+      end
+    end
+  end
+end

@@ -1,0 +1,104 @@
+# frozen_string_literal: true
+
+require "json"
+require "rbconfig"
+require_relative "error"
+
+module Probescope
+  module Host
+    # The command's end of the helper (helper.rb): starts it with privilege, gives orders, hands out answers.
+    class Client
+      HELPER = File.expand_path("helper.rb", __dir__)
+      # What Bundler, rbenv and friends set is for the user's own Ruby; the helper needs the standard library only.
+      FOREIGN = /\A(RUBY|BUNDLE|GEM_|RBENV_)/
+      NO_SUDO = "run the command as root, or as a user who may use sudo"
+
+      # prefix: Privilege#prefix. Yields a Client and ends the helper afterwards.
+      # Raises Error when the helper cannot be started.
+      def self.open(prefix)
+        client = new(prefix)
+        yield client
+      ensure
+        client&.close
+      end
+
+      def initialize(prefix)
+        env = ENV.to_h.transform_values { nil }.select { |name, _| name.match?(FOREIGN) }
+        child_in, @input = IO.pipe
+        @output, child_out = IO.pipe(Encoding::BINARY)
+        @errors, child_err = IO.pipe(Encoding::BINARY)
+        @pid = Process.spawn(env, *prefix, RbConfig.ruby, "--disable=gems,rubyopt", HELPER,
+                             in: child_in, out: child_out, err: child_err)
+        [child_in, child_out, child_err].each(&:close)
+        @stderr = Thread.new { @errors.read }
+        expect("ready")
+      end
+
+      # [targets, how many processes could not be looked at]; a target is Target#to_h, read from JSON.
+      def list
+        order("list")
+        expect("targets").values_at(:targets, :unreadable)
+      end
+
+      # One target. Raises Error when there is nothing to trace in that process.
+      def inspect_process(pid)
+        order("inspect", pid: pid)
+        expect("target").fetch(:target)
+      end
+
+      # fields: see Tracing. Yields each answer, and each line of bpftrace's output as {is: "output", line: bytes}, until
+      # "ended", which is yielded too.
+      def trace(fields)
+        order("trace", **fields)
+        loop do
+          answer = next_answer
+          yield answer
+          break if answer[:is] == "ended"
+        end
+      end
+
+      # Safe to call in a signal handler.
+      def stop
+        @input.syswrite("{\"do\":\"stop\"}\n")
+      rescue SystemCallError, IOError
+        nil
+      end
+
+      def close
+        [@input, @output].each(&:close)
+        Process.wait(@pid)
+      rescue Errno::ECHILD
+        nil
+      end
+
+      private
+
+      def order(what, **fields)
+        @input.write(JSON.generate(fields.merge(do: what)), "\n")
+      rescue Errno::EPIPE
+        raise gone
+      end
+
+      def expect(kind)
+        answer = next_answer
+        answer[:is] == kind ? answer : raise(Error.new("the helper answered #{answer[:is]} to #{kind}", nil))
+      end
+
+      def next_answer
+        line = @output.gets("\n") or raise gone
+        return {is: "output", line: line[1..].chomp} if line.start_with?("=")
+
+        answer = JSON.parse(line, symbolize_names: true)
+        raise Error.new(answer[:message], answer[:next_step]) if answer[:is] == "error"
+
+        answer
+      end
+
+      # sudo says why on its stderr.
+      def gone
+        why = @stderr.value.force_encoding(Encoding::UTF_8).scrub.lines.map(&:strip).reject(&:empty?).last
+        Error.new("cannot get the privilege to trace#{": #{why}" if why}", NO_SUDO)
+      end
+    end
+  end
+end

@@ -1,0 +1,15 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Host
+    # What went wrong, in one line for the user, and what to do about it.
+    class Error < StandardError
+      attr_reader :next_step
+
+      def initialize(message, next_step = nil)
+        super(message)
+        @next_step = next_step
+      end
+    end
+  end
+end

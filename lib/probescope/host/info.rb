@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Host
+    # Reads `probescope_info` (ext/core/info.h) out of a process. The library may be older or newer than this command:
+    # sizes and offsets are those that its head announces, fields that it does not have read as 0.
+    class Info
+      MAGIC = "PSCOPE1"
+      HEAD = "Z8 L<6 Z16 Z32 Z16 l< L< Q<6 Z128"
+      HEAD_NAMES = %i[magic size abi sequence probe_count probe_size probes_offset runtime version library pid flags
+                      memory_limit memory_used rows_dropped flushes switches watcher_ticks note].freeze
+      HEAD_BYTES = 280
+      PROBE = "Z24 L< L< Q< Z120"
+      PROBE_NAMES = %i[name state enabled semaphore reason].freeze
+      PROBE_BYTES = 160
+      FLUSHES_AT = 128
+      SEQUENCE_AT = 16
+      STATES = %w[off on degraded refused unsupported].freeze
+      FLAGS = {installed: 1, watcher: 2, yjit: 4, cycle_clock: 8}.freeze
+      MAX_BYTES = 1 << 20
+
+      Torn = Class.new(StandardError)
+
+      # memory: /proc/PID/mem, open. address: of the struct in the process.
+      def initialize(memory, address)
+        @memory = memory
+        @address = address
+      end
+
+      # A consistent copy: the head's fields by name, `flags` as names, and `probes`: {name => {state:, enabled:, semaphore:,
+      # reason:}}. Raises Error when what is there is no probescope_info, SystemCallError or EOFError when the process is gone.
+      def snapshot
+        100.times do
+          return attempt
+        rescue Torn
+          sleep 0.001
+        end
+        raise Error.new("the process does not finish writing its probescope_info", "it may be stopped: look at its state with ps")
+      end
+
+      # Number of flushes so far: one figure, read often.
+      def flushes = @memory.pread(8, @address + FLUSHES_AT).unpack1("Q<")
+
+      # The kernel's own count of tracers on a probe. semaphore: from a snapshot.
+      def tracers(semaphore) = @memory.pread(2, semaphore).unpack1("S<")
+
+      private
+
+      def attempt
+        head = HEAD_NAMES.zip(unpack(@memory.pread(HEAD_BYTES, @address), HEAD)).to_h
+        raise Error, "its probescope_info is not one" unless head[:magic] == MAGIC
+        raise Torn if head[:sequence].odd?
+
+        table = head[:probe_count] * head[:probe_size]
+        raise Error, "its probescope_info has no sense" if table > MAX_BYTES || head[:probe_size] < 40
+
+        rows = table.zero? ? "" : @memory.pread(table, @address + head[:probes_offset])
+        raise Torn if @memory.pread(4, @address + SEQUENCE_AT).unpack1("L<") != head[:sequence]
+
+        head.slice(*HEAD_NAMES.drop(7)).merge(abi: head[:abi], flags: flags(head[:flags]), probes: probes(head, rows))
+      end
+
+      # Strings become valid UTF-8: the process is not believed.
+      def unpack(bytes, format)
+        bytes.unpack(format).map { |value| value.is_a?(String) ? value.dup.force_encoding(Encoding::UTF_8).scrub : value }
+      end
+
+      def flags(bits) = FLAGS.select { |_, bit| bits.anybits?(bit) }.keys
+
+      def probes(head, rows)
+        Array.new(head[:probe_count]) do |i|
+          row = rows.byteslice(i * head[:probe_size], [head[:probe_size], PROBE_BYTES].min).ljust(PROBE_BYTES, "\0")
+          probe = PROBE_NAMES.zip(unpack(row, PROBE)).to_h
+          [probe[:name], probe.merge(state: STATES.fetch(probe[:state], "unknown"))]
+        end.to_h
+      end
+    end
+  end
+end

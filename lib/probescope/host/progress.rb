@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Host
+    # A line on stderr that counts the seconds, where stderr is a terminal.
+    class Progress
+      # Yields one of them and wipes the line afterwards.
+      def self.show(seconds, io = $stderr)
+        progress = new(seconds, io)
+        yield progress
+      ensure
+        progress&.done
+      end
+
+      def initialize(seconds, io)
+        @seconds = seconds
+        @io = io.tty? ? io : nil
+        say("attaching ...")
+      end
+
+      # The interval has begun.
+      def count
+        return unless @io
+
+        began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        @ticker = Thread.new do
+          loop do
+            passed = Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
+            say(format("%d of %g s, Ctrl-C ends early", [passed, @seconds].min, @seconds))
+            sleep 0.5
+          end
+        end
+      end
+
+      def done
+        @ticker&.kill&.join
+        @io&.write("\r\e[K")
+      end
+
+      private
+
+      def say(text) = @io&.write("\r\e[Kprobescope: #{text}")
+    end
+  end
+end

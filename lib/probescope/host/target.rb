@@ -1,0 +1,100 @@
+# frozen_string_literal: true
+
+require_relative "elf"
+require_relative "error"
+require_relative "info"
+require_relative "mappings"
+
+module Probescope
+  module Host
+    # A process with the library in it. Runs in the helper, because other users' memory takes privilege.
+    class Target
+      SYMBOL = "probescope_info"
+      # Virtual address of the symbol (or nil) by file id: one library is mapped by many processes.
+      @symbols = {}
+
+      attr_reader :pid, :file, :info
+
+      class << self
+        # Raises Error, with the next step, when there is nothing to trace.
+        def find(pid)
+          check_process(pid)
+          locate(pid) || raise(Error.new("process #{pid} does not have probescope loaded",
+                                         "start it with `probescope run -- COMMAND`, or add `gem \"probescope\", " \
+                                         "require: \"probescope/auto\"` to its Gemfile and restart it"))
+        rescue Errno::EACCES, Errno::EPERM
+          raise Error.new("process #{pid} may not be read", "run the command as root, or as a user who may use sudo")
+        rescue Errno::ENOENT, Errno::ESRCH, EOFError
+          raise Error.new("process #{pid} has just ended", "`probescope ps` lists the processes that can be traced")
+        end
+
+        # Every process with the library, and how many processes could not be looked at: [[Target, ...], Integer].
+        def all
+          unreadable = 0
+          targets = Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i).sort.filter_map do |pid|
+            locate(pid)
+          rescue Errno::EACCES, Errno::EPERM
+            unreadable += 1
+            nil
+          rescue SystemCallError, EOFError, Error
+            nil
+          end
+          [targets, unreadable]
+        end
+
+        private
+
+        def check_process(pid)
+          status = File.read("/proc/#{pid}/status")
+          group = status[/^Tgid:\s+(\d+)/, 1].to_i
+          raise Error.new("#{pid} is a thread of process #{group}", "use -p #{group}") if group != pid
+          raise Error.new("process #{pid} has ended and waits for its parent (zombie)", nil) if status.match?(/^State:\s+[ZX]/)
+        rescue Errno::ENOENT, Errno::ESRCH
+          raise Error.new("there is no process #{pid}", "`probescope ps` lists the processes that can be traced")
+        end
+
+        def locate(pid)
+          Mappings.files(pid).each do |file|
+            symbol = symbol_in(file)
+            return new(pid, file, symbol) if symbol
+          end
+          nil
+        end
+
+        def symbol_in(file)
+          return @symbols[file.id] if @symbols.key?(file.id)
+
+          @symbols[file.id] = file.open { |io| Elf.new(io).symbol(SYMBOL) }
+        rescue SystemCallError, EOFError, TypeError
+          @symbols[file.id] = nil
+        end
+      end
+
+      def initialize(pid, file, symbol)
+        @pid = pid
+        @file = file
+        bias = file.open { |io| Elf.new(io).bias(file.start) }
+        @info = Info.new(File.open("/proc/#{pid}/mem", "rb"), symbol + bias)
+        @born = born
+      end
+
+      # False as soon as the process has ended, also when its number has been given to another one.
+      def alive? = !@born.nil? && born == @born
+
+      # For the command, as plain data. Raises as Info#snapshot.
+      def to_h
+        info.snapshot.merge(pid: pid, path: file.path.dup.force_encoding(Encoding::UTF_8).scrub, deleted: file.deleted?)
+      end
+
+      private
+
+      # Start time in ticks after boot; nil when the process is gone or a zombie.
+      def born
+        fields = File.read("/proc/#{pid}/stat").rpartition(") ").last.split
+        fields[19] unless %w[Z X].include?(fields[0])
+      rescue SystemCallError
+        nil
+      end
+    end
+  end
+end
