@@ -23,20 +23,19 @@ module Probescope
       end
 
       def call
-        targets, unreadable = Host::Client.open(prefix, &:list)
+        targets, unreadable = list
         rows = targets.map { |target| row(target) }
         @json ? print_json(rows) : print_table(rows)
-        warn "probescope: #{unreadable} processes of other users were not looked at; root sees them" if unreadable.positive? && !@root
+        warn "probescope: #{unreadable} processes of other users were not looked at; root sees them" if unreadable.positive?
         0
       end
 
       # Without privilege it lists what this user may read.
-      def prefix
-        privilege = Host::Privilege.new
-        @root = privilege.root?
-        privilege.prefix
+      def list
+        targets, = Host::Client.open(Host::Privilege.new.prefix, &:list)
+        [targets, 0]
       rescue Host::Error
-        []
+        Host::Client.open([], &:list)
       end
 
       def row(target)

@@ -70,7 +70,7 @@ module Probescope
         output = Host::Output.new
         ended = nil
         Host::Client.open(Host::Privilege.new.prefix(bpftrace)) do |client|
-          client.inspect_process(@pid)
+          attachable(client.inspect_process(@pid))
           Host::Progress.show(@seconds) do |progress|
             ending_early(client) do
               client.trace(order(bpftrace)) do |answer|
@@ -84,6 +84,14 @@ module Probescope
           end
         end
         Host::Trace.new(output, ended)
+      end
+
+      # By process id bpftrace finds the library through its path, and where another file is there now, nothing or the wrong
+      # thing.
+      def attachable(target)
+        return unless target[:deleted]
+
+        raise Host::Error.new("the library of process #{@pid} was replaced or deleted on disk (#{target[:path]})", "restart the process")
       end
 
       def order(bpftrace)

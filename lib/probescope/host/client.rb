@@ -11,7 +11,6 @@ module Probescope
       HELPER = File.expand_path("helper.rb", __dir__)
       # What Bundler, rbenv and friends set is for the user's own Ruby; the helper needs the standard library only.
       FOREIGN = /\A(RUBY|BUNDLE|GEM_|RBENV_)/
-      NO_SUDO = "run the command as root, or as a user who may use sudo"
 
       # prefix: Privilege#prefix. Yields a Client and ends the helper afterwards.
       # Raises Error when the helper cannot be started.
@@ -32,6 +31,7 @@ module Probescope
         [child_in, child_out, child_err].each(&:close)
         @stderr = Thread.new { @errors.read }
         expect("ready")
+        @ready = true
       end
 
       # [targets, how many processes could not be looked at]; a target is Target#to_h, read from JSON.
@@ -97,7 +97,10 @@ module Probescope
       # sudo says why on its stderr.
       def gone
         why = @stderr.value.force_encoding(Encoding::UTF_8).scrub.lines.map(&:strip).reject(&:empty?).last
-        Error.new("cannot get the privilege to trace#{": #{why}" if why}", NO_SUDO)
+        why = ": #{why}" if why
+        return Error.new("the helper that runs bpftrace ended#{why}", "run the command again") if @ready
+
+        Error.new("cannot get the privilege to trace#{why}", "run the command as root, or as a user who may use sudo")
       end
     end
   end
