@@ -29,7 +29,7 @@ static inline VALUE ps_attached_object(VALUE singleton)
 /* Is the data of this T_DATA inside the object's own slot? (3.3 and later.) */
 static inline bool ps_data_embedded(VALUE data)
 {
-#ifdef RTYPEDDATA_EMBEDDED_P
+#ifdef HAVE_RTYPEDDATA_EMBEDDED_P
     return RTYPEDDATA_EMBEDDED_P(data);
 #else
     (void)data;
@@ -40,7 +40,7 @@ static inline bool ps_data_embedded(VALUE data)
 /* The data of a T_DATA, wherever it is. */
 static inline void *ps_typed_data(VALUE data)
 {
-#ifdef RTYPEDDATA_EMBEDDED_P
+#ifdef HAVE_RTYPEDDATA_EMBEDDED_P
     return RTYPEDDATA_GET_DATA(data);
 #else
     return RTYPEDDATA_DATA(data);
