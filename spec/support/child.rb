@@ -17,7 +17,8 @@ module Support
       @pid = Process.spawn(env, *command, in: input, out: readers[:out][1], err: readers[:err][1],
                                           unsetenv_others: true, pgroup: true, chdir: chdir)
       input.close if stdin
-      @threads = readers.map { |name, (reader, writer)| writer.close && follow(name, reader) }
+      readers.each_value { |_, writer| writer.close }
+      @threads = readers.map { |name, (reader, _)| follow(name, reader) }
     end
 
     def out = @lines[:out].dup
