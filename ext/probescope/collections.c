@@ -67,6 +67,9 @@ void ps_collections_init(void)
 {
     major_by = rb_id2sym(rb_intern("major_by"));
     live_slots = rb_id2sym(rb_intern("heap_live_slots"));
+    /* Each makes its symbols when it is first called, and inside a collection that is a crash: call them here. */
+    rb_gc_latest_gc_info(major_by);
+    rb_gc_stat(live_slots);
     collection.hook = rb_tracepoint_new(0,
                                         RUBY_INTERNAL_EVENT_GC_START | RUBY_INTERNAL_EVENT_GC_END_SWEEP |
                                             RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT,

@@ -35,6 +35,7 @@ File.delete(REASON_FILE) if File.exist?(REASON_FILE)
 have_func("rb_postponed_job_preregister", "ruby/debug.h") # 3.3
 have_func("rb_class_attached_object", "ruby.h")           # 3.2
 have_func("RTYPEDDATA_EMBEDDED_P", "ruby.h")             # 3.3
+have_func("rb_gc_obj_slot_size")                         # 3.2; exported, but in no header: objects.c
 have_func("malloc_usable_size", "malloc.h")
 
 core = File.expand_path("../core", __dir__)

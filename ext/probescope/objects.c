@@ -66,6 +66,14 @@ void ps_objects_find_names(void)
     }
 }
 
+/*
+ * Slots have several sizes from 3.2 on. Ruby exports the function that tells an object's, in no public header; it reads the
+ * head of the heap page and nothing of the object. Where it is not to be had, objects count as the smallest slot.
+ */
+#ifdef HAVE_RB_GC_OBJ_SLOT_SIZE
+extern size_t rb_gc_obj_slot_size(VALUE object);
+#endif
+
 static size_t slot_size(VALUE object)
 {
 #ifdef HAVE_RB_GC_OBJ_SLOT_SIZE
