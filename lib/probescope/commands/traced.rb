@@ -97,7 +97,12 @@ module Probescope
       def order(bpftrace)
         programs = [self.class::PROGRAM, *("all.bt" if @all && self.class::WIDENED)].map { |file| File.join(PROGRAMS, file) }
         {pid: @pid, programs: programs, seconds: @seconds, bpftrace: bpftrace.path, setpriv: Host::Path.find("setpriv"),
-         keys: Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", KEYS))}
+         keys: keys}
+      end
+
+      def keys
+        number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", KEYS), exception: false)
+        number&.positive? ? number : raise(CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows", "unset PROBESCOPE_MAP_KEYS"))
       end
 
       # Ctrl-C, TERM and a closed terminal end the trace, and what there is is shown.
@@ -128,7 +133,7 @@ module Probescope
       LOST = {
         events: "%d events were lost between the kernel and bpftrace",
         rows: "%d events had no row of their own: the process's memory for names is full (see (overflow))",
-        map_full: "%d rows were dropped: bpftrace's maps are full; set PROBESCOPE_MAP_KEYS above #{KEYS}",
+        map_full: "%d rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=#{KEYS * 4}",
         samples: "%d samples could not be taken",
         details: "%d exception details were over the limit of 10 a second"
       }.freeze
@@ -154,11 +159,17 @@ module Probescope
       def print_table(trace, rows, found)
         puts "#{name} of process #{@pid}, #{format("%.1f", trace.seconds)} s, " \
              "#{Host::Figure.share(trace.seconds.positive? ? trace.cpu_ns / trace.seconds / 1e9 : nil)} CPU"
-        return puts(found.zero? ? "  #{self.class::NOTHING}" : "  every row is below --min") if rows.empty?
+        return puts("  #{none(trace, found)}") if rows.empty?
 
         require_relative "../host/table"
         puts "", Host::Table.render(self.class::HEADINGS, rows.map { |row| cells(row) })
         puts "", "#{found - rows.size} more rows; --top 0 shows all" if found > rows.size
+      end
+
+      def none(trace, found)
+        return "nothing was collected" unless trace.any?
+
+        found.zero? ? self.class::NOTHING : "every row is below --min"
       end
 
       # For the rows: what the process does not know is nil.

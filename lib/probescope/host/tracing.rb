@@ -142,7 +142,7 @@ module Probescope
       end
 
       def silence
-        "process #{@target.pid} is traced, but sends no statistics"
+        "process #{@target.pid} is traced, but sends no statistics: is it stopped?"
       end
 
       def finish

@@ -1,0 +1,118 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+
+# Each: one clear line on stderr, a next step, nothing on stdout.
+RSpec.describe "Bad input" do
+  def refuse(*arguments, status: 1, env: {}, before: [])
+    child = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments.map(&:to_s), env: ENV.to_h.merge(env)))
+    expect(child.wait.exitstatus).to eq(status), child.to_s
+    expect(child.out).to be_empty
+    expect(child.err.lines).to match([/\Aprobescope: [^\n]+\n\z/, /\A  try: [^\n]+\n\z/])
+    child.err
+  end
+
+  # Runs in mounts of its own.
+  def in_mounts(script) = ["unshare", "-m", "sh", "-c", "#{script}; exec \"$@\"", "sh"]
+
+  # As nobody, who may not use sudo.
+  def as_nobody = %w[setpriv --reuid=65534 --regid=65534 --clear-groups]
+
+  def skip_without_root = (skip "needs root" unless Process.uid.zero?)
+
+  describe "on the command line" do
+    it "is a usage error" do
+      expect(refuse("hott", status: 2)).to include("there is no command")
+      expect(refuse("hot", status: 2)).to include("-p PID is missing").and include("probescope ps")
+      expect(refuse("hot", "-p", "ruby", status: 2)).to include("is no process id")
+      expect(refuse("hot", "-p", "-1", status: 2)).to include("is no process id")
+      expect(refuse("hot", "-p", 1, "-p", 2, status: 2)).to include("one process at a time")
+      expect(refuse("hot", "-p", 1, "-d", "0", status: 2)).to include("positive number of seconds")
+      expect(refuse("hot", "-p", 1, "-d", "soon", status: 2)).to include("invalid argument: -d soon")
+      expect(refuse("hot", "-p", 1, "--top", "-1", status: 2)).to include("--top")
+      expect(refuse("hot", "-p", 1, "--frobnicate", status: 2)).to include("invalid option")
+      expect(refuse("hot", "-p", 1, "more", status: 2)).to include("too much")
+      expect(refuse("run", status: 2)).to include("which command?")
+    end
+
+    it "is not obeyed by the terminal" do
+      expect(refuse("\e[31m\n", status: 2)).not_to include("\e")
+    end
+
+    it "is a script or a program that does not exist" do
+      expect(refuse("script", "nothing")).to include("there is no script")
+      expect(refuse("run", "--", "/no/such/program")).to include("cannot run")
+    end
+  end
+
+  describe "in the process", :bpf do
+    it "is one that does not exist" do
+      expect(refuse("hot", "-p", 4_194_305)).to include("there is no process 4194305")
+    end
+
+    it "is one without probescope: it says how to load it" do
+      bare = target("puts 'ready'; sleep", loaded: false).ready
+      expect(refuse("hot", "-p", bare.pid)).to include("does not have probescope loaded").and include("probescope run -- COMMAND")
+    end
+
+    it "is a library that was replaced on disk" do
+      Dir.mktmpdir do |folder|
+        copy = File.join(folder, "copy")
+        FileUtils.cp(Support::HostTarget.binary, copy)
+        process = host_target(binary: copy)
+        File.unlink(copy)
+        expect(refuse("hot", "-p", process.pid)).to include("was replaced or deleted on disk").and include("restart")
+      end
+    end
+
+    it "is a probe that the process refuses: with its reason" do
+      expect(refuse("calls", "-p", host_target("--state", 3).pid, "-d", 1)).to include("does not serve function__stats: as the spec asked")
+    end
+
+    it "is a library too old for the probe" do
+      expect(refuse("hot", "-p", host_target("--old").pid)).to include("does not have the probe sample__stats").and include("update it")
+    end
+
+    it "is a process that is stopped" do
+      process = host_target
+      process.signal(:STOP)
+      expect(refuse("hot", "-p", process.pid)).to include("sends no statistics: is it stopped?")
+    end
+  end
+
+  describe "on the machine" do
+    it "is no bpftrace" do
+      expect(refuse("hot", "-p", 1, env: {"PATH" => ""})).to include("bpftrace is not in the PATH").and include("apt install bpftrace")
+    end
+
+    it "is a bpftrace older than 0.17" do
+      Dir.mktmpdir do |folder|
+        File.write(File.join(folder, "bpftrace"), "#!/bin/sh\necho bpftrace v0.14.0\n", perm: 0o755)
+        expect(refuse("hot", "-p", 1, env: {"PATH" => "#{folder}:/bin"})).to include("0.14.0, and 0.17 is the oldest")
+      end
+    end
+
+    it "is no privilege", :bpf do
+      skip_without_root
+      expect(refuse("hot", "-p", host_target.pid, env: {"HOME" => "/"}, before: as_nobody)).to match(/privilege to trace|needs root/)
+    end
+
+    it "is root without the capabilities", :bpf do
+      skip_without_root
+      expect(refuse("hot", "-p", host_target.pid, before: %w[setpriv --bounding-set=-sys_admin])).to include("root lacks CAP_SYS_ADMIN")
+    end
+
+    it "is no tracefs", :bpf do
+      skip_without_root
+      hidden = in_mounts("umount -a -t tracefs; umount /sys/kernel/debug/tracing 2>/dev/null; umount /sys/kernel/tracing 2>/dev/null")
+      expect(refuse("hot", "-p", host_target.pid, before: hidden)).to include("mount -t tracefs tracefs /sys/kernel/tracing")
+    end
+
+    it "is a kernel without uprobes", :bpf do
+      skip_without_root
+      hidden = in_mounts("mount -t tmpfs none /sys/bus/event_source/devices")
+      expect(refuse("hot", "-p", host_target.pid, before: hidden)).to include("the kernel has no uprobes")
+    end
+  end
+end

@@ -1,0 +1,72 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+
+RSpec.describe "The end of a trace", :bpf do
+  # A command that is counting.
+  def counting(process, *options)
+    command = probescope_start("hot", "-p", process.pid, "-d", 600, *options)
+    await("the attach") { tracers_of(process.pid).any? && semaphore_up?(process) }
+    sleep 0.2 # two flushes of this target: the interval has begun, and something is in it
+    command
+  end
+
+  def semaphore_up?(process)
+    rows = probescope("ps", "--json").json["rows"]
+    rows.any? { |row| row["pid"] == process.pid && row["enabled"].include?("stats__done") }
+  end
+
+  %i[INT TERM HUP].each do |signal|
+    it "comes early with SIG#{signal}, and what there is is shown" do
+      process = host_target
+      command = counting(process, "--json")
+      expect(command.stop(signal).exitstatus).to eq(0)
+      expect(JSON.parse(command.out)["rows"].size).to eq(3)
+      expect(tracers_of(process.pid)).to be_empty
+    end
+  end
+
+  it "comes early also when the process flushes no more" do
+    process = host_target
+    command = counting(process)
+    process.signal(:STOP)
+    expect(command.stop(:INT).exitstatus).to eq(0)
+    expect(command.out).to include("Parser#step2")
+  end
+
+  it "is the end of the process too: what it told until then is shown" do
+    process = host_target("--flushes", 20)
+    command = probescope_start("exceptions", "-p", process.pid, "-d", 600, "--json")
+    expect(command.wait.exitstatus).to eq(0)
+    expect(JSON.parse(command.out)).to include("seconds" => 20.0)
+    expect(JSON.parse(command.out)["rows"].first).to include("count" => 60)
+    expect(command.err).to include("process #{process.pid} ended while it was traced")
+  end
+
+  it "is not survived by bpftrace when the command is killed with -9" do
+    process = host_target
+    counting(process).signal(:KILL)
+    await("the end of bpftrace") { tracers_of(process.pid).empty? }
+    await("the semaphores") { !semaphore_up?(process) }
+  end
+
+  it "is not survived by bpftrace when the helper is killed with -9, and the command says so" do
+    process = host_target
+    command = counting(process)
+    helper = Dir["/proc/#{command.pid}/task/*/children"].flat_map { |path| File.read(path).split.map(&:to_i) }.first
+    Process.kill(:KILL, helper)
+    await("the end of bpftrace") { tracers_of(process.pid).empty? }
+    expect(command.wait.exitstatus).to eq(1)
+    expect(command.err).to include("the helper that runs bpftrace ended")
+  end
+
+  it "does not come with a closed stdout in anything but silence" do
+    process = host_target
+    reader, writer = IO.pipe
+    reader.close
+    pid = Process.spawn(RbConfig.ruby, Support::EXE, "hot", "-p", process.pid.to_s, "-d", "1", out: writer, err: "/dev/null")
+    writer.close
+    expect(Process.wait2(pid).last.exitstatus).to eq(1)
+  end
+end

@@ -1,0 +1,47 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+
+RSpec.describe "ps and doctor" do
+  it "ps lists what can be traced, and which probes are listened to", :bpf do
+    process = host_target
+    row = probescope("ps", "--json").json["rows"].find { |candidate| candidate["pid"] == process.pid }
+    expect(row).to eq("pid" => process.pid, "runtime" => "ruby", "version" => "3.1.2", "abi" => 1, "library" => "0.1.0",
+                      "enabled" => [])
+    expect(probescope("ps").out).to match(/^ *#{process.pid}  ruby +3\.1\.2 +1  0\.1\.0/)
+  end
+
+  it "ps says of a newer and of an older library what it can", :bpf do
+    newer = host_target("--abi", 2)
+    older = host_target("--old")
+    rows = probescope("ps", "--json").json["rows"].to_h { |row| [row["pid"], row["abi"]] }
+    expect(rows).to include(newer.pid => 2, older.pid => 1)
+  end
+
+  it "traces a process with a newer library all the same", :bpf do
+    expect(probescope("hot", "-p", host_target("--abi", 2).pid, "-d", 1, "--json").json["rows"].size).to eq(3)
+  end
+
+  it "doctor has a line for each thing checked", :bpf do
+    result = probescope("doctor", "-p", host_target.pid)
+    expect(result.status.exitstatus).to eq(0), result.out
+    expect(result.out.lines).to all(match(/\A(ok|--)  \S/))
+    ["Linux ", "uprobes", "tracefs on ", "bpftrace 0.", "the privilege to trace", "the native library", "its watcher", "on disk"]
+      .each { |what| expect(result.out).to match(/^(ok|--)  .*#{what}/) }
+  end
+
+  it "doctor names each probe that is not served, and why", :bpf do
+    out = probescope("doctor", "-p", host_target("--state", 2).pid).out
+    expect(out).to include("--  function__stats is degraded: as the spec asked\n")
+  end
+
+  it "doctor says what to do, and fails" do
+    result = probescope("doctor", env: {"PATH" => ""})
+    expect(result.status.exitstatus).to eq(1)
+    expect(result.out).to match(/^NO  bpftrace is not in the PATH -> install it/)
+
+    result = probescope("doctor", "-p", 4_194_305, "--json")
+    expect(result.json["rows"].last).to include("state" => "bad", "next_step" => /probescope ps/)
+  end
+end

@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+require "probescope/host/elf"
+
+RSpec.describe "Finding probescope_info in a file" do
+  def with_elf(path) = File.open(path, "rb") { |io| yield Probescope::Host::Elf.new(io) }
+
+  let(:binary) { Support::HostTarget.binary }
+
+  it "finds the address that readelf names" do
+    expect(with_elf(binary) { |elf| elf.symbol("probescope_info") }).to eq(dynamic_symbol(binary, "probescope_info")[:address])
+  end
+
+  it "finds it after strip" do
+    Dir.mktmpdir do |folder|
+      stripped = File.join(folder, "stripped")
+      system("strip", "-o", stripped, binary, exception: true)
+      expect(with_elf(stripped) { |elf| elf.symbol("probescope_info") }).to be_positive
+    end
+  end
+
+  it "finds nothing under a name that is only the tail of another, and nothing in a file without it" do
+    expect(with_elf(binary) { |elf| elf.symbol("info") }).to be_nil
+    expect(with_elf("/proc/self/exe") { |elf| elf.symbol("probescope_info") }).to be_nil
+  end
+
+  it "finds nothing in what is no ELF file or ends early" do
+    Dir.mktmpdir do |folder|
+      text = File.join(folder, "text")
+      File.write(text, "not a library" * 10)
+      expect(with_elf(text) { |elf| elf.symbol("probescope_info") }).to be_nil
+
+      File.binwrite(text, File.binread(binary, 2048))
+      expect { with_elf(text) { |elf| elf.symbol("probescope_info") } }.to raise_error(EOFError)
+    end
+  end
+
+  it "takes the load address from the first segment" do
+    expect(with_elf(binary) { |elf| elf.bias(0x7000_0000) }).to eq(0x7000_0000)
+    Dir.mktmpdir do |folder|
+      fixed = File.join(folder, "fixed")
+      system("cc", "-no-pie", "-rdynamic", "-w", "-o", fixed, Support::HostTarget::SOURCE, exception: true)
+      expect(with_elf(fixed) { |elf| elf.bias(0x400000) }).to eq(0)
+    end
+  end
+end

@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "tempfile"
+require "probescope/host/error"
+require "probescope/host/info"
+
+RSpec.describe "Reading probescope_info" do
+  # Memory with the struct at address 64, as a library would lay it out.
+  def memory(probes, magic: "PSCOPE1", sequence: 4, probe_size: 160, gap: 0, runtime: "ruby", flushes: 9)
+    size = 280 + gap + (probes.size * probe_size)
+    head = [magic, size, 1, sequence, probes.size, probe_size, 280 + gap, runtime, "3.1.2", "0.1.0", 42, 3, 1 << 25, 4096, 0, flushes,
+            2, 77, ""].pack("a8 L<6 a16 a32 a16 l< L< Q<6 a128")
+    rows = probes.map { |row| row.pack("a24 L< L< Q< a120").ljust(probe_size, "\xff")[0, probe_size] }
+    file = Tempfile.new("memory")
+    file.binmode
+    file.write("\xff".b * 64, head, "\xff".b * gap, *rows)
+    file.flush
+    file
+  end
+
+  def info(...) = Probescope::Host::Info.new(memory(...), 64)
+
+  it "gives the head, and each probe by name" do
+    snapshot = info([["stats__done", 1, 1, 4711, ""], ["line", 3, 0, 4713, "not under YJIT"]]).snapshot
+    expect(snapshot).to include(runtime: "ruby", version: "3.1.2", library: "0.1.0", abi: 1, pid: 42, flushes: 9,
+                                flags: %i[installed watcher])
+    expect(snapshot[:probes]["stats__done"]).to include(state: "on", enabled: 1, semaphore: 4711)
+    expect(snapshot[:probes]["line"]).to include(state: "refused", reason: "not under YJIT")
+  end
+
+  it "reads the flush counter by itself" do
+    expect(info([], flushes: 123_456).flushes).to eq(123_456)
+  end
+
+  it "reads a newer library: a longer head, longer entries, a state that it has no word for" do
+    probe = info([["stats__done", 9, 1, 4711, "why"]], gap: 64, probe_size: 256).snapshot[:probes]["stats__done"]
+    expect(probe).to include(state: "unknown", enabled: 1, semaphore: 4711, reason: "why")
+  end
+
+  it "reads an older library: shorter entries, what they lack is empty" do
+    probe = info([["stats__done", 1, 1, 4711, "cut"]], probe_size: 40).snapshot[:probes]["stats__done"]
+    expect(probe).to include(state: "on", semaphore: 4711, reason: "")
+  end
+
+  it "says so when it is being written for ever" do
+    expect { info([], sequence: 5).snapshot }.to raise_error(Probescope::Host::Error, /does not finish writing/)
+  end
+
+  it "believes nothing that makes no sense" do
+    expect { info([], magic: "OTHER").snapshot }.to raise_error(Probescope::Host::Error)
+    expect { info([["x", 0, 0, 0, ""]], probe_size: 8).snapshot }.to raise_error(Probescope::Host::Error)
+    expect { info([["x", 0, 0, 0, ""]], probe_size: 1 << 30).snapshot }.to raise_error(StandardError)
+    expect { Probescope::Host::Info.new(Tempfile.new("empty"), 64).snapshot }.to raise_error(EOFError)
+  end
+
+  it "makes valid UTF-8 of every string" do
+    expect(info([], runtime: "r\xff\xc3").snapshot[:runtime]).to be_valid_encoding
+  end
+end

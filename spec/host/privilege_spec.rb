@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "probescope/host/bpftrace"
+require "probescope/host/privilege"
+
+RSpec.describe "The privilege to trace" do
+  def privilege(uid:, effective: [], ambient: [])
+    mask = ->(names) { format("%016x", names.sum { |name| 1 << Probescope::Host::Privilege::BITS.fetch(name) }) }
+    Probescope::Host::Privilege.new("Uid:\t#{uid}\t#{uid}\t#{uid}\t#{uid}\nCapEff:\t#{mask[effective]}\nCapAmb:\t#{mask[ambient]}\n")
+  end
+
+  def bpftrace(version)
+    Dir.mktmpdir do |folder|
+      path = File.join(folder, "bpftrace")
+      File.write(path, "#!/bin/sh\necho bpftrace v#{version}\n", perm: 0o755)
+      return Probescope::Host::Bpftrace.new(path)
+    end
+  end
+
+  let(:large) { Probescope::Host::Privilege::NEEDED }
+  let(:small) { Probescope::Host::Privilege::SMALL }
+
+  it "is there for a root that has the capabilities" do
+    expect(privilege(uid: 0, effective: large).prefix(bpftrace("0.17.0"))).to eq([])
+  end
+
+  it "is not there for a root without them, and sudo would not help" do
+    expect { privilege(uid: 0, effective: %i[cap_sys_ptrace]).prefix }
+      .to raise_error(Probescope::Host::Error, /root lacks CAP_SYS_ADMIN/)
+  end
+
+  it "comes from sudo for everybody else" do
+    skip "no sudo here" unless Probescope::Host::Path.find("sudo")
+    expect(privilege(uid: 1000, effective: large).prefix.first).to end_with("/sudo")
+  end
+
+  it "needs no sudo with ambient capabilities and a bpftrace that goes by them" do
+    user = privilege(uid: 1000, effective: small, ambient: small)
+    expect(user.prefix(bpftrace("0.27.1"))).to eq([])
+    skip "no sudo here" unless Probescope::Host::Path.find("sudo")
+    expect(user.prefix(bpftrace("0.23.2")).first).to end_with("/sudo")
+  end
+
+  it "takes no bpftrace that is too old or says no version" do
+    expect { bpftrace("0.16.9") }.to raise_error(Probescope::Host::Error, /0\.16\.9.*0\.17 is the oldest/)
+    expect { bpftrace("") }.to raise_error(Probescope::Host::Error, /of an unknown version/)
+    expect(bpftrace("0.20.2-1ubuntu").version).to eq([0, 20, 2])
+  end
+end
