@@ -1,0 +1,149 @@
+# frozen_string_literal: true
+
+# What probescope costs a call, a raise and an allocation: not loaded, loaded, listened to, and after the tracer left,
+# beside what one would use without it, all in one process each and one run. Writes docs/performance.md.
+#
+#   bundle exec rake bench              # about two minutes, as root
+#   RUBY=/path/to/ruby bundle exec rake bench
+#
+# Figures are ns of the thread's own CPU, least of several rounds; they vary from machine to machine, the ratios less.
+require "json"
+require "rbconfig"
+%w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+
+class Overhead
+  include Support::Await
+
+  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
+  COUNT = "{ @events = count(); }"
+  # Asking a listener for nothing but the flush: what the process does by itself is the cost.
+  STATS = "{ @rows = count(); }"
+
+  # label, probes listened to and the program's action; or a peer. Ratios are taken against the row marked so.
+  Row = Struct.new(:label, :probes, :action, :peer, :reference, keyword_init: true)
+
+  CALLS = [
+    Row.new(label: "`function__stats` listened to (exact counts, times)", probes: %w[function__stats stats__done], action: STATS),
+    Row.new(label: "`function__entry` and `__return` into `count()`", probes: %w[function__entry function__return], action: COUNT),
+    Row.new(label: "`sample__stats` listened to (99 Hz)", probes: %w[sample__stats stats__done], action: STATS),
+    Row.new(label: "ruby-prof, wall time", peer: "ruby_prof", reference: true),
+    Row.new(label: "TracePoint with a Ruby block that counts", peer: "tracepoint_call"),
+    Row.new(label: "stackprof, wall, 100 Hz", peer: "stackprof")
+  ].freeze
+  RAISES = [
+    Row.new(label: "`exception__stats` listened to (depth and cost)", probes: %w[exception__stats stats__done], action: STATS),
+    Row.new(label: "`exception__raise` into `count()`", probes: %w[exception__raise], action: COUNT),
+    Row.new(label: "TracePoint with a Ruby block: place and depth", peer: "tracepoint_raise", reference: true)
+  ].freeze
+  ALLOCATIONS = [
+    Row.new(label: "`object__stats` listened to (class, file, line)", probes: %w[object__stats stats__done], action: STATS),
+    Row.new(label: "`object__alloc` into `count()`", probes: %w[object__alloc], action: COUNT),
+    Row.new(label: "stackprof, object, each allocation", peer: "stackprof_object", reference: true),
+    Row.new(label: "`ObjectSpace.trace_object_allocations`", peer: "allocation_tracing")
+  ].freeze
+  SECTIONS = [
+    ["One call and its return", "call", CALLS],
+    ["One raise, 10 frames deep", "raise", RAISES],
+    ["One raise, 100 frames deep", "deep_raise", RAISES],
+    ["One allocation", "alloc", ALLOCATIONS]
+  ].freeze
+
+  def initialize(ruby: ENV.fetch("RUBY", RbConfig.ruby))
+    @ruby = ruby
+  end
+
+  def write
+    text = [header, *SECTIONS.map { |title, work, rows| section(title, work, rows) }].join("\n")
+    File.write(OUTPUT, "#{text}\n")
+    puts text
+  end
+
+  private
+
+  def header
+    <<~MARKDOWN
+      # What it costs
+
+      Written by `rake bench` (bench/overhead.rb) on #{`uname -srm`.strip}, #{cpu_model}, #{`#{@ruby} -v`.strip}, #{`bpftrace --version`.strip}.
+      Figures are ns of the thread's own CPU for one call, raise or allocation, the least of several rounds; "added" is
+      against the same process before; the ratio is "added" against the peer marked 1.00 in the same run.
+    MARKDOWN
+  end
+
+  def cpu_model = File.read("/proc/cpuinfo")[/model name\s*: (.*)/, 1] || "unknown CPU"
+
+  def section(title, work, rows)
+    warn "bench: #{title} ..."
+    bare = with_subject(loaded: false) { |subject| measure(subject, work) }
+    idle = with_subject { |subject| measure(subject, work) }
+    measured = rows.map { |row| [row, *measure_row(row, work)] }
+    reference = measured.find { |row,| row.reference }.then { |_, before, during,| during - before }
+    table(title, bare, idle, measured, reference)
+  end
+
+  # [before, during, after] of one row, each in a process of its own, because some peers leave traces in theirs.
+  def measure_row(row, work)
+    with_subject(loaded: row.peer.nil?) do |subject|
+      before = measure(subject, work)
+      during = row.peer ? with_peer(subject, row.peer) { measure(subject, work) } : with_tracer(subject, row) { measure(subject, work) }
+      [before, during, measure(subject, work)]
+    end
+  end
+
+  def table(title, bare, idle, measured, reference)
+    lines = measured.map do |row, before, during, after|
+      "| #{row.label} | #{ns(during)} | #{ns(during - before)} | #{format("%.2f", (during - before) / reference)} | #{ns(after)} |"
+    end
+    <<~MARKDOWN
+      ## #{title}
+
+      | | ns | added | ratio | after it left |
+      |---|---|---|---|---|
+      | without probescope | #{ns(bare)} | | | |
+      | probescope loaded, nobody listens | #{ns(idle)} | #{ns(idle - bare)} | #{format("%.2f", (idle - bare) / reference)} | |
+      #{lines.join("\n")}
+    MARKDOWN
+  end
+
+  def ns(value) = format(value.abs < 20 ? "%.1f" : "%.0f", value)
+
+  # A peer is loaded from the bundle, so those processes run with Bundler's environment.
+  def with_subject(loaded: true)
+    env = { "RUBYOPT" => "-W0 #{ENV.fetch("RUBYOPT", "")}", "PROBESCOPE_FUNCTIONS" => "all" }
+    subject = Support::Target.new(File.join(__dir__, "subject.rb"), loaded: loaded, ruby: @ruby, env: ENV.to_h.merge(env), stdin: true)
+    subject.ready
+    yield subject
+  ensure
+    subject&.kill_all
+  end
+
+  def with_tracer(subject, row)
+    program = row.probes.map { |probe| "usdt:*:probescope:#{probe} #{row.action}" }.join("\n")
+    tracer = Support::Tracer.new(program, pid: subject.pid)
+    await("the hooks of #{row.label}") { spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :on } }
+    yield
+  ensure
+    tracer&.stop(:INT)
+    await("the hooks out") { spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :off } }
+  end
+
+  def spin(subject) = ask(subject, "spin", /^ok/)
+
+  def with_peer(subject, peer)
+    ask(subject, "start #{peer}", /^ok/)
+    yield
+  ensure
+    ask(subject, "stop #{peer}", /^ok/)
+  end
+
+  def measure(subject, work) = ask(subject, "measure #{work}", /^ns (\S+)/)[1].to_f
+
+  # Sends one command and waits for its own answer.
+  def ask(subject, command, pattern)
+    answered = subject.out.lines.size
+    subject.puts(command)
+    await("an answer to #{command}", within: 120) { subject.out.lines[answered]&.then { |line| line.end_with?("\n") && line.match(pattern) } }
+  end
+end
+
+Overhead.new.write if $PROGRAM_NAME == __FILE__
