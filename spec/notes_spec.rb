@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require "yaml"
+
+# What any tracer finds in the library, read back with binutils.
+RSpec.describe "The notes of the extension" do
+  definition = YAML.safe_load_file(File.join(Support::ROOT, "providers/probescope.yml"), aliases: true)
+  let(:notes) { stapsdt_notes(Support::LIBRARY) }
+
+  it "are one for each probe of the definition, in the right provider" do
+    expect(notes.map(&:name)).to match_array(definition["probes"].map { |probe| probe["name"] })
+    expect(notes.map(&:provider).uniq).to eq([definition["provider"]])
+  end
+
+  it "place every argument in a register of the calling convention, 8 bytes unsigned" do
+    registers = { "x86_64" => %w[%rdi %rsi %rdx %rcx %r8 %r9], "aarch64" => %w[x0 x1 x2 x3 x4 x5] }.fetch(RbConfig::CONFIG["host_cpu"])
+    definition["probes"].each do |probe|
+      count = probe["more"] ? 6 : probe["args"].size
+      note = notes.find { |n| n.name == probe["name"] }
+      expect(note.arguments).to eq(registers.first(count).map { |register| "8@#{register}" }.join(" ")), probe["name"]
+    end
+  end
+
+  it "give each probe a semaphore of its own, two bytes in a writable segment of the file" do
+    expect(notes.map(&:semaphore).uniq.size).to eq(notes.size)
+    writable = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+\S+\s+(\S+)\s+\S+\s+(\S+)\s+\S+\s+RW/)
+                                                       .map { |start, size| start.hex...(start.hex + size.hex) }
+    notes.each { |note| expect(writable).to include(satisfy { |range| range.cover?(note.semaphore) }), note.name }
+  end
+
+  it "point at a one-byte nop that is followed by a five-byte one", if: RbConfig::CONFIG["host_cpu"] == "x86_64" do
+    code = File.binread(Support::LIBRARY)
+    segments = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+(\S+)\s+(\S+)\s+\S+\s+(\S+)/).map { |row| row.map(&:hex) }
+    notes.each do |note|
+      offset, start, = segments.find { |_, address, size| (address...(address + size)).cover?(note.location) }
+      bytes = code.byteslice(note.location - start + offset, 6).unpack1("H*")
+      expect(bytes).to eq("900f1f440000"), "#{note.name}: #{bytes}"
+    end
+  end
+
+  it "survive strip, and so does the exported symbol probescope_info" do
+    Dir.mktmpdir do |dir|
+      stripped = File.join(dir, "stripped.so")
+      tool("strip", "-o", stripped, Support::LIBRARY)
+      expect(stapsdt_notes(stripped)).to eq(notes)
+      expect(dynamic_symbol(stripped, "probescope_info")).to include(type: "OBJECT")
+      expect(dynamic_symbol(stripped, "probescope_info")[:size]).to be >= 280 + (160 * notes.size)
+    end
+  end
+
+  it "are the only thing exported besides probescope_info and Ruby's entry point" do
+    exported = tool("nm", "-D", "--defined-only", Support::LIBRARY).lines.map { |line| line.split.last }
+    expect(exported).to contain_exactly("Init_probescope", "probescope_info")
+  end
+end
