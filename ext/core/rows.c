@@ -78,5 +78,7 @@ void ps_table_clear(ps_table *table)
     for (uint32_t i = 0; i < PS_ROW_CHUNKS && table->chunk[i]; i++)
         ps_memory_give(table->chunk[i], PS_ROWS_PER_CHUNK * sizeof(ps_row));
     ps_memory_give(table->index, table->index_capacity * sizeof(*table->index));
+    uint64_t overflowed = table->overflowed;
     memset(table, 0, sizeof(*table));
+    table->overflowed = overflowed;
 }

@@ -56,7 +56,7 @@ typedef struct ps_table {
     uint32_t *index;   /* row number + 1, or 0 */
     uint32_t index_capacity;
     ps_row overflow;
-    uint64_t overflowed; /* events that went to the overflow row */
+    uint64_t overflowed; /* events that ever went to the overflow row */
 } ps_table;
 
 extern ps_table ps_functions, ps_exceptions, ps_objects, ps_sampled;

@@ -153,10 +153,9 @@ static uint64_t all_overflowed(void)
            PS_READ(ps_sampled.overflowed);
 }
 
-/* Tables that were cleared start again from 0. */
 static uint64_t growth(uint64_t now, uint64_t *before)
 {
-    uint64_t delta = now >= *before ? now - *before : now;
+    uint64_t delta = now - *before;
     *before = now;
     return delta;
 }
