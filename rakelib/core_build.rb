@@ -7,6 +7,8 @@ require "yaml"
 # Compiles ext/core by itself into tmp/core/NAME, for its C tests.
 class CoreBuild
   WARNINGS = %w[-std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror].freeze
+  # Linked to every test: takes the place of the tracer.
+  RECORDER = "ext/core/test/recorder.c"
   # A hung test is a failed test.
   SECONDS = 120
 
@@ -56,8 +58,23 @@ class CoreBuild
 
   def build(source)
     program = File.join(@directory, File.basename(source, ".c"))
-    compile("-Iext/core", "-o", program, source, *sources, "-pthread", "-lm", *("-static" unless @prefix.empty?))
+    compile("-Iext/core", *wraps, "-o", program, source, *objects, "-pthread", *("-static" unless @prefix.empty?))
     program
+  end
+
+  # The core and the recorder, compiled once for all the programs.
+  def objects
+    @objects ||= [*sources, RECORDER].map do |source|
+      File.join(@directory, "#{File.basename(source, ".c")}.o").tap do |object|
+        compile("-Iext/core", "-c", "-o", object, source)
+      end
+    end
+  end
+
+  # Leads the calls for which the recorder stands in to it.
+  def wraps
+    names = File.read(RECORDER).scan(/RECORD_ROW\((\w+), PS|__wrap_ps_fire_(\w+)\(/).flatten.compact.uniq
+    names.map { |name| "-Wl,--wrap=ps_fire_#{name}" }
   end
 
   def compile(*arguments)

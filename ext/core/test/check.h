@@ -1,0 +1,84 @@
+/*
+ * The whole test framework. A test program runs its tests one by one with RUN and returns check_report(). A test is a
+ * function named after what it shows; it passes when all its CHECKs hold.
+ */
+#ifndef PS_CHECK_H
+#define PS_CHECK_H
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static int check_passed, check_failed, check_failures;
+
+#define CHECK(condition)               check_that((condition), __FILE__, __LINE__, #condition)
+#define CHECK_EQUAL(actual, expected)  check_equal((uint64_t)(actual), (uint64_t)(expected), __FILE__, __LINE__, #actual)
+#define CHECK_STRING(actual, expected) check_string((actual), (expected), __FILE__, __LINE__, #actual)
+/* Waits until the condition holds. The deadline is for a test that fails, not for a slow machine. */
+#define AWAIT(condition)                                                                                               \
+    do {                                                                                                               \
+        for (int waited_ms = 0; !(condition) && waited_ms < 60000; waited_ms++) check_sleep_ms(1);                     \
+        CHECK(condition);                                                                                              \
+    } while (0)
+#define RUN(test) check_run(#test, test)
+
+static inline bool check_that(bool holds, const char *file, int line, const char *text)
+{
+    if (holds) return true;
+    fprintf(stderr, "%s:%d: not true: %s\n", file, line, text);
+    check_failures++;
+    return false;
+}
+
+static inline bool check_equal(uint64_t actual, uint64_t expected, const char *file, int line, const char *text)
+{
+    if (actual == expected) return true;
+    fprintf(stderr, "%s:%d: %s is %" PRIu64 ", not %" PRIu64 "\n", file, line, text, actual, expected);
+    check_failures++;
+    return false;
+}
+
+static inline bool check_string(const char *actual, const char *expected, const char *file, int line, const char *text)
+{
+    if (strcmp(actual, expected) == 0) return true;
+    fprintf(stderr, "%s:%d: %s is \"%s\", not \"%s\"\n", file, line, text, actual, expected);
+    check_failures++;
+    return false;
+}
+
+static inline void check_sleep_ms(long ms)
+{
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+static inline void check_run(const char *name, void (*test)(void))
+{
+    int before = check_failures;
+    test();
+    if (check_failures == before) check_passed++;
+    else check_failed++;
+    if (check_failures != before) fprintf(stderr, "FAILED: %s\n", name);
+}
+
+/* Prints the one line of a program and returns its exit status. */
+static inline int check_report(const char *program)
+{
+    printf("%s: %d passed, %d failed\n", program, check_passed, check_failed);
+    return check_failed != 0;
+}
+
+/* Pseudo-random numbers, the same in every run. */
+static inline uint64_t check_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * Takes the place of a tracer: raises semaphores as the kernel does, by writing to them, and records what fires. The
+ * linker leads the calls of the ps_fire_ functions in recorder.c to it (--wrap).
+ */
+#ifndef PS_RECORDER_H
+#define PS_RECORDER_H
+
+#include <stddef.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "probe.h"
+
+/* One event; arg[] as a tracer sees them, with pointers as numbers where text[] has no copy. */
+struct recorded {
+    enum ps_probe probe;
+    char text[2][1024]; /* the strings of the first two arguments */
+    uint64_t arg[5];
+    union {
+        struct ps_more_function__stats function;
+        struct ps_more_exception__stats exception;
+        struct ps_more_sample sample;
+        struct ps_more_sample__stats sampled;
+        struct ps_more_stats__done done;
+    } more;
+};
+
+#define RAISE(probe) recorder_semaphore(PS_PROBE_##probe, 1)
+#define LOWER(probe) recorder_semaphore(PS_PROBE_##probe, 0)
+void recorder_semaphore(enum ps_probe probe, uint16_t value);
+void recorder_lower_all(void);
+
+void recorder_forget(void);
+size_t recorder_total(void);
+/* Events of this probe; with this text as its first argument, unless that is NULL. */
+size_t recorder_count(enum ps_probe probe, const char *first);
+/* The last of them, all 0 when there is none. */
+struct recorded recorder_last(enum ps_probe probe, const char *first);
+/* The sum of an argument over all of them. */
+uint64_t recorder_sum(enum ps_probe probe, const char *first, int arg);
+/* The number-th event of all, from 0; all 0 when there are fewer. */
+struct recorded recorder_at(size_t number);
+
+#endif
