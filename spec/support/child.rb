@@ -23,7 +23,7 @@ module Support
 
     def out = @lines[:out].dup
     def err = @lines[:err].dup
-    def to_s = "#{@command} (pid #{@pid}, #{@status || "running"})\n--- stdout\n#{out}--- stderr\n#{err}---"
+    def to_s = "#{@command} (pid #{@pid}, #{@poll || "running"})\n--- stdout\n#{out}--- stderr\n#{err}---"
 
     def puts(line)
       @stdin.puts(line)
@@ -54,7 +54,7 @@ module Support
     def wait(within: 30)
       await("the end of #{self}", within: within) { poll }
       @threads.each { |thread| thread.join(5) }
-      @status
+      @poll
     end
 
     # Asks it to stop, and returns its Process::Status.
@@ -85,10 +85,7 @@ module Support
     end
 
     # The Process::Status once it has ended.
-    def poll
-      @status = Process.wait2(@pid, Process::WNOHANG)&.last unless @status
-      @status
-    end
+    def poll = @poll ||= Process.wait2(@pid, Process::WNOHANG)&.last
 
     def check_alive(pattern)
       return if poll.nil? || @threads.any?(&:alive?)

@@ -37,7 +37,7 @@ module Support
       reports = -> { out.scan(/^\w+=\d.*\n/) }
       seen = reports.call.size
       signal(:USR1)
-      await("counters of #{self}") { reports.call[seen] }.scan(/(\w+)=([\d.]+)/).to_h { |name, value| [name, value.to_f] }
+      await("counters of #{self}") { reports.call[seen] }.scan(/(\w+)=([\d.]+)/).to_h.transform_values(&:to_f)
     end
 
     # CPU seconds, user and system, of the whole process.

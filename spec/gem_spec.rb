@@ -1,0 +1,94 @@
+# frozen_string_literal: true
+
+require "bundler"
+require "open3"
+
+# Each way in which a user gets the gem, tried for real in a directory of its own.
+RSpec.describe "The gem" do
+  around { |example| Dir.mktmpdir { |dir| (@dir = dir) && example.run } }
+
+  let(:dir) { @dir }
+  let(:env) { Support.plain_env.merge("GEM_HOME" => "#{dir}/gems", "GEM_PATH" => "#{dir}/gems", "BUNDLE_PATH" => nil).compact }
+  let(:status) { "require 'probescope/auto'; p Probescope.status.slice(:available, :installed, :reason)" }
+
+  # Runs a command in a clean environment and returns its output.
+  def sh(*command, chdir: dir, with: {})
+    out, status = Open3.capture2e(env.merge(with), *command, chdir: chdir, unsetenv_others: true)
+    raise "#{command.join(" ")}\n#{out}" unless status.success?
+
+    out
+  end
+
+  def ruby(*arguments, **options) = sh(RbConfig.ruby, *arguments, **options)
+
+  # What our gem depends on, from Bundler's cache and not from the network, and our gem.
+  def build_gems
+    ruby "-S", "gem", "build", "-o", "#{dir}/probescope.gem", "probescope.gemspec", chdir: Support::ROOT
+    [*dependencies, "#{dir}/probescope.gem"]
+  end
+
+  def dependencies(of = "probescope")
+    Gem.loaded_specs.fetch(of).runtime_dependencies.flat_map do |gem|
+      [*dependencies(gem.name), Gem.loaded_specs.fetch(gem.name).cache_file]
+    end
+  end
+
+  # The files of the gem alone: nothing that happens to lie in the checkout helps.
+  def unpack(to)
+    specification = Dir.chdir(Support::ROOT) { Gem::Specification.load("probescope.gemspec") }
+    (specification.files + ["probescope.gemspec"]).each do |path|
+      FileUtils.mkdir_p(File.join(to, File.dirname(path)))
+      FileUtils.cp(File.join(Support::ROOT, path), File.join(to, path))
+    end
+    to
+  end
+
+  def bundle(gemfile)
+    ruby "-S", "gem", "install", "--no-document", "--local", *dependencies unless dependencies.empty?
+    File.write("#{dir}/Gemfile", "source 'https://rubygems.org'\ngem 'probescope', #{gemfile}, require: 'probescope/auto'\n")
+    ruby "-S", "bundle", "install", "--local", "--quiet"
+  end
+
+  # GIVEN a bundle, WHEN the application requires its gems, THEN the probes are there.
+  def required_by_bundler
+    ruby "-S", "bundle", "exec", "ruby", "-e", "Bundler.require; p Probescope.status.slice(:available, :installed, :reason)"
+  end
+
+  it "builds, and installs with its extension and its command" do
+    ruby "-S", "gem", "install", "--no-document", "--local", *build_gems
+    expect(ruby("-e", status)).to include(":available=>true").and include(":installed=>true")
+    expect(sh("#{dir}/gems/bin/probescope", "--help")).to start_with("Usage: probescope")
+  end
+
+  it "loads by RUBYOPT where it is installed" do
+    ruby "-S", "gem", "install", "--no-document", "--local", *build_gems
+    out = ruby("-e", "p Probescope.status[:installed]", with: { "RUBYOPT" => "-rprobescope/auto" })
+    expect(out).to eq("true\n")
+  end
+
+  it "works through Bundler's path: from a compiled checkout" do
+    bundle "path: #{Support::ROOT.inspect}"
+    expect(required_by_bundler).to include(":installed=>true")
+  end
+
+  it "works through Bundler's git:" do
+    repository = unpack("#{dir}/repository")
+    identity = { "GIT_AUTHOR_NAME" => "a", "GIT_AUTHOR_EMAIL" => "a@example.org",
+                 "GIT_COMMITTER_NAME" => "a", "GIT_COMMITTER_EMAIL" => "a@example.org" }
+    sh "git", "init", "-q", "-b", "main", chdir: repository
+    sh "git", "add", ".", chdir: repository
+    sh "git", "commit", "-q", "-m", "gem", chdir: repository, with: identity
+    bundle "git: #{repository.inspect}, branch: \"main\""
+    expect(required_by_bundler).to include(":installed=>true")
+  end
+
+  it "installs as a no-op that says why where there is no compiler" do
+    tools = FileUtils.mkdir_p("#{dir}/tools").first
+    %w[sh env make rm mkdir install touch].each do |name|
+      File.symlink(tool("sh", "-c", "command -v #{name}").strip, File.join(tools, name))
+    end
+    install = ["-e", "require 'rubygems/gem_runner'; Gem::GemRunner.new.run(ARGV)", "--", "install", "--no-document", "--local"]
+    expect(ruby(*install, *build_gems, with: { "PATH" => tools })).to match(/\d gems? installed/)
+    expect(ruby("-e", status)).to include(":available=>false").and include("compiler")
+  end
+end
