@@ -84,19 +84,35 @@ static bool set_reserve(struct set *set, uint64_t (*hash)(const void *))
     return true;
 }
 
-/* bytes is valid UTF-8 with a NUL at bytes[size]. */
-static const char *intern_string(const char *bytes, size_t size)
+/* There is room: set_reserve() said so. */
+static void set_add(struct set *set, uint64_t hash, const void *slot)
 {
-    if (!set_reserve(&strings, hash_string_slot)) return NULL;
-    size_t place = hash_bytes(bytes, size) & (strings.capacity - 1);
+    size_t place = hash & (set->capacity - 1);
+    while (set->slots[place]) place = (place + 1) & (set->capacity - 1);
+    set->slots[place] = slot;
+    set->used++;
+}
+
+static const char *find_string(uint64_t hash, const char *bytes)
+{
+    if (!strings.capacity) return NULL;
+    size_t place = hash & (strings.capacity - 1);
     for (; strings.slots[place]; place = (place + 1) & (strings.capacity - 1)) {
         if (strcmp(strings.slots[place], bytes) == 0) return strings.slots[place];
     }
-    char *copy = take_from_chunk(size + 1);
+    return NULL;
+}
+
+/* bytes is valid UTF-8 with a NUL at bytes[size]. What is known is found even when memory is full. */
+static const char *intern_string(const char *bytes, size_t size)
+{
+    uint64_t hash = hash_bytes(bytes, size);
+    const char *known = find_string(hash, bytes);
+    if (known) return known;
+    char *copy = set_reserve(&strings, hash_string_slot) ? take_from_chunk(size + 1) : NULL;
     if (!copy) return NULL;
     memcpy(copy, bytes, size + 1);
-    strings.slots[place] = copy;
-    strings.used++;
+    set_add(&strings, hash, copy);
     return copy;
 }
 
@@ -152,12 +168,25 @@ static size_t shorten(char *to, const char *path, size_t size)
     return sizeof(mark) - 1 + tail_size;
 }
 
+static const ps_site *find_site(uint64_t hash, const char *name, const char *path, uint64_t line)
+{
+    if (!sites.capacity) return NULL;
+    size_t place = hash & (sites.capacity - 1);
+    for (; sites.slots[place]; place = (place + 1) & (sites.capacity - 1)) {
+        const ps_site *site = sites.slots[place];
+        if (site->name == name && site->path == path && site->line == line) return site;
+    }
+    return NULL;
+}
+
 const ps_site *ps_site_intern(const char *name, size_t name_size, const char *path, size_t path_size, uint64_t line)
 {
     char clean_name[PS_NAME_MAX + 1], clean_path[PS_NAME_MAX + 1], short_path[PS_FILE_MAX + 1];
     if (path_size > PS_NAME_MAX) {
         path += path_size - PS_NAME_MAX;
         path_size = PS_NAME_MAX;
+        /* Not in the middle of a character: it has at most three more bytes. */
+        for (int i = 0; i < 3 && ((unsigned char)*path & 0xc0) == 0x80; i++) path++, path_size--;
     }
     size_t clean_name_size = ps_copy_utf8(clean_name, sizeof(clean_name), name, name_size);
     size_t clean_path_size = ps_copy_utf8(clean_path, sizeof(clean_path), path, path_size);
@@ -166,17 +195,14 @@ const ps_site *ps_site_intern(const char *name, size_t name_size, const char *pa
     const char *own_name = intern_string(clean_name, clean_name_size);
     const char *own_path = intern_string(clean_path, clean_path_size);
     const char *own_file = clean_path_size <= PS_FILE_MAX ? own_path : intern_string(short_path, short_size);
-    if (!own_name || !own_path || !own_file || !set_reserve(&sites, hash_site_slot)) return &ps_site_overflow;
+    if (!own_name || !own_path || !own_file) return &ps_site_overflow;
 
-    size_t place = hash_site(own_name, own_path, line) & (sites.capacity - 1);
-    for (; sites.slots[place]; place = (place + 1) & (sites.capacity - 1)) {
-        const ps_site *site = sites.slots[place];
-        if (site->name == own_name && site->path == own_path && site->line == line) return site;
-    }
-    ps_site *site = take_from_chunk(sizeof(*site));
+    uint64_t hash = hash_site(own_name, own_path, line);
+    const ps_site *known = find_site(hash, own_name, own_path, line);
+    if (known) return known;
+    ps_site *site = set_reserve(&sites, hash_site_slot) ? take_from_chunk(sizeof(*site)) : NULL;
     if (!site) return &ps_site_overflow;
     *site = (ps_site){own_name, own_file, own_path, line};
-    sites.slots[place] = site;
-    sites.used++;
+    set_add(&sites, hash, site);
     return site;
 }
