@@ -27,20 +27,19 @@ module Probescope
 
     # argv: without the program's name. Returns the exit status.
     def start(argv)
-      name, *arguments = argv
+      dispatch(*argv)
+    rescue Host::Error => e
+      complain(e)
+    rescue Interrupt
+      130
+    end
+
+    def dispatch(name = nil, *arguments)
       case name
       when nil, "help", "-h", "--help" then help(arguments.first)
       when "-v", "--version" then puts("probescope #{VERSION}") || 0
       else command(name).new.run(arguments)
       end
-    rescue Host::Error => e
-      complain(e)
-    rescue Interrupt
-      130
-    rescue Errno::EPIPE
-      # Who read the output has gone; nobody is left to be told.
-      $stdout.reopen(File::NULL)
-      1
     end
 
     def command(name)

@@ -52,7 +52,7 @@ RSpec.describe "Bad input" do
     end
 
     it "is one without probescope: it says how to load it" do
-      bare = target("puts 'ready'; sleep", loaded: false).ready
+      bare = target("$stdout.sync = true; puts 'ready'; sleep", loaded: false).ready
       expect(refuse("hot", "-p", bare.pid)).to include("does not have probescope loaded").and include("probescope run -- COMMAND")
     end
 

@@ -18,7 +18,7 @@ RSpec.describe "Reading bpftrace's JSON" do
 
   it "takes a backslash and those letters in a name for what they are" do
     output = read('{"type": "map", "data": {"@row": {"k": ["a\\\\uffffffc3\\n"]}}}')
-    expect(output.maps["row"]["k"]).to eq(['a\uffffffc3\n'])
+    expect(output.maps["row"]["k"]).to eq(["a\\uffffffc3\n"])
   end
 
   it "makes valid UTF-8 of the rest" do

@@ -3,10 +3,12 @@
  * side: it says exactly what a spec wants to hear (hostile names, many rows, an older library), several times faster
  * than once a second.
  *
- *   host_target [--period MS] [--rows N] [--hostile] [--flushes N] [--abi N] [--state N] [--old] [--no-watcher]
+ *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--abi N] [--state N] [--old]
  *
- * Each period it flushes: for each row and each kind of statistics one event when somebody listens, then stats__done,
- * which always says that one second passed and half a second of CPU was used.
+ * As the library does, it flushes while somebody listens: first when no semaphore has changed for a period, then once a
+ * period. A flush is one event for each row and each kind of statistics, then stats__done, which always says that one
+ * second passed and half a second of CPU was used. --burst N: N flushes after the first one, then silence until other
+ * tracers come, so that a spec knows the sums. --flushes N: ends after those.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -103,20 +105,34 @@ static void flush_row(int row, int hostile)
   }
 }
 
+static uint32_t listeners(void)
+{
+  uint32_t mask = 0;
+  for (int i = 0; i < PROBE_COUNT; i++) mask |= (uint32_t)(*semaphores[i] != 0) << i;
+  return mask;
+}
+
+static void flush(uint64_t sequence, int rows, int hostile)
+{
+  for (int row = 0; row < rows; row++) flush_row(row, hostile);
+  const uint64_t more[] = {5, 7};
+  if (probescope_stats__done_semaphore) fire_stats__done(sequence, 1000000000, 500000000, rows, 2, more);
+  __atomic_store_n(&probescope_info.flushes, sequence, __ATOMIC_RELEASE);
+}
+
 int main(int argc, char **argv)
 {
-  int period = 50, rows = 3, hostile = 0, state = 1, watcher = 1;
-  long flushes = -1;
+  int period = 50, rows = 3, hostile = 0, state = 1, burst = -1, flushes = -1;
   for (int i = 1; i < argc; i++) {
     int value = i + 1 < argc ? atoi(argv[i + 1]) : 0;
     if (!strcmp(argv[i], "--period")) period = value;
     else if (!strcmp(argv[i], "--rows")) rows = value;
-    else if (!strcmp(argv[i], "--hostile")) hostile = 1;
+    else if (!strcmp(argv[i], "--burst")) burst = value;
     else if (!strcmp(argv[i], "--flushes")) flushes = value;
+    else if (!strcmp(argv[i], "--hostile")) hostile = 1;
     else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
     else if (!strcmp(argv[i], "--state")) state = value;
     else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3; /* knows nothing of the later probes */
-    else if (!strcmp(argv[i], "--no-watcher")) watcher = 0;
   }
   probescope_info.pid = getpid();
   probescope_info.probes_offset = (uint32_t)((char *)probescope_info.probes - (char *)&probescope_info);
@@ -132,22 +148,21 @@ int main(int argc, char **argv)
   }
   puts("ready");
   fflush(stdout);
+
   struct timespec pause = {period / 1000, period % 1000 * 1000000L};
-  int attached_flushes = 0;
-  for (uint64_t sequence = 1;; sequence++) {
-    nanosleep(&pause, NULL);
-    if (!watcher) continue;
-    for (int row = 0; row < rows; row++) flush_row(row, hostile);
-    const uint64_t more[] = {5, 7};
-    if (probescope_stats__done_semaphore) {
-      fire_stats__done(sequence, 1000000000, 500000000, rows, 2, more);
-      attached_flushes++;
-    }
+  uint32_t before = 0;
+  uint64_t sequence = 0;
+  for (int since_attach = -1;; nanosleep(&pause, NULL)) {
+    uint32_t now = listeners();
     for (int i = 0; i < PROBE_COUNT; i++) {
       probescope_info.probes[i].enabled = *semaphores[i];
       if (state <= 1) probescope_info.probes[i].state = *semaphores[i] ? 1 : 0;
     }
-    __atomic_fetch_add(&probescope_info.flushes, 1, __ATOMIC_RELEASE);
-    if (flushes >= 0 && attached_flushes > flushes) return 0;
+    if (now & ~before) since_attach = -1;
+    int changed = now != before;
+    before = now;
+    if (!now || changed || (burst >= 0 && since_attach == burst)) continue;
+    flush(++sequence, rows, hostile);
+    if (++since_attach == flushes) return 0;
   }
 }

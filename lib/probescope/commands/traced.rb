@@ -126,6 +126,7 @@ module Probescope
           say(text)
         end
         say("process #{@pid} ended while it was traced; this is what it told until then") if trace.reason == :target_ended
+        say("the process flushed while bpftrace was leaving: some figures may cover a second more than others") if trace.torn?
         say("the process finished no interval in that time: nothing is known") unless trace.any?
         trace.lost.each { |what, number| say(format(LOST.fetch(what), number)) if number.positive? }
       end

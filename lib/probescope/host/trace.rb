@@ -38,6 +38,8 @@ module Probescope
       def reason = @ended.fetch(:reason).to_sym
       # Why it failed, or nil.
       def error = @ended[:error]
+      # True when the process flushed while bpftrace was detaching.
+      def torn? = @ended[:torn]
       # bpftrace's complaints.
       def stderr = @ended[:stderr].to_s
       # {name => {state:, reason:, ...}} as last seen.

@@ -12,6 +12,7 @@ module Probescope
       ATTACH_LIMIT = 30.0 # bpftrace takes 0.4 to 0.8 s
       FLUSH_LIMIT = 1.2 # flushes come each second
       FIRST_FLUSH_LIMIT = 5.0
+      INT_AGAIN = 3.0 # an INT may fall into the moment before bpftrace is ready for one
       EXIT_LIMIT = 20.0 # the kernel takes 70 ms and more for each probe
       # Flushes drift by some milliseconds: one that comes this much before the time is up ends the interval.
       EARLY = 0.25
@@ -53,9 +54,11 @@ module Probescope
 
       # Ends early: at the next flush, or at once when asked a second time.
       def stop
-        return interrupt(:stopped) if %i[attaching waiting closing].include?(@state)
-
-        close(:stopped) if @state == :counting
+        case @state
+        when :attaching, :waiting then give_up
+        when :counting then close(:stopped)
+        when :closing then interrupt(:stopped)
+        end
       end
 
       # No hook may outlive the command.
@@ -112,6 +115,13 @@ module Probescope
         interrupt(@reason) if (@flushed && now - @flushed > SETTLE) || now - @since > FLUSH_LIMIT
       end
 
+      # Nothing has been counted yet.
+      def give_up
+        interrupt(:stopped)
+        @interrupt_at = nil
+        kill
+      end
+
       def close(reason)
         @snapshot = @target.info.snapshot
         @flushes = @target.info.flushes
@@ -129,11 +139,24 @@ module Probescope
       end
 
       def see_to_the_end
-        return if @interrupt_at && now < @interrupt_at
+        return kill if now - @since > EXIT_LIMIT
 
-        @tracers.each { |tracer| signal(tracer, :INT) } if @interrupt_at
-        @interrupt_at = nil
-        kill if now - @since > EXIT_LIMIT
+        watch_detach if @interrupted
+        return unless @interrupt_at && now >= @interrupt_at && (!@interrupted || attached?)
+
+        @flushes = @target.info.flushes if @target.alive? && !@interrupted
+        @tracers.each { |tracer| signal(tracer, :INT) }
+        @interrupted = true
+        @interrupt_at = now + INT_AGAIN
+      end
+
+      # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in others.
+      def watch_detach
+        @torn ||= attached? && @target.info.flushes != @flushes
+      end
+
+      def attached?
+        @target.alive? && @semaphores.zip(@before).any? { |address, before| @target.info.tracers(address) > before }
       end
 
       def too_late(why)
@@ -147,8 +170,8 @@ module Probescope
 
       def finish
         lines(@tracer, "\n") { |line| @tell.call(:output, line) }
-        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, stderr: @tracers.map { |t| t[:errors] }.join,
-                           status: @tracer[:status].exitstatus, target: @snapshot)
+        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, torn: @torn || false, stderr: @tracers.map { |t| t[:errors] }.join,
+                           target: @snapshot)
         true
       end
 
