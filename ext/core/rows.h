@@ -38,7 +38,10 @@ typedef struct ps_row {
     uint64_t count[PS_ROW_COUNTERS]; /* since the table was cleared; times in ticks */
     uint64_t sent[PS_ROW_COUNTERS];  /* as far as the watcher has fired them */
     union {
-        const struct ps_stack *active; /* function: the stack that holds its outermost activation */
+        struct {                       /* function: the stacks that it is open on */
+            const struct ps_stack *active; /* one of them, or NULL */
+            uint32_t elsewhere;            /* how many others */
+        };
         struct {                       /* exception: what the sampled brackets measured here */
             uint64_t cost, depth;
         } bracket;

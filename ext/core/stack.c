@@ -16,10 +16,12 @@ ps_stack *ps_stack_new(void)
     return stack;
 }
 
-/* Marks the frame's function as no longer active on this stack. */
+/* Marks the frame's function as no longer open on this stack. */
 static void deactivate(const ps_stack *stack, const ps_frame *frame)
 {
-    if (frame->outermost && frame->row->u.active == stack) frame->row->u.active = NULL;
+    if (!frame->outermost) return;
+    if (PS_LIKELY(frame->row->u.active == stack)) frame->row->u.active = NULL;
+    else frame->row->u.elsewhere--;
 }
 
 void ps_stack_free(ps_stack *stack)
@@ -46,18 +48,18 @@ static bool grow(ps_stack *stack)
 }
 
 /*
- * Is no activation of row open on this stack? One word in the row remembers the stack that holds the outermost one, so
- * the answer costs nothing unless two stacks are in the same function at once: then the frames are searched.
+ * Is no activation of row open on this stack yet? Notes that there is one now. The row remembers one stack that it is
+ * open on, so the answer costs nothing unless it is open on several at once: then the frames are searched.
  */
-static bool is_outermost(ps_stack *stack, ps_row *row)
+static bool activate(const ps_stack *stack, ps_row *row)
 {
-    if (!row->u.active) {
-        row->u.active = stack;
-        return true;
-    }
     if (row->u.active == stack) return false;
-    for (uint32_t i = stack->depth; i-- > 0;)
-        if (stack->frames[i].row == row) return false;
+    if (PS_UNLIKELY(row->u.active || row->u.elsewhere)) {
+        for (uint32_t i = stack->depth; i-- > 0;)
+            if (stack->frames[i].row == row) return false;
+    }
+    if (row->u.active) row->u.elsewhere++;
+    else row->u.active = stack;
     return true;
 }
 
@@ -67,6 +69,8 @@ static void abandon_top(ps_stack *stack)
     const ps_frame *frame = &stack->frames[--stack->depth];
     PS_ADD(frame->row->count[PS_FUNCTION_CALLS], 1);
     PS_ADD(frame->row->count[PS_FUNCTION_RAISED], 1);
+    /* What its callees took stays theirs: its caller's self time is without it. */
+    if (stack->depth) stack->frames[stack->depth - 1].children += frame->children;
     deactivate(stack, frame);
 }
 
@@ -89,7 +93,7 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
     ps_frame *frame = &stack->frames[stack->depth];
     frame->row = row;
     frame->children = 0;
-    frame->outermost = is_outermost(stack, row);
+    frame->outermost = activate(stack, row);
     frame->unwinding = stack->unwinding;
     stack->unwinding = false;
     stack->depth++;
@@ -114,10 +118,8 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     uint64_t *count = row->count;
     PS_ADD(count[PS_FUNCTION_CALLS], 1);
     PS_ADD(count[PS_FUNCTION_SELF], self);
-    if (frame->outermost) {
-        PS_ADD(count[PS_FUNCTION_ELAPSED], elapsed);
-        if (row->u.active == stack) row->u.active = NULL;
-    }
+    if (frame->outermost) PS_ADD(count[PS_FUNCTION_ELAPSED], elapsed);
+    deactivate(stack, frame);
     if (elapsed > PS_READ(count[PS_FUNCTION_MAX])) PS_WRITE(count[PS_FUNCTION_MAX], elapsed);
     if (outcome == PS_OUTCOME_RAISED) PS_ADD(count[PS_FUNCTION_RAISED], 1);
     *call = (ps_call){elapsed, self, stack->depth};
