@@ -83,7 +83,7 @@ def empty_backtraces
   NoMethodError.class_eval { def backtrace = [] }
 end
 
-options = { depth: 45, documents: Float::INFINITY, seconds: Float::INFINITY }
+options = { depth: 45, documents: Float::INFINITY }
 OptionParser.new do |parser|
   parser.banner = "usage: ruby examples/deepstack.rb [options]   (Ctrl-C stops it, kill -USR1 prints its counters)"
   parser.on("--fixed", "ask respond_to? instead of rescuing")
@@ -109,10 +109,11 @@ end
 stopped = false
 %w[INT TERM].each { |signal| trap(signal) { stopped = true } }
 trap("USR1", &report)
+Thread.new { sleep(options[:seconds]) && stopped = true } if options[:seconds]
 $stdout.sync = true
 puts "deepstack: pid #{Process.pid}, #{options[:depth]} levels deep", "ready"
 
-until stopped || documents >= options[:documents] || spent.call.last >= options[:seconds]
+until stopped || documents >= options[:documents]
   parser.parse(StringIO.new(text))
   documents += 1
 end
