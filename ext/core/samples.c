@@ -34,8 +34,21 @@ static struct {
     uint64_t number;
 } sampling;
 
+/* The whole set, for the caller to give back. */
+static struct stack_set take_stacks(void)
+{
+    pthread_mutex_lock(&seen_lock);
+    struct stack_set taken = seen;
+    seen.count = 0;
+    pthread_mutex_unlock(&seen_lock);
+    return taken;
+}
+
 void ps_samples_begin(void)
 {
+    /* Stacks that an earlier listener, or the parent of this process, left unfired. */
+    struct stack_set stale = take_stacks();
+    for (uint32_t i = 0; i < stale.count; i++) ps_memory_give(stale.stack[i], sizeof(*stale.stack[i]));
     PS_WRITE(sampling.weighed_cpu_ns, ps_process_cpu_ns());
     PS_WRITE(sampling.asked_ns, 0);
 }
@@ -62,7 +75,7 @@ uint64_t ps_samples_weigh(void)
     PS_WRITE_RELEASE(sampling.asked_ns, 0);
     /* What it used before it slept is weighed with the next sample that counts: on average that is fair. */
     if (slept) return 0;
-    uint64_t weight = cpu - sampling.weighed_cpu_ns;
+    uint64_t weight = cpu - PS_READ(sampling.weighed_cpu_ns);
     PS_WRITE(sampling.weighed_cpu_ns, cpu);
     return weight ? weight : 1;
 }
@@ -124,10 +137,7 @@ void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint64_t weig
 
 uint64_t ps_samples_fire_stacks(void)
 {
-    pthread_mutex_lock(&seen_lock);
-    struct stack_set mine = seen;
-    seen.count = 0;
-    pthread_mutex_unlock(&seen_lock);
+    struct stack_set mine = take_stacks();
     uint64_t fired = 0;
     for (uint32_t i = 0; i < mine.count; i++) {
         struct stack *stack = mine.stack[i];

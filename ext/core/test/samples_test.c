@@ -1,0 +1,308 @@
+#include <stdlib.h>
+
+#include "check.h"
+#include "clock.h"
+#include "memory.h"
+#include "probe.h"
+#include "recorder.h"
+#include "rows.h"
+#include "samples.h"
+#include "stats.h"
+
+static ps_row *function(const char *name)
+{
+    const ps_site *site = ps_site_intern(name, strlen(name), "a.rb", 4, 1);
+    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
+    row->site = site;
+    return row;
+}
+
+static void check_counts(const ps_row *row, uint64_t self, uint64_t self_samples, uint64_t total,
+                         uint64_t total_samples)
+{
+    CHECK_EQUAL(row->count[PS_SAMPLE_SELF], self);
+    CHECK_EQUAL(row->count[PS_SAMPLE_SELF_SAMPLES], self_samples);
+    CHECK_EQUAL(row->count[PS_SAMPLE_TOTAL], total);
+    CHECK_EQUAL(row->count[PS_SAMPLE_TOTAL_SAMPLES], total_samples);
+}
+
+static void begin_again(void)
+{
+    recorder_lower_all();
+    recorder_forget();
+    ps_table_clear(&ps_sampled);
+    ps_samples_begin();
+}
+
+static void use_cpu(uint64_t ns)
+{
+    uint64_t end = ps_process_cpu_ns() + ns;
+    while (ps_process_cpu_ns() < end) {
+    }
+}
+
+static void weighs_nothing_that_was_not_asked_for(void)
+{
+    ps_samples_begin();
+    CHECK_EQUAL(ps_samples_weigh(), 0);
+    ps_samples_tick();
+    CHECK(ps_samples_weigh() > 0);
+    CHECK_EQUAL(ps_samples_weigh(), 0);
+}
+
+/* A sample that comes at once counts; where the machine was elsewhere for so long that it did not, none is taken. */
+static void weighs_cpu_time_once(void)
+{
+    uint64_t before = ps_process_cpu_ns(), sum = 0, last = 0;
+    ps_samples_begin();
+    uint64_t began = ps_process_cpu_ns();
+    for (int i = 0; i < 20; i++) {
+        use_cpu(500000);
+        ps_samples_tick();
+        uint64_t cpu = ps_process_cpu_ns(), weight = ps_samples_weigh();
+        if (weight) last = cpu;
+        sum += weight;
+    }
+    uint64_t after = ps_process_cpu_ns();
+    CHECK(sum <= after - before);
+    if (last) CHECK(sum >= last - began);
+}
+
+static void weighs_a_sleeper_with_nothing(void)
+{
+    ps_samples_begin();
+    use_cpu(2000000);
+    ps_samples_tick();
+    uint64_t ticked = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
+    AWAIT(ps_monotonic_ns() - ticked > 20000000 + 4 * (ps_process_cpu_ns() - cpu));
+    CHECK_EQUAL(ps_samples_weigh(), 0);
+    /* The request is done with, and what was used before the sleep is weighed with the next one. */
+    CHECK_EQUAL(ps_samples_weigh(), 0);
+    uint64_t weight = 0;
+    for (int i = 0; i < 1000 && !weight; i++) {
+        ps_samples_tick();
+        weight = ps_samples_weigh();
+    }
+    CHECK(weight >= 2000000);
+}
+
+/* What a busy machine lets us see of a late sample: tries until the process had the CPU for most of the wait. */
+static void weighs_a_busy_process_that_is_late(void)
+{
+    for (int i = 0; i < 1000; i++) {
+        ps_samples_begin();
+        ps_samples_tick();
+        uint64_t ticked = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
+        use_cpu(5000000);
+        uint64_t used = ps_process_cpu_ns() - cpu;
+        uint64_t weight = ps_samples_weigh();
+        if (used > (ps_monotonic_ns() - ticked) * 6 / 10) {
+            CHECK(weight >= 5000000);
+            return;
+        }
+    }
+    CHECK(!"ever had the CPU for 5 ms");
+}
+
+static void counts_a_tick_as_missed_only_when_busy(void)
+{
+    ps_samples_begin();
+    ps_samples_tick();
+    uint64_t ticked = ps_monotonic_ns(), cpu = ps_process_cpu_ns(), missed = ps_samples_missed;
+    AWAIT(ps_monotonic_ns() - ticked > 20000000 + 4 * (ps_process_cpu_ns() - cpu));
+    ps_samples_tick();
+    CHECK_EQUAL(ps_samples_missed, missed);
+
+    for (int i = 0; i < 1000; i++) {
+        ps_samples_begin();
+        ps_samples_tick();
+        ticked = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
+        use_cpu(5000000);
+        uint64_t used = ps_process_cpu_ns() - cpu;
+        ps_samples_tick();
+        if (used > (ps_monotonic_ns() - ticked) * 6 / 10) break;
+        missed = ps_samples_missed;
+    }
+    CHECK_EQUAL(ps_samples_missed, missed + 1);
+}
+
+static void adds_to_the_leaf_and_once_to_each_function(void)
+{
+    begin_again();
+    ps_row *main = function("main"), *parse = function("parse"), *crc = function("crc");
+    /* crc <- parse <- parse <- main */
+    ps_sample_frame deep[] = {{crc, 3}, {parse, 8}, {parse, 9}, {main, 20}};
+    ps_samples_add(deep, 4, 1000, 1);
+    check_counts(crc, 1000, 1, 1000, 1);
+    check_counts(parse, 0, 0, 1000, 1);
+    check_counts(main, 0, 0, 1000, 1);
+
+    /* A recursion of the leaf */
+    ps_sample_frame recursion[] = {{parse, 8}, {parse, 9}, {main, 20}};
+    ps_samples_add(recursion, 3, 10, 1);
+    check_counts(crc, 1000, 1, 1000, 1);
+    check_counts(parse, 10, 1, 1010, 2);
+    check_counts(main, 0, 0, 1010, 2);
+
+    ps_samples_add(deep, 0, 5000, 1); /* no frames */
+    check_counts(main, 0, 0, 1010, 2);
+    CHECK_EQUAL(recorder_total(), 0);
+    begin_again();
+}
+
+static void counts_the_first_sample_after_a_clear(void)
+{
+    begin_again();
+    ps_sample_frame leaf = {function("f"), 1};
+    ps_samples_add(&leaf, 1, 7, 1);
+    ps_table_clear(&ps_sampled);
+    leaf.row = function("f");
+    ps_samples_add(&leaf, 1, 9, 1);
+    check_counts(leaf.row, 9, 1, 9, 1);
+    begin_again();
+}
+
+static void fires_a_sample_with_its_stacks_id(void)
+{
+    begin_again();
+    RAISE(SAMPLE);
+    RAISE(SAMPLE__FRAME);
+    ps_sample_frame stack[] = {{function("crc"), 3}, {function("main"), 20}};
+    ps_samples_add(stack, 2, 1000, 4711);
+    struct recorded sample = recorder_last(PS_PROBE_SAMPLE, "crc");
+    CHECK_STRING(sample.text[1], "a.rb");
+    CHECK_EQUAL(sample.arg[2], 3); /* the line that runs, not the function's */
+    CHECK_EQUAL(sample.arg[3], 1000);
+    CHECK_EQUAL(sample.more.sample.thread_id, 4711);
+    CHECK_STRING(sample.more.sample.path, "a.rb");
+
+    CHECK_EQUAL(ps_samples_fire_stacks(), 2);
+    struct recorded leaf = recorder_last(PS_PROBE_SAMPLE__FRAME, "crc");
+    struct recorded root = recorder_last(PS_PROBE_SAMPLE__FRAME, "main");
+    CHECK_EQUAL(leaf.arg[2], 3);
+    CHECK_EQUAL(leaf.arg[3], sample.arg[4]);
+    CHECK_EQUAL(leaf.arg[4], 0);
+    CHECK_EQUAL(root.arg[2], 20);
+    CHECK_EQUAL(root.arg[3], sample.arg[4]);
+    CHECK_EQUAL(root.arg[4], 1);
+    begin_again();
+}
+
+static void fires_each_stack_once_a_second(void)
+{
+    begin_again();
+    RAISE(SAMPLE__FRAME);
+    size_t used = ps_memory_used();
+    ps_sample_frame a[] = {{function("f"), 3}, {function("main"), 20}},
+                    b[] = {{function("f"), 4}, {function("main"), 20}};
+    size_t with_rows = ps_memory_used();
+    for (int i = 0; i < 5; i++) {
+        ps_samples_add(a, 2, 1, 1);
+        ps_samples_add(b, 2, 1, 1);
+    }
+    CHECK_EQUAL(recorder_total(), 0);
+    CHECK_EQUAL(ps_samples_fire_stacks(), 4);
+    CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__FRAME, "f"), 2);
+    CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__FRAME, "main"), 2);
+    CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE, NULL), 0);
+    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    CHECK_EQUAL(ps_memory_used(), with_rows);
+
+    ps_samples_add(a, 2, 1, 1); /* the next second */
+    CHECK_EQUAL(ps_samples_fire_stacks(), 2);
+    begin_again();
+    CHECK_EQUAL(ps_memory_used(), used);
+}
+
+static void keeps_no_more_stacks_than_agreed(void)
+{
+    begin_again();
+    RAISE(SAMPLE__FRAME);
+    ps_row *f = function("f");
+    size_t used = ps_memory_used();
+    for (uint32_t line = 1; line <= PS_STACKS_MAX + 50; line++) {
+        ps_sample_frame leaf = {f, line};
+        ps_samples_add(&leaf, 1, 1, 1);
+    }
+    CHECK(ps_memory_used() > used);
+    CHECK_EQUAL(f->count[PS_SAMPLE_SELF_SAMPLES], PS_STACKS_MAX + 50);
+    CHECK_EQUAL(ps_samples_fire_stacks(), PS_STACKS_MAX);
+    CHECK_EQUAL(ps_memory_used(), used);
+    begin_again();
+}
+
+static void keeps_the_deepest_stack_whole(void)
+{
+    begin_again();
+    RAISE(SAMPLE__FRAME);
+    static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX];
+    for (uint32_t i = 0; i < PS_SAMPLE_FRAMES_MAX; i++) frames[i] = (ps_sample_frame){function("f"), i};
+    ps_samples_add(frames, PS_SAMPLE_FRAMES_MAX, 1, 1);
+    CHECK_EQUAL(ps_samples_fire_stacks(), PS_SAMPLE_FRAMES_MAX);
+    begin_again();
+}
+
+static void keeps_no_stack_without_memory_or_listener(void)
+{
+    begin_again();
+    ps_sample_frame leaf = {function("f"), 1};
+    ps_samples_add(&leaf, 1, 1, 1);
+    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+
+    RAISE(SAMPLE__FRAME);
+    ps_memory_set_limit(1);
+    ps_samples_add(&leaf, 1, 1, 1);
+    ps_memory_set_limit(0);
+    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    CHECK_EQUAL(leaf.row->count[PS_SAMPLE_SELF_SAMPLES], 2);
+    begin_again();
+}
+
+static void forgets_stacks_that_an_earlier_listener_left(void)
+{
+    begin_again();
+    RAISE(SAMPLE__FRAME);
+    ps_sample_frame leaf = {function("f"), 1};
+    size_t used = ps_memory_used();
+    ps_samples_add(&leaf, 1, 1, 1);
+    LOWER(SAMPLE__FRAME);
+    ps_samples_begin();
+    CHECK_EQUAL(ps_memory_used(), used);
+    RAISE(SAMPLE__FRAME);
+    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    begin_again();
+}
+
+static void leaves_the_parents_stacks_to_the_parent(void)
+{
+    begin_again();
+    RAISE(SAMPLE__FRAME);
+    ps_sample_frame leaf = {function("f"), 1};
+    size_t used = ps_memory_used();
+    ps_samples_add(&leaf, 1, 1, 1);
+    ps_samples_tick();
+    ps_samples_after_fork();
+    CHECK_EQUAL(ps_memory_used(), used);
+    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    CHECK_EQUAL(ps_samples_weigh(), 0); /* the parent's request */
+    begin_again();
+}
+
+int main(void)
+{
+    RUN(weighs_nothing_that_was_not_asked_for);
+    RUN(weighs_cpu_time_once);
+    RUN(weighs_a_sleeper_with_nothing);
+    RUN(weighs_a_busy_process_that_is_late);
+    RUN(counts_a_tick_as_missed_only_when_busy);
+    RUN(adds_to_the_leaf_and_once_to_each_function);
+    RUN(counts_the_first_sample_after_a_clear);
+    RUN(fires_a_sample_with_its_stacks_id);
+    RUN(fires_each_stack_once_a_second);
+    RUN(keeps_no_more_stacks_than_agreed);
+    RUN(keeps_the_deepest_stack_whole);
+    RUN(keeps_no_stack_without_memory_or_listener);
+    RUN(forgets_stacks_that_an_earlier_listener_left);
+    RUN(leaves_the_parents_stacks_to_the_parent);
+    return check_report("samples");
+}
