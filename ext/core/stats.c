@@ -195,10 +195,12 @@ void ps_stats_flush(void)
     pthread_mutex_unlock(&lock);
 }
 
-static void forget_unsent(ps_table *table)
+/* maximum: the counter that is not summed, or -1. */
+static void forget_unsent(ps_table *table, int maximum)
 {
-    for (uint32_t number = 0; number < table->rows; number++) {
-        ps_row *row = ps_table_at(table, number);
+    for (uint32_t number = 0; number <= table->rows; number++) {
+        ps_row *row = number < table->rows ? ps_table_at(table, number) : &table->overflow;
+        if (maximum >= 0) row->count[maximum] = 0;
         for (int i = 0; i < PS_ROW_COUNTERS; i++) row->sent[i] = row->count[i];
     }
 }
@@ -207,8 +209,11 @@ void ps_stats_after_fork(void)
 {
     /* The watcher of the parent may have held it; it does not exist here. */
     pthread_mutex_init(&lock, NULL);
-    forget_unsent(&ps_functions);
-    forget_unsent(&ps_exceptions);
-    forget_unsent(&ps_objects);
-    forget_unsent(&ps_sampled);
+    forget_unsent(&ps_functions, PS_FUNCTION_MAX);
+    forget_unsent(&ps_exceptions, PS_EXCEPTION_DEPTH_MAX);
+    forget_unsent(&ps_objects, -1);
+    forget_unsent(&ps_sampled, -1);
+    flushed.dropped = all_overflowed();
+    flushed.suppressed = ps_details_suppressed;
+    flushed.missed = ps_samples_missed;
 }

@@ -14,7 +14,7 @@
 /* One event; arg[] as a tracer sees them, with pointers as numbers where text[] has no copy. */
 struct recorded {
     enum ps_probe probe;
-    char text[2][1024]; /* the strings of the first two arguments */
+    char text[2][128]; /* the strings of the first two arguments */
     uint64_t arg[5];
     union {
         struct ps_more_function__stats function;
