@@ -48,12 +48,25 @@ class Overhead
     ["One allocation", "alloc", ALLOCATIONS]
   ].freeze
 
+  # A whole program: CPU per unit of its work, in turns with and without the tracer, in one process.
+  Program = Struct.new(:label, :script, :unit, :probes, keyword_init: true)
+  PROGRAMS = [
+    Program.new(label: "`hotfuncs.rb` under what `probescope hot` listens to", script: "hotfuncs.rb", unit: "parcels",
+                probes: %w[sample__stats stats__done]),
+    Program.new(label: "`deepstack.rb` under what `probescope exceptions` listens to", script: "deepstack.rb", unit: "documents",
+                probes: %w[exception__stats stats__done]),
+    Program.new(label: "`hotfuncs.rb` under what `probescope calls` listens to", script: "hotfuncs.rb", unit: "parcels",
+                probes: %w[function__stats stats__done])
+  ].freeze
+  TURNS = 6
+  TURN_CPU_SECONDS = 1.5
+
   def initialize(ruby: ENV.fetch("RUBY", RbConfig.ruby))
     @ruby = ruby
   end
 
   def write
-    text = [header, *SECTIONS.map { |title, work, rows| section(title, work, rows) }].join("\n")
+    text = [header, *SECTIONS.map { |title, work, rows| section(title, work, rows) }, programs].join("\n")
     File.write(OUTPUT, "#{text}\n")
     puts text
   end
@@ -105,6 +118,62 @@ class Overhead
     MARKDOWN
   end
 
+  def programs
+    warn "bench: whole programs ..."
+    lines = PROGRAMS.map do |program|
+      without, with = turns(program)
+      format("| %s | %.1f us | %.1f us | %+.1f %% |", program.label, without * 1e6, with * 1e6, (with / without - 1) * 100)
+    end
+    <<~MARKDOWN
+      ## Whole programs
+
+      CPU of the process for one unit of its work (a parcel, a document), median of #{TURNS} turns each way in one process,
+      #{TURN_CPU_SECONDS} s of CPU a turn.
+
+      | | without | with | added |
+      |---|---|---|---|
+      #{lines.join("\n")}
+    MARKDOWN
+  end
+
+  # [CPU seconds a unit without, with], medians.
+  def turns(program)
+    target = Support::Target.new(File.join(Support::ROOT, "examples", program.script), ruby: @ruby)
+    target.ready
+    turn(target, program) # warm-up
+    pairs = Array.new(TURNS) do
+      without = turn(target, program)
+      tracer = Support::Tracer.new(program.probes.map { |probe| "usdt:*:probescope:#{probe} #{STATS}" }.join("\n"), pid: target.pid)
+      tracer.attached(target, *program.probes)
+      with = turn(target, program)
+      tracer.stop(:INT, within: 90)
+      target.await_off(*program.probes)
+      [without, with]
+    end
+    pairs.transpose.map { |values| values.sort[values.size / 2] }
+  ensure
+    target&.kill_all
+  end
+
+  # CPU seconds a unit, over a while: the program's own counters before and after.
+  def turn(target, program)
+    units, cpu = counters(target, program)
+    later = await("a turn of #{program.script}", within: 120, every: 0.1) do
+      now = counters(target, program)
+      now if now[1] - cpu > TURN_CPU_SECONDS
+    end
+    (later[1] - cpu) / (later[0] - units)
+  end
+
+  # [units, CPU seconds] so far, as the program prints them on SIGUSR1.
+  def counters(target, program)
+    printed = target.out.scan(/cpu=\S+s/).size
+    target.signal(:USR1)
+    await("counters of #{program.script}") { target.out.scan(/cpu=\S+s wall/).size > printed }
+    line = target.out.lines.reverse.find { |text| text.include?("cpu=") }
+    [line[/#{program.unit}=(\d+)/, 1].to_i, line[/cpu=([\d.]+)/, 1].to_f]
+  end
+
   def ns(value) = format(value.abs < 20 ? "%.1f" : "%.0f", value)
 
   # A peer is loaded from the bundle, so those processes run with Bundler's environment.
@@ -123,7 +192,7 @@ class Overhead
     await("the hooks of #{row.label}") { spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :on } }
     yield
   ensure
-    tracer&.stop(:INT)
+    tracer&.stop(:INT, within: 90)
     await("the hooks out") { spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :off } }
   end
 
