@@ -112,13 +112,13 @@ static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t coun
     pthread_mutex_unlock(&seen_lock);
 }
 
-void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint64_t weight, uint64_t thread_id)
+void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, uint64_t weight, uint64_t thread_id)
 {
     if (!count) return;
     sampling.number++;
-    ps_row *leaf = frames[0].row;
-    PS_ADD(leaf->count[PS_SAMPLE_SELF], weight);
-    PS_ADD(leaf->count[PS_SAMPLE_SELF_SAMPLES], 1);
+    ps_row *self = frames[leaf].row;
+    PS_ADD(self->count[PS_SAMPLE_SELF], weight);
+    PS_ADD(self->count[PS_SAMPLE_SELF_SAMPLES], 1);
     for (uint32_t i = 0; i < count; i++) {
         ps_row *row = frames[i].row;
         if (row->u.seen == sampling.number) continue;
@@ -130,8 +130,8 @@ void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint64_t weig
     uint64_t id = stack_hash(frames, count);
     if (PS_ENABLED(SAMPLE__FRAME)) keep_stack(id, frames, count);
     if (PS_ENABLED(SAMPLE)) {
-        struct ps_more_sample more = {.path = leaf->site->path, .thread_id = thread_id};
-        ps_fire_sample(leaf->site->name, leaf->site->file, frames[0].line, weight, id, &more);
+        struct ps_more_sample more = {.path = self->site->path, .thread_id = thread_id};
+        ps_fire_sample(self->site->name, self->site->file, frames[leaf].line, weight, id, &more);
     }
 }
 

@@ -26,8 +26,8 @@ void ps_samples_begin(void);
  * nothing, because the process slept from the tick until now and the stack is that of the sleeper.
  */
 uint64_t ps_samples_weigh(void);
-/* Adds a sample; frames[0] is the leaf. VM lock held. */
-void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint64_t weight, uint64_t thread_id);
+/* Adds a sample; frames[0] is innermost, frames[leaf] the one that self time is charged to. VM lock held. */
+void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, uint64_t weight, uint64_t thread_id);
 /* Fires sample__frame for each stack of the last second and forgets them. The watcher's. Returns the rows fired. */
 uint64_t ps_samples_fire_stacks(void);
 void ps_samples_after_fork(void);
