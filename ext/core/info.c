@@ -80,6 +80,7 @@ enum ps_state ps_info_state_of(enum ps_probe probe)
 void ps_info_refresh(void)
 {
     begin();
+    probescope_info.memory_limit = ps_memory_limit(); /* it may be set after the start */
     probescope_info.memory_used = ps_memory_used();
     for (int i = 0; i < PS_PROBE_COUNT; i++) probescope_info.probes[i].enabled = ps_semaphores[i];
     end();
