@@ -7,15 +7,12 @@ RSpec.describe "The end of a trace", :bpf do
   # A command that is counting.
   def counting(process, *options)
     command = probescope_start("hot", "-p", process.pid, "-d", 600, *options)
-    await("the attach") { tracers_of(process.pid).any? && semaphore_up?(process) }
-    sleep 0.2 # two flushes of this target: the interval has begun, and something is in it
+    await("the attach") { tracers_of(process.pid).any? && listened_to?(process) }
+    await_flushes(process, 4)
     command
   end
 
-  def semaphore_up?(process)
-    rows = probescope("ps", "--json").json["rows"]
-    rows.any? { |row| row["pid"] == process.pid && row["enabled"].include?("stats__done") }
-  end
+  def listened_to?(process) = info_of(process).semaphore("stats__done").positive?
 
   %i[INT TERM HUP].each do |signal|
     it "comes early with SIG#{signal}, and what there is is shown" do
@@ -48,7 +45,7 @@ RSpec.describe "The end of a trace", :bpf do
     process = host_target
     counting(process).signal(:KILL)
     await("the end of bpftrace") { tracers_of(process.pid).empty? }
-    await("the semaphores") { !semaphore_up?(process) }
+    await("the semaphores") { !listened_to?(process) }
   end
 
   it "is not survived by bpftrace when the helper is killed with -9, and the command says so" do
@@ -65,7 +62,8 @@ RSpec.describe "The end of a trace", :bpf do
     reader, writer = IO.pipe
     errors, error_writer = IO.pipe
     reader.close
-    pid = Process.spawn(RbConfig.ruby, Support::EXE, "alloc", "-p", host_target("--burst", 4).pid.to_s, "-d", "1", out: writer, err: error_writer)
+    command = [RbConfig.ruby, Support::EXE, "alloc", "-p", host_target("--burst", 4).pid.to_s, "-d", "1"]
+    pid = Process.spawn(*command, out: writer, err: error_writer)
     [writer, error_writer].each(&:close)
     Process.wait(pid)
     expect(errors.read.lines).to all(match(/\Aprobescope: \d+ /))

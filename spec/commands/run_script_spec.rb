@@ -4,7 +4,8 @@ require "spec_helper"
 
 RSpec.describe "run, script and help" do
   it "run becomes the command, with the library in its Ruby" do
-    result = probescope("run", "--", RbConfig.ruby, "-e", "p Process.pid, $LOADED_FEATURES.grep(%r{probescope/auto}).size, ARGV", "a b", "--json")
+    script = "p Process.pid, $LOADED_FEATURES.grep(%r{probescope/auto}).size, ARGV"
+    result = probescope("run", "--", RbConfig.ruby, "-e", script, "a b", "--json")
     pid, loaded, arguments = result.out.lines
     expect(pid.to_i).to be_positive
     expect(loaded.to_i).to eq(1)

@@ -6,8 +6,6 @@ require "support/host_helpers"
 # The figures are those of spec/support/host_target.c: row 0, 1, 2 ... has weight 1, 2, 3 ..., each flush counts for one second
 # with half a second of CPU.
 RSpec.describe "The commands that trace", :bpf do
-  LOST = %w[events rows map_full samples details].freeze # in the order of the JSON
-
   def json(command, *options, rows: 3, **keywords)
     process = host_target("--burst", 4, "--rows", rows)
     result = probescope(command, "-p", process.pid, "-d", 1, "--json", *options, **keywords)
@@ -20,7 +18,7 @@ RSpec.describe "The commands that trace", :bpf do
     result = json("exceptions")
     expect(result.keys).to eq(%w[command pids seconds rows lost])
     expect(result["command"]).to eq("exceptions")
-    expect(result["lost"].keys).to eq(LOST)
+    expect(result["lost"].keys).to eq(%w[events rows map_full samples details])
     expect(result["lost"]).to include("events" => 0, "map_full" => 0, "rows" => 2 * 4, "samples" => 5 * 4, "details" => 7 * 4)
   end
 
@@ -67,11 +65,9 @@ RSpec.describe "The commands that trace", :bpf do
   it "--all raises functions__all as long as it counts" do
     process = host_target
     command = probescope_start("calls", "--all", "-p", process.pid, "-d", 600)
-    enabled = lambda do
-      rows = probescope("ps", "--json").json["rows"]
-      rows.find { |row| row["pid"] == process.pid }["enabled"].sort
-    end
+    enabled = -> { info_of(process).probes.select { |_, probe| probe[:enabled].positive? }.keys.sort }
     await("functions__all") { enabled.call == %w[function__stats functions__all stats__done] }
+    await_flushes(process, 4)
     command.stop(:INT)
     expect(command.out).to include("Parser#step2")
     await("its end") { enabled.call.empty? }

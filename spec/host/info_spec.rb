@@ -9,8 +9,8 @@ RSpec.describe "Reading probescope_info" do
   # Memory with the struct at address 64, as a library would lay it out.
   def memory(probes, magic: "PSCOPE1", sequence: 4, probe_size: 160, gap: 0, runtime: "ruby", flushes: 9)
     size = 280 + gap + (probes.size * probe_size)
-    head = [magic, size, 1, sequence, probes.size, probe_size, 280 + gap, runtime, "3.1.2", "0.1.0", 42, 3, 1 << 25, 4096, 0, flushes,
-            2, 77, ""].pack("a8 L<6 a16 a32 a16 l< L< Q<6 a128")
+    head = [magic, size, 1, sequence, probes.size, probe_size, 280 + gap, runtime, "3.1.2", "0.1.0", 42, 3,
+            1 << 25, 4096, 0, flushes, 2, 77, ""].pack("a8 L<6 a16 a32 a16 l< L< Q<6 a128")
     rows = probes.map { |row| row.pack("a24 L< L< Q< a120").ljust(probe_size, "\xff")[0, probe_size] }
     file = Tempfile.new("memory")
     file.binmode

@@ -6,9 +6,14 @@ require "probescope/host/target"
 
 RSpec.describe "Finding a process's library" do
   def find(pid) = Probescope::Host::Target.find(pid)
-  def refusal(pid) = find(pid).then { nil }
-                   rescue Probescope::Host::Error => e
-                     e
+
+  # The Error.
+  def refusal(pid)
+    find(pid)
+    nil
+  rescue Probescope::Host::Error => e
+    e
+  end
 
   it "reads what the process says about itself" do
     process = host_target

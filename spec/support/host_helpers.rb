@@ -26,6 +26,16 @@ module Support
       child
     end
 
+    # probescope_info of a host_target, read by the specs' own reader.
+    def info_of(process) = Info.of(process.pid, File.readlink("/proc/#{process.pid}/exe"))
+
+    # Waits until it has flushed n times more, which it does while a tracer listens.
+    def await_flushes(process, n)
+      info = info_of(process)
+      before = info.header[:flushes]
+      await("#{n} flushes") { info.header[:flushes] >= before + n }
+    end
+
     # Every bpftrace that traces this process.
     def tracers_of(pid)
       Dir["/proc/[0-9]*/cmdline"].select do |path|

@@ -37,7 +37,7 @@ module Probescope
         sorted(found, :self, :total).map do |row|
           total = ratio(row[:total], on_cpu)
           {**row.slice(:function, :file, :line), self_share: ratio(row[:self], on_cpu), total_share: total,
-           samples: row[:samples], share: total}
+                                                 samples: row[:samples], share: total}
         end
       end
 

@@ -34,7 +34,9 @@ module Probescope
       private
 
       def options(parser)
-        parser.on("--functions GLOBS", "which functions `calls` covers, as PROBESCOPE_FUNCTIONS does") { |globs| @functions = globs }
+        parser.on("--functions GLOBS", "which functions `calls` covers, as PROBESCOPE_FUNCTIONS does") do |globs|
+          @functions = globs
+        end
       end
 
       # The absolute path works under Bundler, which hides gems that are not in the Gemfile. RUBYOPT is split at spaces, so

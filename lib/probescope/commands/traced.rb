@@ -37,7 +37,8 @@ module Probescope
 
       def options(parser)
         pid_option(parser)
-        parser.on("-d", "--duration SECONDS", Float, "how long, 10 by default; it ends with the process's next flush") do |seconds|
+        parser.on("-d", "--duration SECONDS", Float,
+                  "how long, 10 by default; it ends with the process's next flush") do |seconds|
           raise CLI::Usage.new("-d takes a positive number of seconds", "-d 10") unless seconds.positive? && seconds.finite?
 
           @seconds = seconds
@@ -91,7 +92,8 @@ module Probescope
       def attachable(target)
         return unless target[:deleted]
 
-        raise Host::Error.new("the library of process #{@pid} was replaced or deleted on disk (#{target[:path]})", "restart the process")
+        raise Host::Error.new("the library of process #{@pid} was replaced or deleted on disk (#{target[:path]})",
+                              "restart the process")
       end
 
       def order(bpftrace)
@@ -102,7 +104,12 @@ module Probescope
 
       def keys
         number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", KEYS), exception: false)
-        number&.positive? ? number : raise(CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows", "unset PROBESCOPE_MAP_KEYS"))
+        if number&.positive?
+          number
+        else
+          raise(CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows",
+                               "unset PROBESCOPE_MAP_KEYS"))
+        end
       end
 
       # Ctrl-C, TERM and a closed terminal end the trace, and what there is is shown.
@@ -147,7 +154,7 @@ module Probescope
       end
 
       def complaint(trace)
-        lines = trace.stderr.lines.map(&:strip).reject { |line| line.empty? || line.include?("RLIMIT_MEMLOCK") }
+        lines = trace.stderr.lines.map(&:strip).reject { |line| line.empty? || line.match?(/RLIMIT_MEMLOCK|\AWARNING/) }
         lines.grep(/error/i).first || lines.last || "it ended by itself"
       end
 

@@ -32,7 +32,11 @@ module Probescope
       def scale(number, units, step)
         unit, size = units.find { |_, value| number < value * step } || units.last
         value = number / size.to_f
-        digits = size == 1 || value >= 100 ? 0 : (value >= 10 ? 1 : 2)
+        digits = if size == 1 || value >= 100
+                   0
+                 else
+                   (value >= 10 ? 1 : 2)
+                 end
         "#{format("%.#{digits}f", value)} #{unit}"
       end
     end

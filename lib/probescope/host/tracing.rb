@@ -54,11 +54,14 @@ module Probescope
 
       # Ends early: at the next flush, or at once when asked a second time.
       def stop
+        observe # the interval may have begun since the last look
         case @state
         when :attaching, :waiting then give_up
         when :counting then close(:stopped)
         when :closing then interrupt(:stopped)
         end
+      rescue SystemCallError, EOFError # #step sees to the end of the process
+        nil
       end
 
       # No hook may outlive the command.
@@ -170,7 +173,9 @@ module Probescope
 
       def finish
         lines(@tracer, "\n") { |line| @tell.call(:output, line) }
-        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, torn: @torn || false, stderr: @tracers.map { |t| t[:errors] }.join,
+        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, torn: @torn || false, stderr: @tracers.map do |t|
+          t[:errors]
+        end.join,
                            target: @snapshot)
         true
       end
@@ -185,8 +190,12 @@ module Probescope
         names = programs.flat_map { |program| File.read(program).scan(/^usdt:\$1:probescope:(\w+)/).flatten }.uniq
         names.map do |name|
           probe = @snapshot[:probes][name]
-          probe ? probe[:semaphore] : raise(Error.new("the library in process #{@target.pid} (#{@snapshot[:library]}) " \
-                                                      "does not have the probe #{name}", "update it there"))
+          if probe
+            probe[:semaphore]
+          else
+            raise(Error.new("the library in process #{@target.pid} (#{@snapshot[:library]}) " \
+                                                                "does not have the probe #{name}", "update it there"))
+          end
         end
       end
 
