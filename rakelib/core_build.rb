@@ -87,6 +87,7 @@ class CoreBuild
       puts "#{program}: built, not run (no #{@runner.first})"
       return true
     end
-    system("timeout", SECONDS.to_s, *@runner, program) || (warn("FAILED: #{program}") || false)
+    environment = @runner.empty? ? {} : { "PROBESCOPE_TEST_EMULATED" => "1" }
+    system(environment, "timeout", SECONDS.to_s, *@runner, program) || (warn("FAILED: #{program}") || false)
   end
 end

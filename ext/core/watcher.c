@@ -190,6 +190,10 @@ int ps_watcher_start(const ps_vm *vm)
     static bool registered;
     if (watcher.running) return 0;
     watcher.vm = vm;
+    /* Raised semaphores are news to it: after a stop the hooks are out. */
+    PS_WRITE(watcher.wanted, 0);
+    /* A child that was forked while no watcher ran has the parent's number still. */
+    ps_info_after_fork();
     if (!registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
     return start_thread();
 }

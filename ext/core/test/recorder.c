@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
+
 #define NUMBER(value) ((uint64_t)(uintptr_t)(value))
 
 /* ThreadSanitizer gives up on threads that start after a fork, which is what the watcher does. */
@@ -18,6 +20,22 @@ static struct {
     size_t count, capacity;
 } record;
 static pthread_mutex_t record_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A fork in the middle of a record would leave the child a lock that nobody opens. */
+static void hold(void)
+{
+    pthread_mutex_lock(&record_lock);
+}
+
+static void let_go(void)
+{
+    pthread_mutex_unlock(&record_lock);
+}
+
+__attribute__((constructor)) static void hold_at_fork(void)
+{
+    pthread_atfork(hold, let_go, let_go);
+}
 
 /* The kernel writes from outside the program: no sanitizer sees it. */
 __attribute__((noinline, no_sanitize("thread"))) void recorder_semaphore(enum ps_probe probe, uint16_t value)
@@ -95,6 +113,7 @@ static void add(struct recorded *event, const char *text0, const char *text1, co
     if (text1) strncpy(event->text[1], text1, sizeof(event->text[1]) - 1);
     if (more) memcpy(&event->more, more, more_size);
     pthread_mutex_lock(&record_lock);
+    event->at_ns = ps_monotonic_ns();
     if (record.count == record.capacity) {
         record.capacity = record.capacity ? record.capacity * 2 : 64;
         record.events = realloc(record.events, record.capacity * sizeof(*record.events));

@@ -14,6 +14,7 @@
 /* One event; arg[] as a tracer sees them, with pointers as numbers where text[] has no copy. */
 struct recorded {
     enum ps_probe probe;
+    uint64_t at_ns;    /* of CLOCK_MONOTONIC */
     char text[2][128]; /* the strings of the first two arguments */
     uint64_t arg[5];
     union {

@@ -1,0 +1,206 @@
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "check.h"
+#include "info.h"
+#include "memory.h"
+#include "recorder.h"
+
+static void says_what_it_is(void)
+{
+    ps_info_start("ruby", "3.3.1", "0.1.0");
+    const struct ps_info *info = &probescope_info;
+    CHECK_STRING(info->magic, "PSCOPE1");
+    CHECK_EQUAL(info->size, sizeof(*info));
+    CHECK_EQUAL(info->abi, PS_ABI);
+    CHECK_EQUAL(info->probe_count, PS_PROBE_COUNT);
+    CHECK_EQUAL(info->probe_size, sizeof(info->probes[0]));
+    CHECK_EQUAL(info->probes_offset, offsetof(struct ps_info, probes));
+    CHECK_STRING(info->runtime, "ruby");
+    CHECK_STRING(info->runtime_version, "3.3.1");
+    CHECK_STRING(info->library_version, "0.1.0");
+    CHECK_EQUAL(info->pid, getpid());
+    CHECK_EQUAL(info->sequence % 2, 0);
+}
+
+/* Fields are only ever appended: a host of another age reads by these. */
+static void keeps_its_layout(void)
+{
+    CHECK_EQUAL(offsetof(struct ps_info, size), 8);
+    CHECK_EQUAL(offsetof(struct ps_info, abi), 12);
+    CHECK_EQUAL(offsetof(struct ps_info, sequence), 16);
+    CHECK_EQUAL(offsetof(struct ps_info, probe_count), 20);
+    CHECK_EQUAL(offsetof(struct ps_info, probe_size), 24);
+    CHECK_EQUAL(offsetof(struct ps_info, probes_offset), 28);
+    CHECK_EQUAL(offsetof(struct ps_info, runtime), 32);
+    CHECK_EQUAL(offsetof(struct ps_info, runtime_version), 48);
+    CHECK_EQUAL(offsetof(struct ps_info, library_version), 80);
+    CHECK_EQUAL(offsetof(struct ps_info, pid), 96);
+    CHECK_EQUAL(offsetof(struct ps_info, flags), 100);
+    CHECK_EQUAL(offsetof(struct ps_info, memory_limit), 104);
+    CHECK_EQUAL(offsetof(struct ps_info_probe, state), 24);
+    CHECK_EQUAL(offsetof(struct ps_info_probe, enabled), 28);
+    CHECK_EQUAL(offsetof(struct ps_info_probe, semaphore), 32);
+    CHECK_EQUAL(offsetof(struct ps_info_probe, reason), 40);
+}
+
+static void names_every_probe_and_its_semaphore(void)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        const struct ps_info_probe *probe = &probescope_info.probes[i];
+        CHECK_STRING(probe->name, ps_probe_names[i]); /* whole */
+        CHECK(probe->semaphore == (uint64_t)(uintptr_t)&ps_semaphores[i]);
+        CHECK_EQUAL(probe->state, PS_STATE_OFF);
+    }
+}
+
+static void shows_semaphores_and_memory_when_refreshed(void)
+{
+    recorder_semaphore(PS_PROBE_SAMPLE, 3);
+    ps_memory_set_limit(123456);
+    void *memory = ps_memory_take(1000);
+    ps_info_refresh();
+    CHECK_EQUAL(probescope_info.probes[PS_PROBE_SAMPLE].enabled, 3);
+    CHECK_EQUAL(probescope_info.probes[PS_PROBE_LINE].enabled, 0);
+    CHECK_EQUAL(probescope_info.memory_used, 1000);
+    CHECK_EQUAL(probescope_info.memory_limit, 123456);
+    ps_memory_give(memory, 1000);
+    ps_memory_set_limit(0);
+    recorder_lower_all();
+    ps_info_refresh();
+    CHECK_EQUAL(probescope_info.probes[PS_PROBE_SAMPLE].enabled, 0);
+    CHECK_EQUAL(probescope_info.memory_used, 0);
+}
+
+static void keeps_states_with_their_reasons(void)
+{
+    ps_info_state(PS_PROBE_FUNCTION__ENTRY, PS_STATE_REFUSED, "YJIT of Ruby 3.1");
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__ENTRY), PS_STATE_REFUSED);
+    CHECK_STRING(probescope_info.probes[PS_PROBE_FUNCTION__ENTRY].reason, "YJIT of Ruby 3.1");
+    ps_info_state(PS_PROBE_FUNCTION__ENTRY, PS_STATE_ON, NULL);
+    CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__ENTRY), PS_STATE_ON);
+    CHECK_STRING(probescope_info.probes[PS_PROBE_FUNCTION__ENTRY].reason, "");
+}
+
+static void sets_and_clears_flags_one_by_one(void)
+{
+    ps_info_flag(PS_INFO_INSTALLED, 1);
+    ps_info_flag(PS_INFO_JIT, 1);
+    CHECK_EQUAL(probescope_info.flags, PS_INFO_INSTALLED | PS_INFO_JIT);
+    ps_info_flag(PS_INFO_INSTALLED, 0);
+    CHECK_EQUAL(probescope_info.flags, PS_INFO_JIT);
+    ps_info_flag(PS_INFO_JIT, 0);
+}
+
+static void cuts_texts_that_are_too_long(void)
+{
+    char text[1000];
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    struct ps_info before = probescope_info;
+    ps_info_note(text);
+    ps_info_state(PS_PROBE_LINE, PS_STATE_DEGRADED, text);
+    CHECK_EQUAL(strlen(probescope_info.note), sizeof(probescope_info.note) - 1);
+    CHECK_EQUAL(strlen(probescope_info.probes[PS_PROBE_LINE].reason), sizeof(before.probes[0].reason) - 1);
+    CHECK_STRING(probescope_info.probes[PS_PROBE_LINE + 1].name, ps_probe_names[PS_PROBE_LINE + 1]);
+    CHECK_STRING(probescope_info.probes[0].name, ps_probe_names[0]);
+    ps_info_start(text, text, text);
+    CHECK_EQUAL(strlen(probescope_info.runtime), 15);
+    CHECK_EQUAL(strlen(probescope_info.runtime_version), 31);
+    CHECK_EQUAL(strlen(probescope_info.library_version), 15);
+    CHECK_EQUAL(probescope_info.pid, getpid());
+    ps_info_start("ruby", "3.3.1", "0.1.0");
+    ps_info_note("");
+    ps_info_state(PS_PROBE_LINE, PS_STATE_OFF, NULL);
+}
+
+static void moves_the_sequence_by_two_with_each_write(void)
+{
+    uint32_t before = probescope_info.sequence;
+    ps_info_note("a");
+    CHECK_EQUAL(probescope_info.sequence, before + 2);
+    ps_info_refresh();
+    CHECK_EQUAL(probescope_info.sequence, before + 4);
+}
+
+static void is_whole_again_in_a_child(void)
+{
+    probescope_info.sequence |= 1; /* the parent's watcher was writing */
+    probescope_info.pid = 1;
+    ps_info_after_fork();
+    CHECK_EQUAL(probescope_info.sequence % 2, 0);
+    CHECK_EQUAL(probescope_info.pid, getpid());
+    ps_info_note("still writable");
+    CHECK_STRING(probescope_info.note, "still writable");
+}
+
+/* ---- Two threads write, a host reads ---- */
+
+enum { WRITES = 20000 };
+static bool written;
+
+static void *write_notes(void *letter)
+{
+    char note[sizeof(probescope_info.note)];
+    memset(note, *(char *)letter, sizeof(note) - 1);
+    note[sizeof(note) - 1] = '\0';
+    for (int i = 0; i < WRITES; i++) ps_info_note(note);
+    return NULL;
+}
+
+/* Reads as the host does, from outside the program as far as ThreadSanitizer knows. False in the middle of a write. */
+__attribute__((noinline, no_sanitize("thread"))) static bool read_note(char *to)
+{
+    const volatile char *note = probescope_info.note;
+    uint32_t before = PS_READ_ACQUIRE(probescope_info.sequence);
+    for (size_t i = 0; i < sizeof(probescope_info.note); i++) to[i] = note[i];
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return before % 2 == 0 && PS_READ(probescope_info.sequence) == before;
+}
+
+static void *read_notes(void *torn)
+{
+    char note[sizeof(probescope_info.note)];
+    while (!PS_READ_ACQUIRE(written)) {
+        if (!read_note(note)) continue;
+        for (size_t i = 1; i < sizeof(note) - 1; i++)
+            if (note[i] != note[0]) ++*(int *)torn;
+    }
+    return NULL;
+}
+
+static void is_never_read_half_written(void)
+{
+    pthread_t reader, writers[2];
+    int torn = 0;
+    uint32_t before = probescope_info.sequence;
+    char letters[] = {'a', 'b'};
+    char first[sizeof(probescope_info.note)] = {0};
+    memset(first, 'c', sizeof(first) - 1);
+    ps_info_note(first);
+    pthread_create(&reader, NULL, read_notes, &torn);
+    for (int i = 0; i < 2; i++) pthread_create(&writers[i], NULL, write_notes, &letters[i]);
+    for (int i = 0; i < 2; i++) pthread_join(writers[i], NULL);
+    PS_WRITE_RELEASE(written, true);
+    pthread_join(reader, NULL);
+    CHECK_EQUAL(torn, 0);
+    CHECK_EQUAL(probescope_info.sequence, before + 2 + 2 * 2 * WRITES);
+}
+
+int main(void)
+{
+    RUN(says_what_it_is);
+    RUN(keeps_its_layout);
+    RUN(names_every_probe_and_its_semaphore);
+    RUN(shows_semaphores_and_memory_when_refreshed);
+    RUN(keeps_states_with_their_reasons);
+    RUN(sets_and_clears_flags_one_by_one);
+    RUN(cuts_texts_that_are_too_long);
+    RUN(moves_the_sequence_by_two_with_each_write);
+    RUN(is_whole_again_in_a_child);
+    RUN(is_never_read_half_written);
+    return check_report("info");
+}

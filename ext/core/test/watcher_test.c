@@ -1,0 +1,501 @@
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "check.h"
+#include "clock.h"
+#include "info.h"
+#include "recorder.h"
+#include "rows.h"
+#include "stats.h"
+#include "watcher.h"
+
+#define ASLEEP_NS 200000000u
+
+/* A VM that notes what it is asked for, and applies it when told to. */
+static struct {
+    uint64_t switches, samples, upkeeps;
+    uint64_t switch_after; /* applies at this request to switch, counted from 1; 0 never */
+    uint64_t applied_ns;
+    bool has_upkeep;
+    bool blocks_signals;
+    uint64_t stack_bytes;
+} vm_state;
+
+static void look_at_thread(void)
+{
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    bool all = true;
+    /* 32 and 33 are the C library's own. */
+    for (int number = 1; number < NSIG; number++)
+        if (number != SIGKILL && number != SIGSTOP && number != 32 && number != 33)
+            all &= sigismember(&blocked, number) == 1;
+    pthread_attr_t attributes;
+    size_t stack_bytes = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        pthread_attr_getstacksize(&attributes, &stack_bytes);
+        pthread_attr_destroy(&attributes);
+    }
+    PS_WRITE(vm_state.blocks_signals, all);
+    PS_WRITE(vm_state.stack_bytes, stack_bytes);
+}
+
+static void request(unsigned what)
+{
+    look_at_thread();
+    if (what & PS_REQUEST_SAMPLE) PS_ADD(vm_state.samples, 1);
+    if (what & PS_REQUEST_UPKEEP) PS_ADD(vm_state.upkeeps, 1);
+    if (what & PS_REQUEST_SWITCH) {
+        PS_ADD(vm_state.switches, 1);
+        if (PS_READ(vm_state.switches) == PS_READ(vm_state.switch_after)) {
+            PS_WRITE(vm_state.applied_ns, ps_monotonic_ns());
+            ps_watcher_applied(ps_watcher_wanted());
+        }
+    }
+}
+
+static bool needs_upkeep(void)
+{
+    return PS_READ(vm_state.has_upkeep);
+}
+
+static const ps_vm vm = {request, needs_upkeep};
+
+static void begin_again(void)
+{
+    ps_watcher_stop();
+    ps_watcher_applied(0);
+    recorder_lower_all();
+    recorder_forget();
+    memset(&vm_state, 0, sizeof(vm_state));
+    ps_table_clear(&ps_functions);
+}
+
+static uint64_t looks(void)
+{
+    return PS_READ(probescope_info.watcher_ticks);
+}
+
+/* Whatever the watcher does at a look, it has done it after two more of them have begun. */
+static void await_looks(void)
+{
+    uint64_t before = looks();
+    AWAIT(looks() >= before + 3);
+}
+
+static int threads(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    if (!tasks) return -1;
+    while (readdir(tasks)) count++;
+    closedir(tasks);
+    return count;
+}
+
+static void asks_for_nothing_while_nobody_listens(void)
+{
+    CHECK_EQUAL(ps_watcher_start(&vm), 0);
+    await_looks();
+    CHECK_EQUAL(vm_state.switches + vm_state.samples + vm_state.upkeeps, 0);
+    CHECK_EQUAL(ps_watcher_wanted(), 0);
+    CHECK(probescope_info.flags & PS_INFO_WATCHING);
+    begin_again();
+    CHECK(!(probescope_info.flags & PS_INFO_WATCHING));
+    CHECK_EQUAL(recorder_total(), 0);
+}
+
+static void asks_to_switch_until_it_is_done(void)
+{
+    uint64_t switched = probescope_info.switches;
+    ps_watcher_start(&vm);
+    RAISE(EXCEPTION__RAISE);
+    AWAIT(PS_READ(vm_state.switches) >= 3);
+    CHECK_EQUAL(ps_watcher_wanted(), PS_BIT(EXCEPTION__RAISE));
+    CHECK_EQUAL(PS_READ(probescope_info.switches), switched);
+
+    ps_watcher_applied(PS_BIT(EXCEPTION__RAISE));
+    await_looks();
+    uint64_t asked = PS_READ(vm_state.switches);
+    await_looks();
+    CHECK_EQUAL(PS_READ(vm_state.switches), asked);
+    CHECK_EQUAL(PS_READ(probescope_info.switches), switched + 1);
+
+    RAISE(GC__START); /* a second tracer */
+    AWAIT(PS_READ(vm_state.switches) > asked);
+    CHECK_EQUAL(ps_watcher_wanted(), PS_BIT(EXCEPTION__RAISE) | PS_BIT(GC__START));
+    ps_watcher_applied(ps_watcher_wanted());
+    await_looks();
+    asked = PS_READ(vm_state.switches);
+
+    recorder_lower_all();
+    AWAIT(PS_READ(vm_state.switches) > asked);
+    CHECK_EQUAL(ps_watcher_wanted(), 0);
+    begin_again();
+}
+
+/* A tracer that comes and goes between two looks, or a second one of the same probe, is no change. */
+static void looks_at_whether_and_not_how_many_listen(void)
+{
+    ps_watcher_start(&vm);
+    RAISE(GC__START);
+    PS_WRITE(vm_state.switch_after, 1);
+    AWAIT(PS_READ(vm_state.switches) == 1);
+    recorder_semaphore(PS_PROBE_GC__START, 2);
+    await_looks();
+    CHECK_EQUAL(PS_READ(vm_state.switches), 1);
+    CHECK_EQUAL(probescope_info.probes[PS_PROBE_GC__START].enabled, 2);
+    begin_again();
+}
+
+static void asks_again_when_the_coverage_changed(void)
+{
+    ps_watcher_start(&vm);
+    ps_watcher_recheck();
+    AWAIT(PS_READ(vm_state.switches) >= 1);
+    ps_watcher_applied(0);
+    await_looks();
+    uint64_t asked = PS_READ(vm_state.switches);
+    await_looks();
+    CHECK_EQUAL(PS_READ(vm_state.switches), asked);
+    begin_again();
+}
+
+static void asks_for_upkeep_only_while_somebody_listens(void)
+{
+    PS_WRITE(vm_state.has_upkeep, true);
+    ps_watcher_start(&vm);
+    await_looks();
+    CHECK_EQUAL(PS_READ(vm_state.upkeeps), 0);
+    PS_WRITE(vm_state.switch_after, 1);
+    RAISE(OBJECT__ALLOC);
+    AWAIT(PS_READ(vm_state.upkeeps) >= 2);
+    PS_WRITE(vm_state.has_upkeep, false);
+    await_looks();
+    uint64_t asked = PS_READ(vm_state.upkeeps);
+    await_looks();
+    CHECK_EQUAL(PS_READ(vm_state.upkeeps), asked);
+    begin_again();
+}
+
+static struct recorded await_first_flush(void)
+{
+    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 1);
+    struct recorded event = {0};
+    for (size_t i = 0; event.probe != PS_PROBE_STATS__DONE && i < recorder_total(); i++) event = recorder_at(i);
+    return event;
+}
+
+static void flushes_first_when_the_hooks_are_in(void)
+{
+    PS_WRITE(vm_state.switch_after, 3);
+    ps_watcher_start(&vm);
+    uint64_t raised = ps_monotonic_ns();
+    RAISE(STATS__DONE);
+    struct recorded first = await_first_flush();
+    uint64_t applied = PS_READ(vm_state.applied_ns);
+    CHECK(first.at_ns - raised >= PS_POLL_NS);
+    CHECK((applied && first.at_ns >= applied) || first.at_ns - raised > ASLEEP_NS);
+    begin_again();
+}
+
+static void flushes_all_the_same_when_the_vm_sleeps(void)
+{
+    ps_watcher_start(&vm);
+    uint64_t raised = ps_monotonic_ns();
+    RAISE(STATS__DONE);
+    struct recorded first = await_first_flush();
+    CHECK(first.at_ns - raised > ASLEEP_NS);
+    CHECK(PS_READ(vm_state.switches) >= 1);
+    begin_again();
+}
+
+/* A tracer attaches its probes one by one. */
+static void flushes_first_when_no_further_probe_came_for_a_look(void)
+{
+    PS_WRITE(vm_state.switch_after, 1);
+    ps_watcher_start(&vm);
+    RAISE(STATS__DONE);
+    AWAIT(ps_watcher_wanted() == PS_BIT(STATS__DONE));
+    uint64_t raised = ps_monotonic_ns();
+    RAISE(FUNCTION__STATS);
+    bool before = recorder_total() > 0; /* a slow machine: it took the first for all */
+    struct recorded first = await_first_flush();
+    if (!before && first.at_ns > raised) CHECK(first.at_ns - raised >= PS_POLL_NS || !(ps_watcher_wanted() >> 1));
+    begin_again();
+}
+
+static void flushes_each_second_while_somebody_listens(void)
+{
+    PS_WRITE(vm_state.switch_after, 1);
+    ps_watcher_start(&vm);
+    uint64_t raised = ps_monotonic_ns();
+    RAISE(STATS__DONE);
+    struct recorded first = await_first_flush();
+    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 2);
+    struct recorded second = recorder_last(PS_PROBE_STATS__DONE, NULL);
+    CHECK(second.at_ns - raised >= PS_FLUSH_NS);
+    CHECK_EQUAL(second.arg[0], first.arg[0] + 1);
+    LOWER(STATS__DONE);
+    AWAIT(ps_watcher_wanted() == 0);
+    uint64_t flushes = PS_READ(probescope_info.flushes);
+    await_looks();
+    CHECK_EQUAL(PS_READ(probescope_info.flushes), flushes);
+    begin_again();
+}
+
+/* Stopped and started with a tracer attached throughout: its interval begins when the hooks are in again. */
+static void begins_anew_after_a_restart(void)
+{
+    PS_WRITE(vm_state.switch_after, 1);
+    ps_watcher_start(&vm);
+    RAISE(STATS__DONE);
+    await_first_flush();
+    ps_watcher_stop();
+    ps_watcher_applied(0);
+    check_sleep_ms(250); /* longer than what makes a VM seem asleep */
+
+    recorder_forget();
+    PS_WRITE(vm_state.switches, 0);
+    PS_WRITE(vm_state.applied_ns, 0);
+    PS_WRITE(vm_state.switch_after, 3);
+    uint64_t started = ps_monotonic_ns();
+    ps_watcher_start(&vm);
+    struct recorded first = await_first_flush();
+    uint64_t applied = PS_READ(vm_state.applied_ns);
+    CHECK((applied && first.at_ns >= applied) || first.at_ns - started > ASLEEP_NS);
+    begin_again();
+}
+
+static void asks_for_samples_while_somebody_listens(void)
+{
+    ps_watcher_start(&vm);
+    uint64_t began = ps_monotonic_ns();
+    RAISE(SAMPLE);
+    AWAIT(PS_READ(vm_state.samples) >= 20);
+    uint64_t samples = PS_READ(vm_state.samples), elapsed = ps_monotonic_ns() - began;
+    CHECK(samples <= elapsed / (PS_SAMPLE_NS - PS_SAMPLE_NS / 10) + 2); /* at most 110 a second */
+    LOWER(SAMPLE);
+    AWAIT(ps_watcher_wanted() == 0);
+    await_looks();
+    samples = PS_READ(vm_state.samples);
+    await_looks();
+    CHECK_EQUAL(PS_READ(vm_state.samples), samples);
+    begin_again();
+}
+
+static void is_a_thread_that_nobody_notices(void)
+{
+    sigset_t before, after;
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    ps_watcher_start(&vm);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    CHECK(sigismember(&before, SIGINT) == sigismember(&after, SIGINT)); /* the application's stays as it was */
+    RAISE(GC__START);
+    AWAIT(PS_READ(vm_state.switches) >= 1);
+    CHECK(PS_READ(vm_state.blocks_signals));
+    CHECK(PS_READ(vm_state.stack_bytes) <= 256 * 1024);
+    begin_again();
+}
+
+/* By its name in /proc, where operators look. */
+static bool is_named(const char *name)
+{
+    bool found = false;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; tasks && (task = readdir(tasks)) != NULL;) {
+        char path[300], line[32] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
+        FILE *file = fopen(path, "re");
+        if (file && fgets(line, sizeof(line), file)) found |= strncmp(line, name, strlen(name)) == 0;
+        if (file) fclose(file);
+    }
+    if (tasks) closedir(tasks);
+    return found;
+}
+
+static void has_a_name_and_ends_when_stopped(void)
+{
+    int before = threads();
+    CHECK(!is_named("probescope\n"));
+    ps_watcher_start(&vm);
+    CHECK_EQUAL(ps_watcher_start(&vm), 0); /* there is one already */
+    AWAIT(is_named("probescope\n"));
+    CHECK_EQUAL(threads(), before + 1);
+    ps_watcher_stop();
+    AWAIT(threads() == before);
+    ps_watcher_stop();
+    for (int i = 0; i < 50; i++) {
+        ps_watcher_start(&vm);
+        ps_watcher_stop();
+    }
+    AWAIT(threads() == before);
+    begin_again();
+}
+
+static ps_row *function(const char *name)
+{
+    const ps_site *site = ps_site_intern(name, strlen(name), "a.rb", 4, 1);
+    ps_row *row = ps_table_row(&ps_functions, (uintptr_t)site, 0, 0);
+    PS_WRITE_RELEASE(row->site, site);
+    return row;
+}
+
+static void flushes_a_last_time_when_stopped(void)
+{
+    PS_WRITE(vm_state.switch_after, 1);
+    ps_watcher_start(&vm);
+    RAISE(FUNCTION__STATS);
+    RAISE(STATS__DONE);
+    await_first_flush();
+    PS_ADD(function("at_exit")->count[PS_FUNCTION_CALLS], 3);
+    ps_watcher_stop();
+    CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, "at_exit", 3), 3);
+    CHECK_EQUAL(recorder_at(recorder_total() - 1).probe, PS_PROBE_STATS__DONE);
+    begin_again();
+}
+
+/* Runs in a forked child and fails with it. */
+static void check_in_child(void (*checks)(void))
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int before = check_failures;
+        checks();
+        _exit(check_failures != before);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void watch_as_a_child(void)
+{
+    CHECK_EQUAL(probescope_info.pid, getpid());
+    CHECK(probescope_info.flags & PS_INFO_WATCHING);
+    CHECK_EQUAL(probescope_info.sequence % 2, 0);
+    AWAIT(is_named("probescope\n"));
+    await_looks();
+    /* A tracer comes to the child. */
+    uint64_t asked = PS_READ(vm_state.switches);
+    RAISE(GC__START);
+    AWAIT(PS_READ(vm_state.switches) > asked);
+    CHECK(PS_READ(vm_state.blocks_signals));
+    ps_watcher_stop();
+    AWAIT(!is_named("probescope\n"));
+}
+
+static void watch_as_a_child_and_fork(void)
+{
+    watch_as_a_child();
+    ps_watcher_start(&vm);
+    check_in_child(watch_as_a_child);
+    ps_watcher_stop();
+}
+
+static void starts_again_in_a_forked_child(void)
+{
+    ps_watcher_start(&vm);
+    await_looks();
+    for (int i = 0; i < 5; i++) check_in_child(watch_as_a_child);
+    check_in_child(watch_as_a_child_and_fork);
+    CHECK_EQUAL(probescope_info.pid, getpid());
+    await_looks(); /* the parent's goes on */
+    begin_again();
+}
+
+static void flush_as_a_child(void)
+{
+    recorder_forget();
+    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 1);
+    CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3), 0);
+    PS_ADD(function("f")->count[PS_FUNCTION_CALLS], 2);
+    ps_watcher_stop();
+    CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3), 2);
+}
+
+static void fires_what_the_parent_counted_in_the_parent_alone(void)
+{
+    PS_WRITE(vm_state.switch_after, 1);
+    ps_watcher_start(&vm);
+    RAISE(FUNCTION__STATS);
+    RAISE(STATS__DONE);
+    await_first_flush();
+    PS_ADD(function("f")->count[PS_FUNCTION_CALLS], 1000);
+    check_in_child(flush_as_a_child);
+    ps_watcher_stop();
+    CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, "f", 3), 1000);
+    begin_again();
+}
+
+/* Forks at any moment of a busy watcher: its locks and its half-written info stay with the parent. */
+static void child_of_a_busy_watcher(void)
+{
+    CHECK_EQUAL(probescope_info.sequence % 2, 0);
+    await_looks();
+    ps_watcher_stop();
+}
+
+static void survives_forks_while_it_is_busy(void)
+{
+    PS_WRITE(vm_state.switch_after, 1);
+    ps_watcher_start(&vm);
+    RAISE(FUNCTION__STATS);
+    RAISE(SAMPLE__STATS);
+    RAISE(SAMPLE__FRAME);
+    RAISE(STATS__DONE);
+    for (int i = 0; i < 2000; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "f%d", i);
+        PS_ADD(function(name)->count[PS_FUNCTION_CALLS], 1);
+    }
+    for (int i = 0; i < 15; i++) check_in_child(child_of_a_busy_watcher);
+    begin_again();
+}
+
+static void stay_without_watcher(void)
+{
+    CHECK(!(probescope_info.flags & PS_INFO_WATCHING));
+    CHECK(!is_named("probescope\n"));
+    ps_watcher_start(&vm); /* as a worker does that is told to install */
+    CHECK_EQUAL(probescope_info.pid, getpid());
+    CHECK(probescope_info.flags & PS_INFO_WATCHING);
+    await_looks();
+    ps_watcher_stop();
+}
+
+static void starts_nothing_in_the_child_of_a_process_without_it(void)
+{
+    check_in_child(stay_without_watcher);
+}
+
+int main(void)
+{
+    ps_info_start("test", "1", "0");
+    RUN_ON_REAL_LINUX(starts_nothing_in_the_child_of_a_process_without_it);
+    RUN(asks_for_nothing_while_nobody_listens);
+    RUN(asks_to_switch_until_it_is_done);
+    RUN(looks_at_whether_and_not_how_many_listen);
+    RUN(asks_again_when_the_coverage_changed);
+    RUN(asks_for_upkeep_only_while_somebody_listens);
+    RUN(flushes_first_when_the_hooks_are_in);
+    RUN(flushes_all_the_same_when_the_vm_sleeps);
+    RUN(flushes_first_when_no_further_probe_came_for_a_look);
+    RUN(flushes_each_second_while_somebody_listens);
+    RUN(begins_anew_after_a_restart);
+    RUN(asks_for_samples_while_somebody_listens);
+    RUN(is_a_thread_that_nobody_notices);
+    RUN(has_a_name_and_ends_when_stopped);
+    RUN(flushes_a_last_time_when_stopped);
+    RUN_ON_REAL_LINUX(starts_again_in_a_forked_child);
+    RUN_ON_REAL_LINUX(fires_what_the_parent_counted_in_the_parent_alone);
+    RUN_ON_REAL_LINUX(survives_forks_while_it_is_busy);
+    RUN_ON_REAL_LINUX(starts_nothing_in_the_child_of_a_process_without_it);
+    return check_report("watcher");
+}
