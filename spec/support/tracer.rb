@@ -7,8 +7,7 @@ module Support
     def initialize(program, pid: nil, args: [], options: [], env: {})
       what = File.file?(program) ? [program] : ["-e", program]
       limit = pid ? ["-p", pid.to_s] : []
-      super("bpftrace", *options, *limit, *what, *args,
-            env: Support.plain_env.merge("BPFTRACE_STRLEN" => "64", "BPFTRACE_MAX_STRLEN" => "64").merge(env))
+      super("bpftrace", *options, *limit, *what, *args, env: Support.plain_env.merge(env))
     end
 
     # Waits until the process's semaphores of these probes are up and its hooks are in.
