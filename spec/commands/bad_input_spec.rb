@@ -67,13 +67,13 @@ RSpec.describe "Bad input" do
     end
 
     it "is a probe that the process refuses: with its reason" do
-      expect(refuse("calls", "-p", host_target("--state", 3).pid, "-d",
-                    1)).to include("does not serve function__stats: as the spec asked")
+      expect(refuse("calls", "-p", host_target("--state", 3).pid, "-d", 1))
+        .to include("does not serve function__stats: as the spec asked")
     end
 
     it "is a library too old for the probe" do
-      expect(refuse("hot", "-p",
-                    host_target("--old").pid)).to include("does not have the probe sample__stats").and include("update it")
+      expect(refuse("hot", "-p", host_target("--old").pid))
+        .to include("does not have the probe sample__stats").and include("update it")
     end
 
     it "is a process that is stopped" do
@@ -85,8 +85,8 @@ RSpec.describe "Bad input" do
 
   describe "on the machine" do
     it "is no bpftrace" do
-      expect(refuse("hot", "-p", 1,
-                    env: {"PATH" => ""})).to include("bpftrace is not in the PATH").and include("apt install bpftrace")
+      expect(refuse("hot", "-p", 1, env: {"PATH" => ""}))
+        .to include("bpftrace is not in the PATH").and include("apt install bpftrace")
     end
 
     it "is a bpftrace older than 0.17" do
@@ -98,14 +98,14 @@ RSpec.describe "Bad input" do
 
     it "is no privilege", :bpf do
       skip_without_root
-      expect(refuse("hot", "-p", host_target.pid, env: {"HOME" => "/"},
-                                                  before: as_nobody)).to match(/privilege to trace|needs root/)
+      expect(refuse("hot", "-p", host_target.pid, env: {"HOME" => "/"}, before: as_nobody))
+        .to match(/privilege to trace|needs root/)
     end
 
     it "is root without the capabilities", :bpf do
       skip_without_root
-      expect(refuse("hot", "-p", host_target.pid,
-                    before: %w[setpriv --bounding-set=-sys_admin])).to include("root lacks CAP_SYS_ADMIN")
+      expect(refuse("hot", "-p", host_target.pid, before: %w[setpriv --bounding-set=-sys_admin]))
+        .to include("root lacks CAP_SYS_ADMIN")
     end
 
     it "is no tracefs", :bpf do

@@ -68,7 +68,9 @@ module Probescope
         end
       end
 
-      def reinstall = "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem pristine probescope"
+      def reinstall
+        "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem pristine probescope"
+      end
 
       def process
         check do

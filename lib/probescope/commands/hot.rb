@@ -36,8 +36,8 @@ module Probescope
         on_cpu = sum(found, :self)
         sorted(found, :self, :total).map do |row|
           total = ratio(row[:total], on_cpu)
-          {**row.slice(:function, :file, :line), self_share: ratio(row[:self], on_cpu), total_share: total,
-                                                 samples: row[:samples], share: total}
+          row.slice(:function, :file, :line).merge(self_share: ratio(row[:self], on_cpu), total_share: total,
+                                                   samples: row[:samples], share: total)
         end
       end
 

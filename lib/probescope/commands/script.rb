@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "base"
+require_relative "../host/program"
 
 module Probescope
   module Commands
@@ -12,7 +13,7 @@ module Probescope
         probescope script
         probescope script exceptions > exceptions.bt && sudo bpftrace -p 4711 exceptions.bt
       TEXT
-      FILES = Dir[File.expand_path("../../../providers/*.bt", __dir__)].to_h { |path| [File.basename(path, ".bt"), path] }.freeze
+      FILES = Dir[Host::Program.path("*.bt")].to_h { |path| [File.basename(path, ".bt"), path] }.freeze
 
       private
 

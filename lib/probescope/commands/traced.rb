@@ -8,6 +8,7 @@ require_relative "../host/kernel"
 require_relative "../host/output"
 require_relative "../host/path"
 require_relative "../host/privilege"
+require_relative "../host/program"
 require_relative "../host/progress"
 require_relative "../host/trace"
 
@@ -19,7 +20,6 @@ module Probescope
     #                 what --min compares
     #   cells(row)    the strings of its table
     class Traced < Base
-      PROGRAMS = File.expand_path("../../../providers", __dir__)
       # Rows that bpftrace has room for; a row is about 1 KiB of kernel memory.
       KEYS = 16_384
       # What --all does, and whether that takes all.bt.
@@ -97,7 +97,7 @@ module Probescope
       end
 
       def order(bpftrace)
-        programs = [self.class::PROGRAM, *("all.bt" if @all && self.class::WIDENED)].map { |file| File.join(PROGRAMS, file) }
+        programs = [self.class::PROGRAM, *("all.bt" if @all && self.class::WIDENED)].map { |file| Host::Program.path(file) }
         {pid: @pid, programs: programs, seconds: @seconds, bpftrace: bpftrace.path, setpriv: Host::Path.find("setpriv"),
          keys: keys}
       end
@@ -127,10 +127,9 @@ module Probescope
         raise Host::Error.new("bpftrace failed: #{complaint(trace)}", doctor) if trace.reason == :tracer_ended
 
         served(trace).each do |name, probe|
-          text = "the process #{probe[:state] == "degraded" ? "serves #{name} in part" : "does not serve #{name}"}: #{probe[:reason]}"
-          raise Host::Error.new(text, doctor) if %w[refused unsupported].include?(probe[:state])
+          raise Host::Error.new("the process does not serve #{name}: #{probe[:reason]}", doctor) if probe[:state] != "degraded"
 
-          say(text)
+          say("the process serves #{name} in part: #{probe[:reason]}")
         end
         say("process #{@pid} ended while it was traced; this is what it told until then") if trace.reason == :target_ended
         say("the process flushed while bpftrace was leaving: some figures may cover a second more than others") if trace.torn?
@@ -148,9 +147,9 @@ module Probescope
 
       # The probes of this command that are not simply on.
       def served(trace)
-        File.read(File.join(PROGRAMS, self.class::PROGRAM)).scan(/^usdt:\$1:probescope:(\w+)/).flatten
-            .filter_map { |name| [name, trace.probes[name.to_sym]] if trace.probes[name.to_sym] }
-            .select { |_, probe| %w[degraded refused unsupported].include?(probe[:state]) }
+        Host::Program.probes(Host::Program.path(self.class::PROGRAM))
+                     .filter_map { |name| [name, trace.probes[name.to_sym]] if trace.probes[name.to_sym] }
+                     .select { |_, probe| %w[degraded refused unsupported].include?(probe[:state]) }
       end
 
       def complaint(trace)

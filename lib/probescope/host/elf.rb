@@ -5,7 +5,7 @@ module Probescope
     # As much of an ELF file as it takes to find an exported symbol: 64-bit, little endian. The files are those that some
     # process maps, so nothing in them is believed: sizes are bounded, and whatever does not fit is "no such symbol".
     class Elf
-      Section = Struct.new(:type, :offset, :size, :link)
+      Section = Struct.new(:type, :offset, :bytes, :link)
       DYNSYM = 11
       LOAD = 1
       SYMBOL_BYTES = 24
@@ -30,9 +30,9 @@ module Probescope
         strings = table && sections[table.link]
         return unless strings
 
-        names = read(strings.offset, strings.size)
+        names = read(strings.offset, strings.bytes)
         wanted = names.index("\0#{name}\0".b)
-        wanted && address_of(read(table.offset, table.size), wanted + 1)
+        wanted && address_of(read(table.offset, table.bytes), wanted + 1)
       end
 
       # What has to be added to a virtual address once the file's first bytes are mapped at `start`.
@@ -49,8 +49,8 @@ module Probescope
         @sections ||= begin
           table = read(@sections_at, @section_bytes * @section_count)
           Array.new(@section_count) do |i|
-            type, offset, size, link = table.byteslice(i * @section_bytes, @section_bytes).unpack("x4 L< x16 Q<Q<L<")
-            Section.new(type, offset, size, link)
+            type, offset, bytes, link = table.byteslice(i * @section_bytes, @section_bytes).unpack("x4 L< x16 Q<Q<L<")
+            Section.new(type, offset, bytes, link)
           end
         end
       end

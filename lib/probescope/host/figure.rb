@@ -32,11 +32,9 @@ module Probescope
       def scale(number, units, step)
         unit, size = units.find { |_, value| number < value * step } || units.last
         value = number / size.to_f
-        digits = if size == 1 || value >= 100
-                   0
-                 else
-                   (value >= 10 ? 1 : 2)
-                 end
+        return "#{value.round} #{unit}" if size == 1 || value >= 100
+
+        digits = value >= 10 ? 1 : 2
         "#{format("%.#{digits}f", value)} #{unit}"
       end
     end

@@ -29,7 +29,7 @@ module Probescope
         trap("TERM") { @terminated = true }
         answer("ready", {})
         loop { turn }
-      rescue EOFError, Errno::EPIPE, IOError
+      rescue IOError, Errno::EPIPE # which an end of file is too
         @tracing&.kill
       end
 

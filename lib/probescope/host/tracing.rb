@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "error"
+require_relative "program"
 
 module Probescope
   module Host
@@ -155,7 +156,7 @@ module Probescope
 
       # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in others.
       def watch_detach
-        @torn ||= attached? && @target.info.flushes != @flushes
+        @torn = true if attached? && @target.info.flushes != @flushes
       end
 
       def attached?
@@ -185,18 +186,17 @@ module Probescope
         @since = now
       end
 
-      # The probes of a program, from its text.
+      # Addresses in the process.
       def semaphores(programs)
-        names = programs.flat_map { |program| File.read(program).scan(/^usdt:\$1:probescope:(\w+)/).flatten }.uniq
-        names.map do |name|
-          probe = @snapshot[:probes][name]
-          if probe
-            probe[:semaphore]
-          else
-            raise(Error.new("the library in process #{@target.pid} (#{@snapshot[:library]}) " \
-                                                                "does not have the probe #{name}", "update it there"))
-          end
+        programs.flat_map { |program| Program.probes(program) }.uniq.map do |name|
+          probe = @snapshot[:probes][name] || raise(unknown(name))
+          probe[:semaphore]
         end
+      end
+
+      def unknown(probe)
+        Error.new("the library in process #{@target.pid} (#{@snapshot[:library]}) does not have the probe #{probe}",
+                  "update it there")
       end
 
       def start(order, program)

@@ -1,0 +1,17 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Host
+    # One of providers/*.bt.
+    module Program
+      FOLDER = File.expand_path("../../../providers", __dir__)
+
+      module_function
+
+      def path(file) = File.join(FOLDER, file)
+
+      # The names of the probes that a program waits for.
+      def probes(path) = File.read(path).scan(/^usdt:\$1:probescope:(\w+)/).flatten.uniq
+    end
+  end
+end
