@@ -104,7 +104,7 @@ RSpec.describe "Bad input" do
 
     it "is root without the capabilities", :bpf do
       skip_without_root
-      expect(refuse("hot", "-p", host_target.pid, before: %w[setpriv --bounding-set=-sys_admin]))
+      expect(refuse("hot", "-p", host_target.pid, before: %w[setpriv --bounding-set=-sys_admin,-bpf]))
         .to include("root lacks CAP_SYS_ADMIN")
     end
 
