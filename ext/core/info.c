@@ -23,7 +23,7 @@ static void begin(void)
 
 static void end(void)
 {
-    PS_WRITE_RELEASE(probescope_info.sequence, probescope_info.sequence + 1);
+    PS_WRITE_RELEASE(probescope_info.sequence, PS_READ(probescope_info.sequence) + 1);
 }
 
 #define COPY(to, from) snprintf((to), sizeof(to), "%s", (from))
