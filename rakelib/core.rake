@@ -4,9 +4,11 @@ require_relative "core_build"
 
 # The C tests of ext/core, which need neither Ruby nor a tracer. Each ext/core/test/*_test.c is a program.
 namespace :core do
-  desc "Build and run the C tests, plain and under ASan and UBSan"
+  desc "Build and run the C tests: plain, under ThreadSanitizer, under ASan and UBSan"
   task :test do
     CoreBuild.new("plain").test
+    # -Wno-tsan: it knows no fences, which only the host that reads probescope_info needs.
+    CoreBuild.new("threads", flags: %w[-fsanitize=thread -Wno-tsan]).test
     CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test
   end
 

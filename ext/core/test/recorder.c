@@ -8,13 +8,6 @@
 
 #define NUMBER(value) ((uint64_t)(uintptr_t)(value))
 
-/* ThreadSanitizer gives up on threads that start after a fork, which is what the watcher does. */
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-    return "die_after_fork=0";
-}
-
 static struct {
     struct recorded *events;
     size_t count, capacity;

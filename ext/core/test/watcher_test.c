@@ -31,8 +31,8 @@ static void look_at_thread(void)
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);
     bool all = true;
-    /* 32 and 33 are the C library's own. */
-    for (int number = 1; number < NSIG; number++)
+    /* 32 and 33 are the C library's own; qemu keeps the last two. */
+    for (int number = 1; number < NSIG - 2; number++)
         if (number != SIGKILL && number != SIGSTOP && number != 32 && number != 33)
             all &= sigismember(&blocked, number) == 1;
     pthread_attr_t attributes;
@@ -139,6 +139,12 @@ static void asks_to_switch_until_it_is_done(void)
     begin_again();
 }
 
+/* As a host reads it, from outside the program. */
+__attribute__((noinline, no_sanitize("thread"))) static uint32_t shown_semaphore(enum ps_probe probe)
+{
+    return probescope_info.probes[probe].enabled;
+}
+
 /* A tracer that comes and goes between two looks, or a second one of the same probe, is no change. */
 static void looks_at_whether_and_not_how_many_listen(void)
 {
@@ -149,7 +155,7 @@ static void looks_at_whether_and_not_how_many_listen(void)
     recorder_semaphore(PS_PROBE_GC__START, 2);
     await_looks();
     CHECK_EQUAL(PS_READ(vm_state.switches), 1);
-    CHECK_EQUAL(probescope_info.probes[PS_PROBE_GC__START].enabled, 2);
+    CHECK_EQUAL(shown_semaphore(PS_PROBE_GC__START), 2);
     begin_again();
 }
 
@@ -299,7 +305,9 @@ static void is_a_thread_that_nobody_notices(void)
     RAISE(GC__START);
     AWAIT(PS_READ(vm_state.switches) >= 1);
     CHECK(PS_READ(vm_state.blocks_signals));
+#ifndef __SANITIZE_THREAD__ /* which makes stacks larger */
     CHECK(PS_READ(vm_state.stack_bytes) <= 256 * 1024);
+#endif
     begin_again();
 }
 
@@ -428,7 +436,11 @@ static void fires_what_the_parent_counted_in_the_parent_alone(void)
     RAISE(STATS__DONE);
     await_first_flush();
     PS_ADD(function("f")->count[PS_FUNCTION_CALLS], 1000);
+    /* In the middle of a flush, as far as the child can tell. */
+    while (!ps_stats_try_lock()) {
+    }
     check_in_child(flush_as_a_child);
+    ps_stats_unlock();
     ps_watcher_stop();
     CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, "f", 3), 1000);
     begin_again();
@@ -478,7 +490,7 @@ static void starts_nothing_in_the_child_of_a_process_without_it(void)
 int main(void)
 {
     ps_info_start("test", "1", "0");
-    RUN_ON_REAL_LINUX(starts_nothing_in_the_child_of_a_process_without_it);
+    RUN_FORKING(starts_nothing_in_the_child_of_a_process_without_it);
     RUN(asks_for_nothing_while_nobody_listens);
     RUN(asks_to_switch_until_it_is_done);
     RUN(looks_at_whether_and_not_how_many_listen);
@@ -493,9 +505,9 @@ int main(void)
     RUN(is_a_thread_that_nobody_notices);
     RUN(has_a_name_and_ends_when_stopped);
     RUN(flushes_a_last_time_when_stopped);
-    RUN_ON_REAL_LINUX(starts_again_in_a_forked_child);
-    RUN_ON_REAL_LINUX(fires_what_the_parent_counted_in_the_parent_alone);
-    RUN_ON_REAL_LINUX(survives_forks_while_it_is_busy);
-    RUN_ON_REAL_LINUX(starts_nothing_in_the_child_of_a_process_without_it);
+    RUN_FORKING(starts_again_in_a_forked_child);
+    RUN_FORKING(fires_what_the_parent_counted_in_the_parent_alone);
+    RUN_FORKING(survives_forks_while_it_is_busy);
+    RUN_FORKING(starts_nothing_in_the_child_of_a_process_without_it);
     return check_report("watcher");
 }
