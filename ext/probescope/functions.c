@@ -60,7 +60,7 @@ static VALUE iseq_class, instance_method, yjit = Qnil;
 static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
 static bool yjit_recovers;   /* false for 3.1, whose YJIT never compiles again after any call hook */
 static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity, id_each_object,
-    id_is_enabled, id_instruction_sequence;
+    id_is_enabled, id_instruction_sequence, id_priority, id_set_priority;
 
 void ps_functions_init(void)
 {
@@ -75,6 +75,8 @@ void ps_functions_init(void)
     id_each_object = rb_intern("each_object");
     id_is_enabled = rb_intern("enabled?");
     id_instruction_sequence = rb_intern("instruction_sequence");
+    id_priority = rb_intern("priority");
+    id_set_priority = rb_intern("priority=");
     iseq_class = rb_path2class("RubyVM::InstructionSequence");
     instance_method = rb_funcall(rb_cModule, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("instance_method")));
     nobodys_method = rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end"));
@@ -191,6 +193,41 @@ static void on_call_or_return(VALUE tracepoint, void *data)
 
 /* ---- Targets ---- */
 
+/*
+ * TracePoint#enable(target:) and a few more have no C function: they are Ruby methods around one, and when a Ruby method
+ * returns, the VM looks for interrupts. In a postponed job, or under rb_protect, an exception that arrives there is lost.
+ *
+ * In a job, those that had come before were taken already and are delivered after it, and signals are masked. So what
+ * could come in is what another thread sends, and that thread needs the VM lock, which we would hand over only when our
+ * time slice ends. A higher priority makes the slice up to eight times as long, and we need 2 ms: nobody comes in between.
+ * In a hook we may raise, so whatever is not an error of ours goes on to the application.
+ */
+struct slice {
+    VALUE (*work)(VALUE);
+    VALUE argument, thread, priority;
+};
+
+static VALUE begin_slice(VALUE pointer)
+{
+    struct slice *slice = (struct slice *)pointer;
+    rb_funcall(slice->thread, id_set_priority, 1, INT2FIX(3)); /* the highest */
+    return slice->work(slice->argument);
+}
+
+static VALUE end_slice(VALUE pointer)
+{
+    struct slice *slice = (struct slice *)pointer;
+    return rb_funcall(slice->thread, id_set_priority, 1, slice->priority);
+}
+
+/* The priority comes back also when a SystemStackError ends the work: a job can run on top of a deep recursion. */
+static VALUE hold_vm_lock(VALUE (*work)(VALUE), VALUE argument)
+{
+    VALUE thread = rb_thread_current();
+    struct slice slice = {work, argument, thread, rb_funcall(thread, id_priority, 0)};
+    return rb_ensure(begin_slice, (VALUE)&slice, end_slice, (VALUE)&slice);
+}
+
 static VALUE enable_protected(VALUE pair)
 {
     VALUE options = rb_hash_new();
@@ -198,8 +235,19 @@ static VALUE enable_protected(VALUE pair)
     return rb_funcallv_kw(RARRAY_AREF(pair, 0), id_enable, 1, &options, RB_PASS_KEYWORDS);
 }
 
+static bool enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
+{
+    int state = 0;
+    rb_protect(enable_protected, rb_assoc_new(tracepoint, iseq_or_method), &state);
+    if (!state) return true;
+    /* ArgumentError: nothing to hook there. */
+    if (may_raise && rb_obj_class(rb_errinfo()) != rb_eArgError) rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+    return false;
+}
+
 /* Puts a TracePoint on an ISeq or method. False when Ruby refuses (nothing to hook there) or memory is full. */
-static bool add_target(VALUE iseq_or_method, bool several, bool rescues)
+static bool add_target(VALUE iseq_or_method, bool several, bool rescues, bool may_raise)
 {
     if (functions.target_count == functions.target_capacity) {
         long capacity = functions.target_capacity ? functions.target_capacity * 2 : 256;
@@ -215,16 +263,13 @@ static bool add_target(VALUE iseq_or_method, bool several, bool rescues)
     target->several = several;
     target->rescues = rescues;
     VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_call_or_return, target);
-    int refused = 0;
-    rb_protect(enable_protected, rb_assoc_new(tracepoint, iseq_or_method), &refused);
-    if (refused) {
-        rb_set_errinfo(Qnil);
-        ps_memory_give(target, sizeof(*target));
-        return false;
-    }
+    /* Kept before it is enabled: were an exception to leave from here, it would still be disabled some day. */
     functions.targets[functions.target_count++] = target;
     rb_ary_push(functions.tracepoints, tracepoint);
-    return true;
+    if (enable_on(tracepoint, iseq_or_method, may_raise)) return true;
+    rb_ary_pop(functions.tracepoints);
+    ps_memory_give(functions.targets[--functions.target_count], sizeof(*target));
+    return false;
 }
 
 static bool label_starts_with(VALUE iseq, const char *start)
@@ -281,7 +326,7 @@ static void look_at_method(VALUE module, VALUE name)
     }
     struct contents contents = note_children(iseq);
     rb_hash_aset(functions.covered, iseq, Qtrue);
-    add_target(is_body ? method : iseq, contents.methods && !is_body, contents.rescues);
+    add_target(is_body ? method : iseq, contents.methods && !is_body, contents.rescues, false);
 }
 
 static VALUE look_at_method_pair(VALUE pair)
@@ -342,8 +387,8 @@ static void on_script(VALUE tracepoint, void *unused)
     if (NIL_P(iseq) || is_covered(iseq) || !ps_coverage_file(rb_funcall(iseq, id_path, 0), functions.everything)) return;
     note_children(iseq);
     rb_hash_aset(functions.covered, iseq, Qtrue);
-    add_target(iseq, true, false);
     functions.loaded_ns = ps_monotonic_ns();
+    add_target(iseq, true, false, true);
 }
 
 bool ps_functions_need_walk(void)
@@ -352,11 +397,16 @@ bool ps_functions_need_walk(void)
     return PS_READ(functions.on) && (!NIL_P(functions.modules) || (loaded && ps_monotonic_ns() - loaded > LOAD_PAUSE_NS));
 }
 
-void ps_functions_walk(void)
+static VALUE walk_slice(VALUE unused)
 {
-    if (!ps_functions_need_walk()) return;
     if (NIL_P(functions.modules)) begin_walk(true);
     continue_walk();
+    return Qnil;
+}
+
+void ps_functions_walk(void)
+{
+    if (ps_functions_need_walk()) hold_vm_lock(walk_slice, Qnil);
 }
 
 /* ---- On and off ---- */
@@ -382,10 +432,7 @@ static void switch_on(bool everything)
 static void kick_jit(void)
 {
     VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_LINE, on_script, NULL);
-    int refused = 0;
-    rb_protect(enable_protected, rb_assoc_new(tracepoint, nobodys_method), &refused);
-    if (refused) rb_set_errinfo(Qnil);
-    else rb_tracepoint_disable(tracepoint);
+    if (enable_on(tracepoint, nobodys_method, false)) rb_tracepoint_disable(tracepoint);
 }
 
 /* Disables for one slice. True when all are out and the rows are cleared. */
@@ -433,15 +480,22 @@ void ps_functions_restart(void)
     ps_watcher_recheck();
 }
 
-bool ps_functions_switch(uint32_t wanted)
+static VALUE switch_slice(VALUE listened_to)
 {
+    uint32_t wanted = (uint32_t)NUM2UINT(listened_to);
     bool on = (wanted & PS_FUNCTION_PROBES) && !is_refused();
     bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
-    if (!on) return !functions.on || switch_off();
+    if (!on) return !functions.on || switch_off() ? Qtrue : Qfalse;
     if (functions.on && (functions.closing || functions.restart || functions.everything != everything)) {
-        if (!switch_off()) return false;
+        if (!switch_off()) return Qfalse;
     }
     functions.restart = false;
     if (!functions.on) switch_on(everything);
-    return continue_walk();
+    return continue_walk() ? Qtrue : Qfalse;
+}
+
+bool ps_functions_switch(uint32_t wanted)
+{
+    if (!functions.on && !(wanted & PS_FUNCTION_PROBES)) return true;
+    return RTEST(hold_vm_lock(switch_slice, UINT2NUM(wanted)));
 }
