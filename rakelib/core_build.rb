@@ -24,6 +24,14 @@ class CoreBuild
 
   def compiler? = found?(compiler)
 
+  # Does a program of this build start? ThreadSanitizer of older compilers does not where the kernel randomizes addresses by
+  # more than 28 bits (sysctl vm.mmap_rnd_bits=28 helps; https://github.com/google/sanitizers/issues/1716).
+  def runs?
+    program = File.join(@directory, "empty")
+    Open3.capture2e(compiler, *@flags, "-x", "c", "-o", program, "-", stdin_data: "int main(void) { return 0; }").last.success? &&
+      Open3.capture2e(program).last.success?
+  end
+
   # Builds each test program and runs it. Fails at the end if any of them failed.
   def test
     tests = Dir["ext/core/test/*_test.c"].sort
