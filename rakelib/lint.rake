@@ -22,13 +22,17 @@ namespace :lint do
     tool, binding = Lint.clang_format
     if binding
       sh tool, "--dry-run", "-Werror", *Lint::C_FILES, verbose: false
+      puts "clang-format: #{Lint::C_FILES.size} files, no offenses"
     else
       puts "lint:c skipped: it wants clang-format #{Lint::CLANG_FORMAT}"
     end
   end
 
   desc "shellcheck"
-  task(:shell) { sh "shellcheck", *Lint::SHELL_FILES }
+  task :shell do
+    sh "shellcheck", *Lint::SHELL_FILES, verbose: false
+    puts "shellcheck: #{Lint::SHELL_FILES.size} files, no offenses"
+  end
 
   desc "Let RuboCop and clang-format correct what they can"
   task :fix do

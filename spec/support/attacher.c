@@ -174,8 +174,7 @@ static double await_switch(bool on, double start)
 static void attach(char *figures, size_t size)
 {
     double start = now_ms();
-    for (int i = 0; i < site_count; i++)
-        open_site(&sites[i]);
+    for (int i = 0; i < site_count; i++) open_site(&sites[i]);
     double attached = now_ms() - start;
     snprintf(figures, size, "attach_ms=%.3f hooked_ms=%.3f", attached, await_switch(true, start));
 }
@@ -235,12 +234,9 @@ int main(int argc, char **argv)
     long cycles = 0;
     int i = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
-        if (!strcmp(argv[i], "--cycles") && i + 1 < argc)
-            cycles = atol(argv[++i]);
-        else if (!strcmp(argv[i], "--info") && i + 1 < argc)
-            info_address = strtoull(argv[++i], NULL, 16);
-        else if (!strcmp(argv[i], "--by-path"))
-            by_path = true;
+        if (!strcmp(argv[i], "--cycles") && i + 1 < argc) cycles = atol(argv[++i]);
+        else if (!strcmp(argv[i], "--info") && i + 1 < argc) info_address = strtoull(argv[++i], NULL, 16);
+        else if (!strcmp(argv[i], "--by-path")) by_path = true;
     }
     if (argc - i < 3) {
         fprintf(stderr, "usage: attacher [--cycles N] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...\n");
@@ -249,8 +245,7 @@ int main(int argc, char **argv)
     setlinebuf(stdout);
     pid = atoi(argv[i]);
     library = argv[i + 1];
-    for (i += 2; i < argc && name_count < MAX_PROBES; i++)
-        names[name_count++] = argv[i];
+    for (i += 2; i < argc && name_count < MAX_PROBES; i++) names[name_count++] = argv[i];
 
     int fd = open(library, O_RDONLY | O_CLOEXEC);
     struct stat stat;
@@ -264,9 +259,7 @@ int main(int argc, char **argv)
         memory = open(path, O_RDONLY | O_CLOEXEC);
         if (memory < 0) die(path);
     }
-    if (cycles)
-        run_cycles(cycles);
-    else
-        obey();
+    if (cycles) run_cycles(cycles);
+    else obey();
     return 0;
 }
