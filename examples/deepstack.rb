@@ -101,14 +101,15 @@ clocks = -> { [Process::CLOCK_PROCESS_CPUTIME_ID, Process::CLOCK_MONOTONIC].map 
 started = clocks.call
 spent = -> { clocks.call.zip(started).map { |now, before| now - before } }
 
-report = lambda do |*|
+report = lambda do
   raises = options[:fixed] ? 0 : parser.strings
   $stdout.write(format("documents=%d raises=%d cpu=%.3fs wall=%.3fs\n", documents, raises, *spent.call))
 end
 
-stopped = false
+# A signal may come in the middle of a write, so it only leaves word.
+stopped = asked = false
 %w[INT TERM].each { |signal| trap(signal) { stopped = true } }
-trap("USR1", &report)
+trap("USR1") { asked = true }
 Thread.new { sleep(options[:seconds]) && stopped = true } if options[:seconds]
 $stdout.sync = true
 puts "deepstack: pid #{Process.pid}, #{options[:depth]} levels deep", "ready"
@@ -116,5 +117,9 @@ puts "deepstack: pid #{Process.pid}, #{options[:depth]} levels deep", "ready"
 until stopped || documents >= options[:documents]
   parser.parse(StringIO.new(text))
   documents += 1
+  next unless asked
+
+  asked = false
+  report.call
 end
 report.call

@@ -127,16 +127,23 @@ clocks = -> { [Process::CLOCK_PROCESS_CPUTIME_ID, Process::CLOCK_MONOTONIC].map 
 started = clocks.call
 spent = -> { clocks.call.zip(started).map { |now, before| now - before } }
 
-report = lambda do |*|
+report = lambda do
   $stdout.write(format("parcels=%d cpu=%.3fs wall=%.3fs\n", depot.parcels, *spent.call), own.to_s)
 end
 
-stopped = false
+# A signal may come in the middle of a write, so it only leaves word.
+stopped = asked = false
 %w[INT TERM].each { |signal| trap(signal) { stopped = true } }
-trap("USR1", &report)
+trap("USR1") { asked = true }
 Thread.new { sleep(options[:seconds]) && stopped = true } if options[:seconds]
 $stdout.sync = true
 puts "hotfuncs: pid #{Process.pid}", "ready"
 
-depot.handle until stopped || depot.parcels >= options[:parcels]
+until stopped || depot.parcels >= options[:parcels]
+  depot.handle
+  next unless asked
+
+  asked = false
+  report.call
+end
 report.call
