@@ -238,8 +238,9 @@ static void ends_with_stats_done(void)
     CHECK_EQUAL(recorder_at(recorder_total() - 1).probe, PS_PROBE_STATS__DONE);
     CHECK_EQUAL(first.arg[3], 5); /* four rows and a frame; a status is no row */
     CHECK_EQUAL(recorder_total(), 7);
+    uint64_t flushes = probescope_info.flushes;
     CHECK_EQUAL(flush().arg[0], first.arg[0] + 1);
-    CHECK_EQUAL(probescope_info.flushes, first.arg[0] + 1);
+    CHECK_EQUAL(probescope_info.flushes, flushes + 1);
     ps_info_state(PS_PROBE_LINE, PS_STATE_OFF, NULL);
     begin_again();
 }
