@@ -13,6 +13,9 @@
 /* For a counter with a single writer: a plain addition that a reader on another thread never sees torn. */
 #define PS_ADD(place, value)         PS_WRITE(place, PS_READ(place) + (value))
 
+/* The counter of a row that says there is something to fire: added to last, so that the reader who sees it sees the others. */
+#define PS_ADD_LAST(place, value)    PS_WRITE_RELEASE(place, PS_READ(place) + (value))
+
 #define PS_LIKELY(x)                 __builtin_expect(!!(x), 1)
 #define PS_UNLIKELY(x)               __builtin_expect(!!(x), 0)
 

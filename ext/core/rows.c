@@ -44,16 +44,27 @@ static ps_row *overflow(ps_table *table)
     return &table->overflow;
 }
 
+static ps_row *find(ps_table *table, uint64_t hash, uintptr_t key0, uintptr_t key1, uintptr_t key2)
+{
+    if (PS_UNLIKELY(!table->index)) return NULL;
+    for (uint64_t place = hash & (table->index_capacity - 1); table->index[place];
+         place = (place + 1) & (table->index_capacity - 1)) {
+        ps_row *row = ps_table_at(table, table->index[place] - 1);
+        if (row->key[0] == key0 && row->key[1] == key1 && row->key[2] == key2) return row;
+    }
+    return NULL;
+}
+
+ps_row *ps_table_find(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2)
+{
+    return find(table, hash_key(key0, key1, key2), key0, key1, key2);
+}
+
 ps_row *ps_table_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2)
 {
     uint64_t hash = hash_key(key0, key1, key2);
-    if (PS_LIKELY(table->index)) {
-        for (uint64_t place = hash & (table->index_capacity - 1); table->index[place];
-             place = (place + 1) & (table->index_capacity - 1)) {
-            ps_row *row = ps_table_at(table, table->index[place] - 1);
-            if (row->key[0] == key0 && row->key[1] == key1 && row->key[2] == key2) return row;
-        }
-    }
+    ps_row *known = find(table, hash, key0, key1, key2);
+    if (PS_LIKELY(known != NULL)) return known;
     uint32_t number = table->rows;
     if (number == PS_ROWS_PER_CHUNK * PS_ROW_CHUNKS) return overflow(table);
     if ((uint64_t)number * 4 >= (uint64_t)table->index_capacity * 3 && !grow_index(table)) return overflow(table);

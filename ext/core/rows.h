@@ -64,8 +64,10 @@ typedef struct ps_table {
 
 extern ps_table ps_functions, ps_exceptions, ps_objects, ps_sampled;
 
-/* The row of this key, made on first sight (site NULL); the overflow row when memory is full. Never NULL. */
+/* The row of this key, made on first sight (site NULL); the overflow row, counted, when memory is full. Never NULL. */
 ps_row *ps_table_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2);
+/* The row of this key, or NULL. */
+ps_row *ps_table_find(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2);
 ps_row *ps_table_at(ps_table *table, uint32_t number);
 /* Forgets all rows and gives their memory back. No hook may be in, and the caller holds ps_stats_lock. */
 void ps_table_clear(ps_table *table);

@@ -67,8 +67,8 @@ static bool activate(const ps_stack *stack, ps_row *row)
 static void abandon_top(ps_stack *stack)
 {
     const ps_frame *frame = &stack->frames[--stack->depth];
-    PS_ADD(frame->row->count[PS_FUNCTION_CALLS], 1);
     PS_ADD(frame->row->count[PS_FUNCTION_RAISED], 1);
+    PS_ADD_LAST(frame->row->count[PS_FUNCTION_CALLS], 1);
     /* What its callees took stays theirs: its caller's self time is without it. */
     if (stack->depth) stack->frames[stack->depth - 1].children += frame->children;
     deactivate(stack, frame);
@@ -79,14 +79,17 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
     if (PS_UNLIKELY(stack->epoch != ps_stack_epoch)) {
         stack->epoch = ps_stack_epoch;
         stack->depth = 0;
+        stack->untimed = 0;
         stack->unwinding = false;
     }
     if (PS_UNLIKELY(stack->depth == stack->capacity)) {
         /* Deeper than the VM itself: calls were unwound without exits, and nobody can say which. */
-        if (stack->depth >= PS_STACK_SUSPECT_DEPTH && real_depth && stack->depth > real_depth())
+        if (stack->depth >= PS_STACK_SUSPECT_DEPTH && real_depth && stack->depth > real_depth()) {
             while (stack->depth) abandon_top(stack);
-        else if (!grow(stack)) {
-            ps_stack_lost++;
+            stack->untimed = 0;
+        } else if (!grow(stack)) {
+            PS_ADD(ps_stack_lost, 1);
+            stack->untimed++;
             return NULL;
         }
     }
@@ -103,6 +106,14 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
 bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_call *call)
 {
     uint32_t depth = ps_stack_depth(stack);
+    if (PS_UNLIKELY(stack->untimed && stack->epoch == ps_stack_epoch)) {
+        /* They are above all others, so this exit is one of theirs. */
+        stack->untimed--;
+        stack->unwinding = outcome == PS_OUTCOME_RAISED;
+        if (outcome == PS_OUTCOME_RAISED) PS_ADD(row->count[PS_FUNCTION_RAISED], 1);
+        PS_ADD_LAST(row->count[PS_FUNCTION_CALLS], 1);
+        return false;
+    }
     while (depth && PS_UNLIKELY(stack->frames[depth - 1].row != row)) depth--;
     if (PS_UNLIKELY(!depth)) return false;
     while (PS_UNLIKELY(stack->depth > depth)) abandon_top(stack);
@@ -116,12 +127,12 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     stack->unwinding = outcome == PS_OUTCOME_RAISED || frame->unwinding;
 
     uint64_t *count = row->count;
-    PS_ADD(count[PS_FUNCTION_CALLS], 1);
     PS_ADD(count[PS_FUNCTION_SELF], self);
     if (frame->outermost) PS_ADD(count[PS_FUNCTION_ELAPSED], elapsed);
     deactivate(stack, frame);
     if (elapsed > PS_READ(count[PS_FUNCTION_MAX])) PS_WRITE(count[PS_FUNCTION_MAX], elapsed);
     if (outcome == PS_OUTCOME_RAISED) PS_ADD(count[PS_FUNCTION_RAISED], 1);
+    PS_ADD_LAST(count[PS_FUNCTION_CALLS], 1);
     *call = (ps_call){elapsed, self, stack->depth};
     return true;
 }

@@ -30,7 +30,8 @@ typedef struct ps_stack {
     uint32_t depth;
     uint32_t capacity;
     uint32_t epoch; /* of ps_stack_epoch, when its frames were pushed */
-    uint64_t id;    /* context_id of the probes */
+    uint32_t untimed; /* open calls above these that there was no memory for */
+    uint64_t id;      /* context_id of the probes */
     bool unwinding; /* an exception is on its way, as far as the VM tells */
 } ps_stack;
 
@@ -42,7 +43,7 @@ typedef struct ps_call {
 
 /* Raised at each attach: stacks of an earlier epoch are empty. */
 extern uint32_t ps_stack_epoch;
-/* Calls that could not be timed: no memory for their frame. */
+/* Calls that could not be timed, only counted: no memory for their frame. */
 extern uint64_t ps_stack_lost;
 
 ps_stack *ps_stack_new(void);

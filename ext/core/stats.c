@@ -8,6 +8,7 @@
 #include "probe.h"
 #include "rows.h"
 #include "samples.h"
+#include "stack.h"
 
 uint64_t ps_details_suppressed;
 uint64_t ps_samples_missed;
@@ -45,7 +46,8 @@ void ps_stats_begin(void)
 /* What a counter grew by since it was last fired. */
 static uint64_t take(ps_row *row, int counter)
 {
-    uint64_t now = PS_READ(row->count[counter]);
+    /* Acquire: the counter that is added to last is taken first, and what it counts is complete then. */
+    uint64_t now = PS_READ_ACQUIRE(row->count[counter]);
     uint64_t delta = now - row->sent[counter];
     row->sent[counter] = now;
     return delta;
@@ -150,7 +152,7 @@ static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const ps_site
 static uint64_t all_overflowed(void)
 {
     return PS_READ(ps_functions.overflowed) + PS_READ(ps_exceptions.overflowed) + PS_READ(ps_objects.overflowed) +
-           PS_READ(ps_sampled.overflowed);
+           PS_READ(ps_sampled.overflowed) + PS_READ(ps_stack_lost);
 }
 
 static uint64_t growth(uint64_t now, uint64_t *before)
@@ -188,10 +190,12 @@ void ps_stats_flush(void)
         .details_suppressed = growth(PS_READ(ps_details_suppressed), &flushed.suppressed),
     };
     PS_WRITE(probescope_info.rows_dropped, probescope_info.rows_dropped + dropped);
-    PS_WRITE(probescope_info.flushes, ++flushed.sequence);
+    flushed.sequence++;
     if (PS_ENABLED(STATS__DONE))
         ps_fire_stats__done(flushed.sequence, flushed.began_ns - began_ns, flushed.began_cpu_ns - began_cpu_ns, fired,
                             dropped, &more);
+    /* The host goes by this one: all of the flush is out. */
+    PS_WRITE(probescope_info.flushes, flushed.sequence);
     pthread_mutex_unlock(&lock);
 }
 

@@ -349,10 +349,10 @@ static void on_raise(VALUE tracepoint, void *unused)
     ps_row *row = find_row(arg, exception);
     uint64_t cost = capture_cost(row, exception, backtrace, depth, now);
 
-    PS_ADD(row->count[PS_EXCEPTION_RAISED], 1);
     PS_ADD(row->count[PS_EXCEPTION_COST], cost);
     PS_ADD(row->count[PS_EXCEPTION_DEPTH], depth);
     if (depth > PS_READ(row->count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(row->count[PS_EXCEPTION_DEPTH_MAX], depth);
+    PS_ADD_LAST(row->count[PS_EXCEPTION_RAISED], 1);
     remember(exception, backtrace, row, now, depth);
     if (PS_ENABLED(EXCEPTION__RAISE)) fire_raise(row, depth, cost);
     if (PS_ENABLED(EXCEPTION__DETAIL)) fire_detail(row, exception, depth, cost);

@@ -109,7 +109,15 @@ void ps_functions_mark(void)
 }
 
 /* Rows: one for each (method, class, target), so that a method that is defined anew gets a new row. */
-static ps_row *find_row(struct target *target, rb_trace_arg_t *arg)
+static ps_row *find_row(const struct target *target, rb_trace_arg_t *arg)
+{
+    VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
+    ps_row *row = ps_table_find(&ps_functions, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
+    return row ? row : &ps_functions.overflow;
+}
+
+/* At an entry only: its line is the definition's, while an exit's is where the method was left. */
+static ps_row *make_row(struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
     ps_row *row = ps_table_row(&ps_functions, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
@@ -177,7 +185,8 @@ static void on_call_or_return(VALUE tracepoint, void *data)
     uint64_t now = is_call ? 0 : ps_ticks();
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack)) return;
-    ps_row *row = target->row ? target->row : find_row(target, arg);
+    ps_row *row = target->row;
+    if (!row) row = is_call ? make_row(target, arg) : find_row(target, arg);
     if (PS_UNLIKELY(row->excluded)) return;
     if (is_call) {
         ps_frame *frame = ps_stack_enter(stack, row, real_depth);

@@ -281,7 +281,7 @@ static void loses_calls_beyond_the_deepest(void)
     begin_again();
 }
 
-static void loses_calls_when_memory_is_full(void)
+static void counts_calls_without_time_when_memory_is_full(void)
 {
     ps_row *f = function(1), *g = function(2);
     ps_stack *stack = ps_stack_new();
@@ -292,10 +292,32 @@ static void loses_calls_when_memory_is_full(void)
     CHECK(!ps_stack_new());
     ps_call call;
     CHECK(!ps_stack_leave(stack, f, 10, PS_OUTCOME_RETURNED, &call));
+    check_counts(f, 1, 0, 0);
     ps_memory_set_limit(0);
     CHECK(enter(stack, g, 20));
     returns(stack, g, 30);
     check_counts(g, 1, 10, 10);
+    ps_stack_free(stack);
+    begin_again();
+}
+
+static void keeps_the_pairs_of_timed_calls_below_untimed_ones(void)
+{
+    ps_row *f = function(1);
+    ps_stack *stack = ps_stack_new();
+    enter(stack, f, 0);
+    uint32_t room = stack->capacity;
+    for (uint32_t i = 1; i < room; i++) enter(stack, f, i);
+    ps_memory_set_limit(ps_memory_used() + 1);
+    for (int i = 0; i < 3; i++) CHECK(!enter(stack, f, 100));
+    ps_memory_set_limit(0);
+    ps_call call;
+    for (int i = 0; i < 3; i++) CHECK(!ps_stack_leave(stack, f, 150, PS_OUTCOME_RETURNED, &call));
+    CHECK_EQUAL(ps_stack_depth(stack), room);
+    for (uint32_t i = 0; i < room; i++) CHECK(ps_stack_leave(stack, f, 200, PS_OUTCOME_RETURNED, &call));
+    CHECK_EQUAL(f->count[PS_FUNCTION_CALLS], room + 3);
+    CHECK_EQUAL(f->count[PS_FUNCTION_ELAPSED], 200);
+    CHECK_EQUAL(f->count[PS_FUNCTION_SELF], 200);
     ps_stack_free(stack);
     begin_again();
 }
@@ -501,7 +523,8 @@ int main(void)
     RUN(empties_itself_when_the_vm_is_not_that_deep);
     RUN(grows_with_the_vm);
     RUN(loses_calls_beyond_the_deepest);
-    RUN(loses_calls_when_memory_is_full);
+    RUN(counts_calls_without_time_when_memory_is_full);
+    RUN(keeps_the_pairs_of_timed_calls_below_untimed_ones);
     RUN(is_empty_after_the_next_attach);
     RUN(leaves_nothing_behind_when_dropped_with_open_calls);
     RUN(has_an_id_of_its_own);
