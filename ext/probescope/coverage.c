@@ -4,14 +4,15 @@
 #include <string.h>
 
 static struct {
-    VALUE roots, outside;                 /* Arrays of Strings */
+    VALUE roots, outside, ours;           /* Arrays of Strings */
     VALUE path_patterns, name_patterns;   /* Arrays of NUL-terminated Strings, or nil both: the default */
-} coverage = {Qnil, Qnil, Qnil, Qnil};
+} coverage = {Qnil, Qnil, Qnil, Qnil, Qnil};
 
 void ps_coverage_mark(void)
 {
     rb_gc_mark(coverage.roots);
     rb_gc_mark(coverage.outside);
+    rb_gc_mark(coverage.ours);
     rb_gc_mark(coverage.path_patterns);
     rb_gc_mark(coverage.name_patterns);
 }
@@ -23,10 +24,11 @@ static bool is_path_pattern(const char *pattern)
     return strchr(pattern, '/') || (dot && strcmp(dot, ".rb") == 0);
 }
 
-void ps_coverage_set(VALUE roots, VALUE outside, VALUE patterns)
+void ps_coverage_set(VALUE roots, VALUE outside, VALUE ours, VALUE patterns)
 {
     coverage.roots = roots;
     coverage.outside = outside;
+    coverage.ours = ours;
     coverage.path_patterns = coverage.name_patterns = Qnil;
     if (NIL_P(patterns)) return;
     VALUE paths = rb_ary_new(), names = rb_ary_new();
@@ -49,6 +51,11 @@ static bool starts_with_any(VALUE path, VALUE prefixes)
     return false;
 }
 
+static bool is_ours(VALUE path)
+{
+    return !NIL_P(coverage.ours) && RB_TYPE_P(path, T_STRING) && starts_with_any(path, coverage.ours);
+}
+
 static bool contains(VALUE path, const char *part)
 {
     return memmem(RSTRING_PTR(path), (size_t)RSTRING_LEN(path), part, strlen(part)) != NULL;
@@ -60,7 +67,7 @@ bool ps_coverage_is_own(VALUE path)
     if (RSTRING_PTR(path)[0] == '<' || RSTRING_PTR(path)[0] == '(') return false; /* <internal:kernel>, (eval) */
     /* A script started as `ruby app.rb` has a relative path; it is the application itself. */
     if (RSTRING_PTR(path)[0] == '/' && !starts_with_any(path, coverage.roots)) return false;
-    return !starts_with_any(path, coverage.outside) && !contains(path, "/vendor/") && !contains(path, "/node_modules/");
+    return !is_ours(path) && !starts_with_any(path, coverage.outside) && !contains(path, "/vendor/") && !contains(path, "/node_modules/");
 }
 
 static bool matches_any(const char *string, VALUE patterns)
@@ -86,12 +93,14 @@ bool ps_coverage_by_name(void)
 
 bool ps_coverage_file(VALUE path, bool everything)
 {
+    if (is_ours(path)) return false;
     if (everything || ps_coverage_by_name()) return true;
     return NIL_P(coverage.path_patterns) ? ps_coverage_is_own(path) : path_matches(path);
 }
 
 bool ps_coverage_function(VALUE path, const char *name, bool everything)
 {
+    if (is_ours(path)) return false;
     if (everything) return true;
     if (NIL_P(coverage.path_patterns)) return ps_coverage_is_own(path);
     return path_matches(path) || matches_any(name, coverage.name_patterns);

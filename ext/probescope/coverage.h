@@ -13,9 +13,10 @@
  * Takes the settings as lib/probescope/coverage.rb prepares them:
  * roots    directories that hold the application, each with a slash at its end
  * outside  directories of gems and of Ruby itself, likewise; "/vendor/" and the like match anywhere
+ * ours     start of the paths of probescope's own files, which are never covered
  * patterns globs over paths (with a slash or .rb) and over function names, or nil for the default
  */
-void ps_coverage_set(VALUE roots, VALUE outside, VALUE patterns);
+void ps_coverage_set(VALUE roots, VALUE outside, VALUE ours, VALUE patterns);
 void ps_coverage_mark(void);
 
 /* Is this file one of the application's own? path is a String or nil. */

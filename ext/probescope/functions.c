@@ -49,12 +49,13 @@ static struct {
     struct target **targets;
     long target_count, target_capacity;
     VALUE covered;     /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
+    VALUE bodies;      /* Hash of the define_method methods that have one: many of them can share one block's ISeq */
     VALUE modules;     /* Array, while a walk is under way */
     long next_module;
     bool bodies_only;  /* this walk looks for define_method bodies alone */
     VALUE script_hook, raise_hook;
     uint64_t loaded_ns; /* when a file was last loaded that no walk has followed; 0 none */
-} functions = {.tracepoints = Qnil, .covered = Qnil, .modules = Qnil, .script_hook = Qnil, .raise_hook = Qnil};
+} functions = {.tracepoints = Qnil, .covered = Qnil, .bodies = Qnil, .modules = Qnil, .script_hook = Qnil, .raise_hook = Qnil};
 
 static VALUE iseq_class, instance_method, yjit = Qnil;
 static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
@@ -94,6 +95,7 @@ void ps_functions_mark(void)
 {
     rb_gc_mark(functions.tracepoints);
     rb_gc_mark(functions.covered);
+    rb_gc_mark(functions.bodies);
     rb_gc_mark(functions.modules);
     rb_gc_mark(functions.script_hook);
     rb_gc_mark(functions.raise_hook);
@@ -307,9 +309,11 @@ static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
 {
     struct contents *sum = (struct contents *)contents, inside = note_children(child);
     bool is_rescue = label_starts_with(child, "rescue "), is_ensure = label_starts_with(child, "ensure ");
-    rb_hash_aset(functions.covered, child, Qtrue);
+    bool is_block = label_starts_with(child, "block ");
+    /* A block may become a define_method body, which wants a TracePoint of its own. */
+    if (!is_block) rb_hash_aset(functions.covered, child, Qtrue);
     sum->rescues |= inside.rescues || is_rescue;
-    sum->methods |= inside.methods || !(is_rescue || is_ensure || label_starts_with(child, "block "));
+    sum->methods |= inside.methods || !(is_rescue || is_ensure || is_block);
     return Qnil;
 }
 
@@ -322,8 +326,9 @@ static void look_at_method(VALUE module, VALUE name)
 {
     VALUE method = rb_funcall(instance_method, id_bind_call, 2, module, name);
     VALUE iseq = rb_funcall(iseq_class, id_of, 1, method);
-    if (NIL_P(iseq) || is_covered(iseq)) return; /* written in C, or an alias */
+    if (NIL_P(iseq)) return; /* written in C */
     bool is_body = label_starts_with(iseq, "block ");
+    if (is_body ? RTEST(rb_hash_lookup(functions.bodies, method)) : is_covered(iseq)) return; /* seen, or an alias */
     if (functions.bodies_only && !is_body) return;
     VALUE path = rb_funcall(iseq, id_path, 0);
     if (!ps_coverage_file(path, functions.everything)) return;
@@ -334,7 +339,8 @@ static void look_at_method(VALUE module, VALUE name)
         if (!ps_coverage_function(path, text, false)) return;
     }
     struct contents contents = note_children(iseq);
-    rb_hash_aset(functions.covered, iseq, Qtrue);
+    if (is_body) rb_hash_aset(functions.bodies, method, Qtrue);
+    else rb_hash_aset(functions.covered, iseq, Qtrue);
     add_target(is_body ? method : iseq, contents.methods && !is_body, contents.rescues, false);
 }
 
@@ -425,6 +431,7 @@ static void switch_on(bool everything)
     functions.everything = everything;
     functions.tracepoints = rb_ary_new();
     functions.covered = rb_funcall(rb_hash_new(), id_compare_by_identity, 0);
+    functions.bodies = rb_hash_new();
     if (NIL_P(functions.script_hook)) functions.script_hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL);
     if (NIL_P(functions.raise_hook)) functions.raise_hook = rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL);
     ps_stack_epoch++;
@@ -465,7 +472,7 @@ static bool switch_off(void)
     ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*functions.targets));
     functions.targets = NULL;
     functions.target_capacity = 0;
-    functions.covered = Qnil;
+    functions.covered = functions.bodies = Qnil;
     if (jit_is_on()) kick_jit();
     functions.on = functions.closing = false;
     return true;

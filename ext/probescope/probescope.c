@@ -135,9 +135,9 @@ static VALUE native_stop(VALUE self)
     return Qtrue;
 }
 
-static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE patterns)
+static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE ours, VALUE patterns)
 {
-    ps_coverage_set(roots, outside, patterns);
+    ps_coverage_set(roots, outside, ours, patterns);
     ps_functions_restart();
     return Qnil;
 }
@@ -173,7 +173,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     VALUE native = rb_define_module_under(probescope, "Native");
     rb_define_singleton_method(native, "start", native_start, 1);
     rb_define_singleton_method(native, "stop", native_stop, 0);
-    rb_define_singleton_method(native, "cover", native_cover, 3);
+    rb_define_singleton_method(native, "cover", native_cover, 4);
     rb_define_singleton_method(native, "calibrate", ps_exceptions_calibrate, 2);
     rb_define_singleton_method(native, "status", native_status, 0);
 

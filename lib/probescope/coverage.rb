@@ -20,7 +20,7 @@ module Probescope
 
     # Hands the settings to the extension.
     def apply
-      Native.cover(roots, outside, patterns)
+      Native.cover(roots, outside, [__dir__.to_s], patterns)
     end
 
     # Directories of the application: its own root and that of the script that was started.
@@ -31,11 +31,11 @@ module Probescope
       []
     end
 
-    # Directories that are never the application's: Ruby's own, those of gems, and ours.
+    # Directories that are never the application's: Ruby's own and those of gems.
     def outside
       gems = defined?(Gem) ? Gem.path + [Gem.default_dir] : []
       ruby = RbConfig::CONFIG.values_at("rubylibdir", "rubyarchdir", "sitedir", "vendordir")
-      [*gems, *ruby, __dir__].compact.map { |path| directory(path) }.uniq
+      [*gems, *ruby].compact.map { |path| directory(path) }.uniq << "#{__dir__}.rb"
     end
 
     private
