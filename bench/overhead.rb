@@ -146,7 +146,7 @@ class Overhead
       tracer = Support::Tracer.new(program.probes.map { |probe| "usdt:*:probescope:#{probe} #{STATS}" }.join("\n"), pid: target.pid)
       tracer.attached(target, *program.probes)
       with = turn(target, program)
-      tracer.stop(:INT, within: 90)
+      tracer.stop(:INT)
       target.await_off(*program.probes)
       [without, with]
     end
@@ -192,7 +192,7 @@ class Overhead
     await("the hooks of #{row.label}") { spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :on } }
     yield
   ensure
-    tracer&.stop(:INT, within: 90)
+    tracer&.stop(:INT)
     await("the hooks out") { spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :off } }
   end
 

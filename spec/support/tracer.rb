@@ -23,6 +23,19 @@ module Support
       self
     end
 
+    # bpftrace 0.17 can lose a signal that comes while it attaches, so it is sent again.
+    def stop(name = :TERM, within: 60)
+      sent = nil
+      await("the end of #{self}", within: within) do
+        if sent.nil? || monotonic - sent > 3
+          sent = monotonic
+          signal(name)
+        end
+        !alive?
+      end
+      wait(within: within)
+    end
+
     # Ends the tracer as Ctrl-C does and returns what it printed; its maps come last.
     def finish
       stop(:INT)
