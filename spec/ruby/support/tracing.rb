@@ -1,0 +1,114 @@
+# frozen_string_literal: true
+
+require "yaml"
+require "probescope/abi"
+
+# For the specs of the Ruby hooks: a program, the events that a real bpftrace saw of it, and what the program itself knows.
+module Tracing
+  GATE = File.join(__dir__, "gate.rb")
+
+  # One traced run. report is what the program passed to Gate.done; #events has one Hash for each event of a probe.
+  class Run
+    attr_reader :target, :tracer, :report, :directory
+
+    def initialize(target, tracer, directory, fields)
+      @target = target
+      @tracer = tracer
+      @directory = directory
+      @fields = fields
+    end
+
+    # Waits for the program's report, and until the tracer has printed all that came before it.
+    def finish(within: 60)
+      @report = JSON.parse(@target.await_line(/\Areport (.*)/, within: within)[1], symbolize_names: true)
+      seen = flushes
+      Support::Await.await("two flushes after the report of #{@target}") { flushes >= seen + 2 }
+      @out = @tracer.finish
+      self
+    end
+
+    # Lets the program through Gate.open(name).
+    def open(name) = FileUtils.touch(File.join(@directory, name.to_s))
+
+    def events(probe)
+      names = @fields.fetch(probe)
+      out.each_line(chomp: true).filter_map do |line|
+        name, *values = line.split("\t", -1)
+        next unless name == probe.to_s && values.size == names.size
+
+        names.zip(values).to_h { |field, value| [field, Tracing.string?(probe, field) ? value : Integer(value)] }
+      end
+    end
+
+    # Sums of the rows of a statistics probe: {"Shop#pay" => {calls: 10, self: 1200}}. key: fields that name a row.
+    def totals(probe, key = @fields.fetch(probe).first)
+      events(probe).group_by { |event| key.is_a?(Array) ? event.values_at(*key) : event[key] }.transform_values do |rows|
+        rows.map { |row| row.reject { |field, _| Tracing.string?(probe, field) || field == :line } }
+            .reduce { |sum, row| sum.merge(row) { |_, a, b| a + b } }
+      end
+    end
+
+    def out = @out || @tracer.out
+    def flushes = @tracer.out.scan(/^stats__done\t/).size
+  end
+
+  module_function
+
+  def string?(probe, field) = definition(probe, field).fetch("type") == "string"
+
+  def definition(probe, field)
+    found = probes.fetch(probe.to_s)
+    (found["args"] + found.fetch("more", [])).find { |one| one["name"] == field.to_s } || raise("no #{field} in #{probe}")
+  end
+
+  def probes
+    @probes ||= YAML.load_file(File.join(Support::ROOT, "providers/probescope.yml"), aliases: true)["probes"]
+                    .to_h { |probe| [probe["name"], probe] }
+  end
+
+  # A program that prints these fields of these probes, a line an event: {function__stats: %i[function calls]}.
+  def text(fields)
+    fields.map do |probe, names|
+      format = [probe, *names.map { |name| string?(probe, name) ? "%s" : "%llu" }].join('\t')
+      values = names.map { |name| value(probe, name) }
+      "usdt:*:probescope:#{probe} { printf(#{[%("#{format}\\n"), *values].join(", ")}); }"
+    end.join("\n")
+  end
+
+  def value(probe, name)
+    abi = Probescope::ABI::PROBES.fetch(probe)
+    place = abi[:args].index(name)
+    place = place ? "arg#{place}" : "*(uint64*)(arg5+#{abi[:more].fetch(name)})"
+    string?(probe, name) ? "str(#{place}, 64)" : place
+  end
+
+  # Methods of the examples.
+  module Helpers
+    # Writes a program to a file of its own and starts it, not yet traced.
+    def program(source, env: {}, options: [], args: [], ruby: RbConfig.ruby)
+      directory = Dir.mktmpdir("probescope")
+      (@directories ||= []) << directory
+      path = File.join(directory, "app.rb")
+      File.write(path, source)
+      [target(path, *args, ruby: ruby, options: [*options, "-I#{Support::ROOT}/lib", "-r#{GATE}"],
+                           env: { "GATE_DIRECTORY" => directory }.merge(env)), directory]
+    end
+
+    # Starts a program and a tracer of these fields, and returns the Run, both running.
+    def start(source, fields, attach: [], **options)
+      fields = { stats__done: %i[sequence rows dropped] }.merge(fields)
+      target, directory = program(source, **options)
+      target.info
+      text = [Tracing.text(fields), *attach.map { |probe| "usdt:*:probescope:#{probe} { @#{probe} = count(); }" }].join("\n")
+      Run.new(target, tracer(text, pid: target.pid), directory, fields)
+    end
+
+    # ... and waits for the end.
+    def trace(source, fields, within: 60, **options) = start(source, fields, **options).finish(within: within)
+  end
+end
+
+RSpec.configure do |config|
+  config.include Tracing::Helpers
+  config.after { @directories&.each { |directory| FileUtils.rm_rf(directory) } }
+end
