@@ -211,7 +211,11 @@ class Overhead
   def ask(subject, command, pattern)
     answered = subject.out.lines.size
     subject.puts(command)
-    await("an answer to #{command}", within: 120) { subject.out.lines[answered]&.then { |line| line.end_with?("\n") && line.match(pattern) } }
+    await("an answer to #{command}", within: 120) do
+      subject.out.lines[answered]&.then do |line|
+        line.end_with?("\n") && line.match(pattern)
+      end
+    end
   end
 end
 

@@ -96,7 +96,9 @@ module Peers
     when "stackprof" then stackprof(mode: :wall, interval: 10_000)
     when "stackprof_object" then stackprof(mode: :object, interval: 1)
     when "tracepoint_call" then trace(:call, :return) { |event| @calls[event.method_id] += 1 }
-    when "tracepoint_raise" then trace(:raise) { |event| @calls[[event.path, event.lineno]] += event.raised_exception.backtrace_locations.size }
+    when "tracepoint_raise" then trace(:raise) do |event|
+      @calls[[event.path, event.lineno]] += event.raised_exception.backtrace_locations.size
+    end
     when "allocation_tracing"
       require "objspace"
       ObjectSpace.trace_object_allocations_start

@@ -15,8 +15,8 @@ enum { PS_INFO_INSTALLED = 1, PS_INFO_WATCHING = 2, PS_INFO_JIT = 4, PS_INFO_CYC
 
 struct ps_info_probe {
     char name[24];
-    uint32_t state;   /* enum ps_state */
-    uint32_t enabled; /* the semaphore, as last seen */
+    uint32_t state;     /* enum ps_state */
+    uint32_t enabled;   /* the semaphore, as last seen */
     uint64_t semaphore; /* its address in this process */
     char reason[120];
 };

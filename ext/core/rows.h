@@ -17,11 +17,19 @@ enum { PS_ROW_COUNTERS = 6, PS_ROW_SITES = 4, PS_ROWS_PER_CHUNK = 128, PS_ROW_CH
 
 /* What the counters of a row mean, table by table. Those under "not summed" are read and reset by the watcher. */
 enum {
-    PS_FUNCTION_CALLS, PS_FUNCTION_SELF, PS_FUNCTION_ELAPSED, PS_FUNCTION_RAISED, PS_FUNCTION_RESUMED,
+    PS_FUNCTION_CALLS,
+    PS_FUNCTION_SELF,
+    PS_FUNCTION_ELAPSED,
+    PS_FUNCTION_RAISED,
+    PS_FUNCTION_RESUMED,
     PS_FUNCTION_MAX, /* not summed */
 };
 enum {
-    PS_EXCEPTION_RAISED, PS_EXCEPTION_COST, PS_EXCEPTION_DEPTH, PS_EXCEPTION_STRINGS, PS_EXCEPTION_RESCUED,
+    PS_EXCEPTION_RAISED,
+    PS_EXCEPTION_COST,
+    PS_EXCEPTION_DEPTH,
+    PS_EXCEPTION_STRINGS,
+    PS_EXCEPTION_RESCUED,
     PS_EXCEPTION_DEPTH_MAX, /* not summed */
 };
 enum { PS_OBJECT_COUNT, PS_OBJECT_BYTES };
@@ -38,23 +46,23 @@ typedef struct ps_row {
     uint64_t count[PS_ROW_COUNTERS]; /* since the table was cleared; times in ticks */
     uint64_t sent[PS_ROW_COUNTERS];  /* as far as the watcher has fired them */
     union {
-        struct {                       /* function: the stacks that it is open on */
+        struct {                           /* function: the stacks that it is open on */
             const struct ps_stack *active; /* one of them, or NULL */
             uint32_t elsewhere;            /* how many others */
         };
-        struct {                       /* exception: what the sampled brackets measured here */
+        struct { /* exception: what the sampled brackets measured here */
             uint64_t cost, depth;
         } bracket;
         uint64_t seen; /* sample: number of the last sample that counted it, so that recursion counts once */
     } u;
-    uint32_t window;        /* exception: the second that `details` counts */
-    uint32_t details;       /* exception: details fired in that second */
-    bool excluded;          /* function: not to be traced */
+    uint32_t window;  /* exception: the second that `details` counts */
+    uint32_t details; /* exception: details fired in that second */
+    bool excluded;    /* function: not to be traced */
 } ps_row;
 
 typedef struct ps_table {
     ps_row *chunk[PS_ROW_CHUNKS];
-    uint32_t rows; /* published rows */
+    uint32_t rows;     /* published rows */
     uint32_t resolved; /* the writer's: rows below this one have a site */
     uint32_t *index;   /* row number + 1, or 0 */
     uint32_t index_capacity;

@@ -29,10 +29,10 @@ typedef struct ps_stack {
     ps_frame *frames;
     uint32_t depth;
     uint32_t capacity;
-    uint32_t epoch; /* of ps_stack_epoch, when its frames were pushed */
+    uint32_t epoch;   /* of ps_stack_epoch, when its frames were pushed */
     uint32_t untimed; /* open calls above these that there was no memory for */
     uint64_t id;      /* context_id of the probes */
-    bool unwinding; /* an exception is on its way, as far as the VM tells */
+    bool unwinding;   /* an exception is on its way, as far as the VM tells */
 } ps_stack;
 
 /* What a finished call was. */

@@ -127,7 +127,8 @@ static bool sleep_until(uint64_t ns)
 {
     struct timespec when = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
     pthread_mutex_lock(&watcher.lock);
-    while (!watcher.stop && pthread_cond_timedwait(&watcher.wake, &watcher.lock, &when) != ETIMEDOUT) {}
+    while (!watcher.stop && pthread_cond_timedwait(&watcher.wake, &watcher.lock, &when) != ETIMEDOUT) {
+    }
     bool go_on = !watcher.stop;
     pthread_mutex_unlock(&watcher.lock);
     return go_on;

@@ -45,7 +45,8 @@ static void finish(void)
     }
     collection.under_way = false;
     if (PS_ENABLED(GC__DONE))
-        ps_fire_gc__done(collection.kind, collection.generation, ps_ticks_to_ns(collection.elapsed), rb_gc_stat(live_slots));
+        ps_fire_gc__done(collection.kind, collection.generation, ps_ticks_to_ns(collection.elapsed),
+                         rb_gc_stat(live_slots));
 }
 
 /* Called by Ruby inside the collector, on any thread, with the VM lock. */

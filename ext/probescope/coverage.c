@@ -4,8 +4,8 @@
 #include <string.h>
 
 static struct {
-    VALUE roots, outside, ours;           /* Arrays of Strings */
-    VALUE path_patterns, name_patterns;   /* Arrays of NUL-terminated Strings, or nil both: the default */
+    VALUE roots, outside, ours;         /* Arrays of Strings */
+    VALUE path_patterns, name_patterns; /* Arrays of NUL-terminated Strings, or nil both: the default */
 } coverage = {Qnil, Qnil, Qnil, Qnil, Qnil};
 
 void ps_coverage_mark(void)
@@ -67,7 +67,8 @@ bool ps_coverage_is_own(VALUE path)
     if (RSTRING_PTR(path)[0] == '<' || RSTRING_PTR(path)[0] == '(') return false; /* <internal:kernel>, (eval) */
     /* A script started as `ruby app.rb` has a relative path; it is the application itself. */
     if (RSTRING_PTR(path)[0] == '/' && !starts_with_any(path, coverage.roots)) return false;
-    return !is_ours(path) && !starts_with_any(path, coverage.outside) && !contains(path, "/vendor/") && !contains(path, "/node_modules/");
+    return !is_ours(path) && !starts_with_any(path, coverage.outside) && !contains(path, "/vendor/") &&
+           !contains(path, "/node_modules/");
 }
 
 static bool matches_any(const char *string, VALUE patterns)

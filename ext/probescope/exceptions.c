@@ -312,7 +312,8 @@ static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t c
     /* Only a String that is already there: `message` may be the application's, and computing one may call inspect. */
     VALUE stored = rb_attr_get(exception, id_mesg);
     char message[MESSAGE_MAX + 1] = "";
-    if (RB_TYPE_P(stored, T_STRING)) ps_copy_utf8(message, sizeof(message), RSTRING_PTR(stored), (size_t)RSTRING_LEN(stored));
+    if (RB_TYPE_P(stored, T_STRING))
+        ps_copy_utf8(message, sizeof(message), RSTRING_PTR(stored), (size_t)RSTRING_LEN(stored));
     const ps_site *app = row->at[PS_EXCEPTION_APP_AT];
     struct ps_more_exception__detail more = {
         .path = row->site->path,

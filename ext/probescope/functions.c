@@ -32,13 +32,13 @@
 #include "rows.h"
 #include "stats.h"
 
-#define SLICE_NS     2000000u
+#define SLICE_NS      2000000u
 #define LOAD_PAUSE_NS 200000000u
 
 struct target {
-    ps_row *row;       /* of the one method that it covers, once it was called; NULL when it covers several */
-    bool several;      /* a whole file, or a method that defines others */
-    bool rescues;      /* there is a rescue clause in the one method that it covers */
+    ps_row *row;  /* of the one method that it covers, once it was called; NULL when it covers several */
+    bool several; /* a whole file, or a method that defines others */
+    bool rescues; /* there is a rescue clause in the one method that it covers */
 };
 
 static struct {
@@ -48,20 +48,21 @@ static struct {
     VALUE tracepoints; /* Array, each with a struct target as its data */
     struct target **targets;
     long target_count, target_capacity;
-    VALUE covered;     /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
-    VALUE bodies;      /* Hash of the define_method methods that have one: many of them can share one block's ISeq */
-    VALUE modules;     /* Array, while a walk is under way */
+    VALUE covered; /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
+    VALUE bodies;  /* Hash of the define_method methods that have one: many of them can share one block's ISeq */
+    VALUE modules; /* Array, while a walk is under way */
     long next_module;
-    bool bodies_only;  /* this walk looks for define_method bodies alone */
+    bool bodies_only; /* this walk looks for define_method bodies alone */
     VALUE script_hook, raise_hook;
     uint64_t loaded_ns; /* when a file was last loaded that no walk has followed; 0 none */
-} functions = {.tracepoints = Qnil, .covered = Qnil, .bodies = Qnil, .modules = Qnil, .script_hook = Qnil, .raise_hook = Qnil};
+} functions = {
+    .tracepoints = Qnil, .covered = Qnil, .bodies = Qnil, .modules = Qnil, .script_hook = Qnil, .raise_hook = Qnil};
 
 static VALUE iseq_class, instance_method, yjit = Qnil;
 static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
 static bool yjit_recovers;   /* false for 3.1, whose YJIT never compiles again after any call hook */
-static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity, id_each_object,
-    id_is_enabled, id_instruction_sequence, id_priority, id_set_priority;
+static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity,
+    id_each_object, id_is_enabled, id_instruction_sequence, id_priority, id_set_priority;
 
 void ps_functions_init(void)
 {
@@ -114,7 +115,8 @@ void ps_functions_mark(void)
 static ps_row *find_row(const struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_row *row = ps_table_find(&ps_functions, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
+    ps_row *row =
+        ps_table_find(&ps_functions, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
     return row ? row : &ps_functions.overflow;
 }
 
@@ -122,7 +124,8 @@ static ps_row *find_row(const struct target *target, rb_trace_arg_t *arg)
 static ps_row *make_row(struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_row *row = ps_table_row(&ps_functions, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
+    ps_row *row =
+        ps_table_row(&ps_functions, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
     if (PS_UNLIKELY(!row->site)) {
         char name[PS_NAME_BUFFER];
         size_t size = ps_method_name(name, klass, method_id);
@@ -172,8 +175,11 @@ static void fire_entry(const ps_row *row, const ps_stack *stack)
 
 static void fire_return(const ps_row *row, const ps_stack *stack, const ps_call *call, int outcome)
 {
-    struct ps_more_function__return more = {
-        .path = row->site->path, .context_id = stack->id, .depth = call->depth, .kind = 0, .outcome = (uint64_t)outcome};
+    struct ps_more_function__return more = {.path = row->site->path,
+                                            .context_id = stack->id,
+                                            .depth = call->depth,
+                                            .kind = 0,
+                                            .outcome = (uint64_t)outcome};
     ps_fire_function__return(row->site->name, row->site->file, row->site->line, ps_ticks_to_ns(call->elapsed),
                              ps_ticks_to_ns(call->self), &more);
 }
@@ -399,7 +405,8 @@ static void on_script(VALUE tracepoint, void *unused)
 {
     if (!ps_contexts_on_main_ractor()) return;
     VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
-    if (NIL_P(iseq) || is_covered(iseq) || !ps_coverage_file(rb_funcall(iseq, id_path, 0), functions.everything)) return;
+    if (NIL_P(iseq) || is_covered(iseq) || !ps_coverage_file(rb_funcall(iseq, id_path, 0), functions.everything))
+        return;
     note_children(iseq);
     rb_hash_aset(functions.covered, iseq, Qtrue);
     functions.loaded_ns = ps_monotonic_ns();
@@ -409,7 +416,8 @@ static void on_script(VALUE tracepoint, void *unused)
 bool ps_functions_need_walk(void)
 {
     uint64_t loaded = PS_READ(functions.loaded_ns);
-    return PS_READ(functions.on) && (!NIL_P(functions.modules) || (loaded && ps_monotonic_ns() - loaded > LOAD_PAUSE_NS));
+    return PS_READ(functions.on) &&
+           (!NIL_P(functions.modules) || (loaded && ps_monotonic_ns() - loaded > LOAD_PAUSE_NS));
 }
 
 static VALUE walk_slice(VALUE unused)
@@ -432,8 +440,10 @@ static void switch_on(bool everything)
     functions.tracepoints = rb_ary_new();
     functions.covered = rb_funcall(rb_hash_new(), id_compare_by_identity, 0);
     functions.bodies = rb_hash_new();
-    if (NIL_P(functions.script_hook)) functions.script_hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL);
-    if (NIL_P(functions.raise_hook)) functions.raise_hook = rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL);
+    if (NIL_P(functions.script_hook))
+        functions.script_hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL);
+    if (NIL_P(functions.raise_hook))
+        functions.raise_hook = rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL);
     ps_stack_epoch++;
     functions.on = true;
     rb_tracepoint_enable(functions.script_hook);
@@ -481,7 +491,8 @@ static bool switch_off(void)
 /* YJIT of Ruby 3.1 would stay slow for the rest of the process's life: not without being told to. */
 static bool is_refused(void)
 {
-    static const char reason[] = "YJIT of Ruby 3.1 never recovers from call hooks; set PROBESCOPE_FORCE=1 to accept that";
+    static const char reason[] =
+        "YJIT of Ruby 3.1 never recovers from call hooks; set PROBESCOPE_FORCE=1 to accept that";
     const char *force = getenv("PROBESCOPE_FORCE");
     bool refused = !yjit_recovers && jit_is_on() && !(force && strcmp(force, "1") == 0);
     enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY, PS_PROBE_FUNCTION__RETURN, PS_PROBE_FUNCTION__STATS};

@@ -30,7 +30,7 @@ void ps_functions_walk(void);
 void ps_functions_restart(void);
 
 /* exceptions.c: exception__raise, __detail, __rescue, __stats */
-#define PS_EXCEPTION_PROBES                                                                                             \
+#define PS_EXCEPTION_PROBES                                                                                            \
     (PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__DETAIL) | PS_BIT(EXCEPTION__RESCUE) | PS_BIT(EXCEPTION__STATS))
 void ps_exceptions_init(void);
 bool ps_exceptions_switch(uint32_t wanted);

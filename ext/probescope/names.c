@@ -9,7 +9,8 @@
 
 static size_t print(char *to, const char *before, VALUE string, const char *after)
 {
-    int size = snprintf(to, PS_NAME_BUFFER, "%s%.*s%s", before, (int)(RSTRING_LEN(string) < PS_NAME_MAX ? RSTRING_LEN(string) : PS_NAME_MAX),
+    int size = snprintf(to, PS_NAME_BUFFER, "%s%.*s%s", before,
+                        (int)(RSTRING_LEN(string) < PS_NAME_MAX ? RSTRING_LEN(string) : PS_NAME_MAX),
                         RSTRING_PTR(string), after);
     return size < PS_NAME_BUFFER ? (size_t)size : PS_NAME_BUFFER - 1;
 }

@@ -119,7 +119,8 @@ void ps_objects_init(void)
 /* NEWOBJ hooks crash Ruby 3.2.0 to 3.2.2 (Bug #19112's family: the shape of an object is not set yet). */
 static bool is_refused(void)
 {
-    bool refused = strcmp(ruby_version, "3.2.0") == 0 || strcmp(ruby_version, "3.2.1") == 0 || strcmp(ruby_version, "3.2.2") == 0;
+    bool refused =
+        strcmp(ruby_version, "3.2.0") == 0 || strcmp(ruby_version, "3.2.1") == 0 || strcmp(ruby_version, "3.2.2") == 0;
     static const char reason[] = "allocation hooks crash Ruby 3.2.0 to 3.2.2; upgrade to 3.2.3";
     if (refused) {
         ps_info_state(PS_PROBE_OBJECT__ALLOC, PS_STATE_REFUSED, reason);

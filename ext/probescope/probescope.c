@@ -38,8 +38,8 @@ static bool needs_upkeep(void)
 static const ps_vm vm = {request, needs_upkeep};
 
 /* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
-static const uint32_t served = PS_FUNCTION_PROBES | PS_EXCEPTION_PROBES | PS_OBJECT_PROBES | PS_GC_PROBES | PS_SAMPLE_PROBES |
-                               PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+static const uint32_t served = PS_FUNCTION_PROBES | PS_EXCEPTION_PROBES | PS_OBJECT_PROBES | PS_GC_PROBES |
+                               PS_SAMPLE_PROBES | PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
 
 static void state_probes(uint32_t wanted)
 {
@@ -128,8 +128,9 @@ static VALUE native_stop(VALUE self)
     ps_info_flag(PS_INFO_INSTALLED, 0);
     /* The flush that could be in the way ended with the watcher; slices remain. */
     uint32_t none = 0;
-    while (!(ps_exceptions_switch(none) & ps_objects_switch(none) & ps_collections_switch(none) & ps_sampling_switch(none) &
-             ps_functions_switch(none))) {}
+    while (!(ps_exceptions_switch(none) & ps_objects_switch(none) & ps_collections_switch(none) &
+             ps_sampling_switch(none) & ps_functions_switch(none))) {
+    }
     state_probes(none);
     ps_watcher_applied(none);
     return Qtrue;
@@ -155,7 +156,8 @@ static VALUE native_status(VALUE self)
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
         const struct ps_info_probe *probe = &probescope_info.probes[i];
         VALUE reason = probe->reason[0] ? rb_utf8_str_new_cstr(probe->reason) : Qnil;
-        rb_hash_aset(probes, rb_id2sym(rb_intern(ps_probe_names[i])), rb_assoc_new(state_name(ps_info_state_of(i)), reason));
+        rb_hash_aset(probes, rb_id2sym(rb_intern(ps_probe_names[i])),
+                     rb_assoc_new(state_name(ps_info_state_of(i)), reason));
     }
     rb_hash_aset(status, rb_id2sym(rb_intern("installed")), installed ? Qtrue : Qfalse);
     rb_hash_aset(status, rb_id2sym(rb_intern("probes")), probes);

@@ -18,30 +18,30 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROBES(X) \
-  X(function__stats) X(functions__all) X(exception__detail) X(exception__stats) X(object__stats) X(sample__stats) \
-  X(stats__done)
+#define PROBES(X)                                                                                                      \
+    X(function__stats)                                                                                                 \
+    X(functions__all) X(exception__detail) X(exception__stats) X(object__stats) X(sample__stats) X(stats__done)
 
 /* A function of its own in assembly: at its first instruction the arguments are where the note says. */
-#define PROBE(name)                                                                                                     \
-  __attribute__((section(".probes"), used, visibility("default"))) volatile uint16_t probescope_##name##_semaphore;      \
-  void fire_##name(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, const uint64_t *more);                   \
-  __asm__(".pushsection .text\n.type fire_" #name ", @function\nfire_" #name ":\n"                                      \
-          "990: nop\nret\n.size fire_" #name ", .-fire_" #name "\n.popsection\n"                                        \
-          ".pushsection .note.stapsdt,\"\",\"note\"\n.balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                       \
-          "991: .asciz \"stapsdt\"\n992: .balign 4\n"                                                                   \
-          "993: .8byte 990b, _.stapsdt.base, probescope_" #name "_semaphore\n"                                          \
-          ".asciz \"probescope\"\n.asciz \"" #name "\"\n"                                                               \
-          ".asciz \"8@%rdi 8@%rsi 8@%rdx 8@%rcx 8@%r8 8@%r9\"\n994: .balign 4\n.popsection\n");
+#define PROBE(name)                                                                                                    \
+    __attribute__((section(".probes"), used, visibility("default"))) volatile uint16_t probescope_##name##_semaphore;  \
+    void fire_##name(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, const uint64_t *more);                \
+    __asm__(".pushsection .text\n.type fire_" #name ", @function\nfire_" #name ":\n"                                   \
+            "990: nop\nret\n.size fire_" #name ", .-fire_" #name "\n.popsection\n"                                     \
+            ".pushsection .note.stapsdt,\"\",\"note\"\n.balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                    \
+            "991: .asciz \"stapsdt\"\n992: .balign 4\n"                                                                \
+            "993: .8byte 990b, _.stapsdt.base, probescope_" #name "_semaphore\n"                                       \
+            ".asciz \"probescope\"\n.asciz \"" #name "\"\n"                                                            \
+            ".asciz \"8@%rdi 8@%rsi 8@%rdx 8@%rcx 8@%r8 8@%r9\"\n994: .balign 4\n.popsection\n");
 __asm__(".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n.weak _.stapsdt.base\n"
         ".hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n.size _.stapsdt.base, 1\n.popsection\n");
 PROBES(PROBE)
 
 struct info_probe {
-  char name[24];
-  uint32_t state, enabled;
-  uint64_t semaphore;
-  char reason[120];
+    char name[24];
+    uint32_t state, enabled;
+    uint64_t semaphore;
+    char reason[120];
 };
 
 #define COUNT(name) +1
@@ -49,120 +49,131 @@ enum { PROBE_COUNT = 0 PROBES(COUNT) };
 
 /* As in the library. `--old` shortens the entries that the header announces, to be an older or a newer library. */
 __attribute__((visibility("default"))) struct {
-  char magic[8];
-  uint32_t size, abi, sequence, probe_count, probe_size, probes_offset;
-  char runtime[16], runtime_version[32], library_version[16];
-  int32_t pid;
-  uint32_t flags;
-  uint64_t memory_limit, memory_used, rows_dropped, flushes, switches, watcher_ticks;
-  char note[128];
-  struct info_probe probes[PROBE_COUNT];
-} probescope_info = {
-    .magic = "PSCOPE1", .size = sizeof probescope_info, .abi = 1, .probe_count = PROBE_COUNT,
-    .probe_size = sizeof(struct info_probe), .runtime = "ruby", .runtime_version = "3.1.2", .library_version = "0.1.0",
-    .flags = 3, .memory_limit = 32 << 20, .memory_used = 4096};
+    char magic[8];
+    uint32_t size, abi, sequence, probe_count, probe_size, probes_offset;
+    char runtime[16], runtime_version[32], library_version[16];
+    int32_t pid;
+    uint32_t flags;
+    uint64_t memory_limit, memory_used, rows_dropped, flushes, switches, watcher_ticks;
+    char note[128];
+    struct info_probe probes[PROBE_COUNT];
+} probescope_info = {.magic = "PSCOPE1",
+                     .size = sizeof probescope_info,
+                     .abi = 1,
+                     .probe_count = PROBE_COUNT,
+                     .probe_size = sizeof(struct info_probe),
+                     .runtime = "ruby",
+                     .runtime_version = "3.1.2",
+                     .library_version = "0.1.0",
+                     .flags = 3,
+                     .memory_limit = 32 << 20,
+                     .memory_used = 4096};
 
 static volatile uint16_t *semaphores[] = {
 #define SEMAPHORE(name) &probescope_##name##_semaphore,
     PROBES(SEMAPHORE)};
 
-static uint64_t p(const char *text) { return (uint64_t)text; }
+static uint64_t p(const char *text)
+{
+    return (uint64_t)text;
+}
 
 static void flush_row(int row, int hostile)
 {
-  char *type = NULL, *file = NULL, *function = NULL;
-  if (hostile) {
-    static char hostile_type[10240], hostile_file[64];
-    strcpy(hostile_type, "Bad\"\n\x1b[31m,\\ \xff\xc3\xa9,Name");
-    memset(hostile_type + strlen(hostile_type), 'x', sizeof hostile_type - 1 - strlen(hostile_type));
-    strcpy(hostile_file, "/tmp/a,b\"\n\x1b]0;title\x07\xe9.rb");
-    type = hostile_type, file = hostile_file, function = "odd,name\t#<call>";
-  } else {
-    /* Leaked on purpose: names stay valid while the process lives. */
-    if (asprintf(&type, "Error%d", row) < 0 || asprintf(&function, "Parser#step%d", row) < 0) abort();
-    file = "/app/lib/parser.rb";
-  }
-  uint64_t line = 10 + row, weight = row + 1;
-  if (probescope_exception__stats_semaphore) {
-    const uint64_t more[] = {p(file), p(function), 100 * weight, 120, 0, weight, p("/app/lib/rescue.rb"), 77, p(""), 0, p(file), line};
-    fire_exception__stats(p(type), p(file), line, weight, 10000000 * weight, more);
-  }
-  if (probescope_exception__detail_semaphore) {
-    const uint64_t more[] = {p(file), p(function), 1, p("a message"), p(""), p(file), line};
-    fire_exception__detail(p(type), p(file), line, 100, 1000, more);
-  }
-  if (probescope_function__stats_semaphore) {
-    const uint64_t more[] = {p(file), 3000 * weight, 2000, row & 1, 0};
-    fire_function__stats(p(hostile ? type : function), p(file), line, weight, 1000 * weight, more);
-  }
-  if (probescope_object__stats_semaphore) {
-    const uint64_t more[] = {p(file)};
-    fire_object__stats(p(type), p(file), line, weight, 40 * weight, more);
-  }
-  if (probescope_sample__stats_semaphore) {
-    const uint64_t more[] = {p(file), weight, 2 * weight};
-    fire_sample__stats(p(hostile ? type : function), p(file), line, 1000000 * weight, 1500000 * weight, more);
-  }
+    char *type = NULL, *file = NULL, *function = NULL;
+    if (hostile) {
+        static char hostile_type[10240], hostile_file[64];
+        strcpy(hostile_type, "Bad\"\n\x1b[31m,\\ \xff\xc3\xa9,Name");
+        memset(hostile_type + strlen(hostile_type), 'x', sizeof hostile_type - 1 - strlen(hostile_type));
+        strcpy(hostile_file, "/tmp/a,b\"\n\x1b]0;title\x07\xe9.rb");
+        type = hostile_type, file = hostile_file, function = "odd,name\t#<call>";
+    } else {
+        /* Leaked on purpose: names stay valid while the process lives. */
+        if (asprintf(&type, "Error%d", row) < 0 || asprintf(&function, "Parser#step%d", row) < 0) abort();
+        file = "/app/lib/parser.rb";
+    }
+    uint64_t line = 10 + row, weight = row + 1;
+    if (probescope_exception__stats_semaphore) {
+        const uint64_t more[] = {p(file), p(function), 100 * weight, 120, 0, weight, p("/app/lib/rescue.rb"), 77,
+                                 p(""),   0,           p(file),      line};
+        fire_exception__stats(p(type), p(file), line, weight, 10000000 * weight, more);
+    }
+    if (probescope_exception__detail_semaphore) {
+        const uint64_t more[] = {p(file), p(function), 1, p("a message"), p(""), p(file), line};
+        fire_exception__detail(p(type), p(file), line, 100, 1000, more);
+    }
+    if (probescope_function__stats_semaphore) {
+        const uint64_t more[] = {p(file), 3000 * weight, 2000, row & 1, 0};
+        fire_function__stats(p(hostile ? type : function), p(file), line, weight, 1000 * weight, more);
+    }
+    if (probescope_object__stats_semaphore) {
+        const uint64_t more[] = {p(file)};
+        fire_object__stats(p(type), p(file), line, weight, 40 * weight, more);
+    }
+    if (probescope_sample__stats_semaphore) {
+        const uint64_t more[] = {p(file), weight, 2 * weight};
+        fire_sample__stats(p(hostile ? type : function), p(file), line, 1000000 * weight, 1500000 * weight, more);
+    }
 }
 
 static uint32_t listeners(void)
 {
-  uint32_t mask = 0;
-  for (int i = 0; i < PROBE_COUNT; i++) mask |= (uint32_t)(*semaphores[i] != 0) << i;
-  return mask;
+    uint32_t mask = 0;
+    for (int i = 0; i < PROBE_COUNT; i++) mask |= (uint32_t)(*semaphores[i] != 0) << i;
+    return mask;
 }
 
 static void flush(uint64_t sequence, int rows, int hostile)
 {
-  for (int row = 0; row < rows; row++) flush_row(row, hostile);
-  const uint64_t more[] = {5, 7};
-  if (probescope_stats__done_semaphore) fire_stats__done(sequence, 1000000000, 500000000, rows, 2, more);
-  __atomic_store_n(&probescope_info.flushes, sequence, __ATOMIC_RELEASE);
+    for (int row = 0; row < rows; row++) flush_row(row, hostile);
+    const uint64_t more[] = {5, 7};
+    if (probescope_stats__done_semaphore) fire_stats__done(sequence, 1000000000, 500000000, rows, 2, more);
+    __atomic_store_n(&probescope_info.flushes, sequence, __ATOMIC_RELEASE);
 }
 
 int main(int argc, char **argv)
 {
-  int period = 50, rows = 3, hostile = 0, state = 1, burst = -1, flushes = -1;
-  for (int i = 1; i < argc; i++) {
-    int value = i + 1 < argc ? atoi(argv[i + 1]) : 0;
-    if (!strcmp(argv[i], "--period")) period = value;
-    else if (!strcmp(argv[i], "--rows")) rows = value;
-    else if (!strcmp(argv[i], "--burst")) burst = value;
-    else if (!strcmp(argv[i], "--flushes")) flushes = value;
-    else if (!strcmp(argv[i], "--hostile")) hostile = 1;
-    else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
-    else if (!strcmp(argv[i], "--state")) state = value;
-    else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3; /* knows nothing of the later probes */
-  }
-  probescope_info.pid = getpid();
-  probescope_info.probes_offset = (uint32_t)((char *)probescope_info.probes - (char *)&probescope_info);
+    int period = 50, rows = 3, hostile = 0, state = 1, burst = -1, flushes = -1;
+    for (int i = 1; i < argc; i++) {
+        int value = i + 1 < argc ? atoi(argv[i + 1]) : 0;
+        if (!strcmp(argv[i], "--period")) period = value;
+        else if (!strcmp(argv[i], "--rows")) rows = value;
+        else if (!strcmp(argv[i], "--burst")) burst = value;
+        else if (!strcmp(argv[i], "--flushes")) flushes = value;
+        else if (!strcmp(argv[i], "--hostile")) hostile = 1;
+        else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
+        else if (!strcmp(argv[i], "--state")) state = value;
+        else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3; /* knows nothing of the later probes */
+    }
+    probescope_info.pid = getpid();
+    probescope_info.probes_offset = (uint32_t)((char *)probescope_info.probes - (char *)&probescope_info);
 #define NAME(name) #name,
-  static const char *const names[] = {PROBES(NAME)};
-  for (int i = 0; i < PROBE_COUNT; i++) {
-    strcpy(probescope_info.probes[i].name, names[i]);
-    probescope_info.probes[i].semaphore = (uint64_t)semaphores[i];
-    if (state > 1) {
-      probescope_info.probes[i].state = state;
-      strcpy(probescope_info.probes[i].reason, "as the spec asked");
-    }
-  }
-  puts("ready");
-  fflush(stdout);
-
-  struct timespec pause = {period / 1000, period % 1000 * 1000000L};
-  uint32_t before = 0;
-  uint64_t sequence = 0;
-  for (int since_attach = -1;; nanosleep(&pause, NULL)) {
-    uint32_t now = listeners();
+    static const char *const names[] = {PROBES(NAME)};
     for (int i = 0; i < PROBE_COUNT; i++) {
-      probescope_info.probes[i].enabled = *semaphores[i];
-      if (state <= 1) probescope_info.probes[i].state = *semaphores[i] ? 1 : 0;
+        strcpy(probescope_info.probes[i].name, names[i]);
+        probescope_info.probes[i].semaphore = (uint64_t)semaphores[i];
+        if (state > 1) {
+            probescope_info.probes[i].state = state;
+            strcpy(probescope_info.probes[i].reason, "as the spec asked");
+        }
     }
-    if (now & ~before) since_attach = -1;
-    int changed = now != before;
-    before = now;
-    if (!now || changed || (burst >= 0 && since_attach == burst)) continue;
-    flush(++sequence, rows, hostile);
-    if (++since_attach == flushes) return 0;
-  }
+    puts("ready");
+    fflush(stdout);
+
+    struct timespec pause = {period / 1000, period % 1000 * 1000000L};
+    uint32_t before = 0;
+    uint64_t sequence = 0;
+    for (int since_attach = -1;; nanosleep(&pause, NULL)) {
+        uint32_t now = listeners();
+        for (int i = 0; i < PROBE_COUNT; i++) {
+            probescope_info.probes[i].enabled = *semaphores[i];
+            if (state <= 1) probescope_info.probes[i].state = *semaphores[i] ? 1 : 0;
+        }
+        if (now & ~before) since_attach = -1;
+        int changed = now != before;
+        before = now;
+        if (!now || changed || (burst >= 0 && since_attach == burst)) continue;
+        flush(++sequence, rows, hostile);
+        if (++since_attach == flushes) return 0;
+    }
 }
