@@ -44,11 +44,17 @@ static struct stack_set take_stacks(void)
     return taken;
 }
 
-void ps_samples_begin(void)
+/* Gives back the stacks that nobody will fire any more. */
+void ps_samples_end(void)
 {
-    /* Stacks that an earlier listener, or the parent of this process, left unfired. */
     struct stack_set stale = take_stacks();
     for (uint32_t i = 0; i < stale.count; i++) ps_memory_give(stale.stack[i], sizeof(*stale.stack[i]));
+}
+
+void ps_samples_begin(void)
+{
+    /* What an earlier listener, or the parent of this process, left. */
+    ps_samples_end();
     PS_WRITE(sampling.weighed_cpu_ns, ps_process_cpu_ns());
     PS_WRITE(sampling.asked_ns, 0);
 }

@@ -19,8 +19,9 @@ typedef struct ps_sample_frame {
 
 /* Called by the watcher at each tick, before it asks the VM for a sample. */
 void ps_samples_tick(void);
-/* Called by the watcher when somebody begins to listen. */
+/* Called by the watcher when somebody begins to listen, and when nobody does any more. */
 void ps_samples_begin(void);
+void ps_samples_end(void);
 /*
  * Called by the VM, when it comes to the request: the CPU time in ns that this sample stands for, or 0 when it stands for
  * nothing, because the process slept from the tick until now and the stack is that of the sleeper.

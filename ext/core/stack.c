@@ -74,6 +74,25 @@ static void abandon_top(ps_stack *stack)
     deactivate(stack, frame);
 }
 
+/* Makes room for one more frame. False when the call has to go untimed. */
+static bool make_room(ps_stack *stack, uint32_t (*real_depth)(void))
+{
+    uint32_t open = stack->depth + stack->untimed;
+    /* Asking the VM for its depth costs, so it is done when the stack would grow, or now and then while it cannot. */
+    bool suspect = stack->untimed ? ps_stack_lost % 256 == 0 : open >= PS_STACK_SUSPECT_DEPTH;
+    if (suspect && real_depth && open > real_depth()) {
+        /* Deeper than the VM itself: calls were unwound without exits, and nobody can say which. */
+        while (stack->depth) abandon_top(stack);
+        stack->untimed = 0;
+        return stack->capacity > 0 || grow(stack);
+    }
+    /* Nothing is pushed above an untimed call: exits would not meet their entries. */
+    if (!stack->untimed && grow(stack)) return true;
+    PS_ADD(ps_stack_lost, 1);
+    stack->untimed++;
+    return false;
+}
+
 ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(void))
 {
     if (PS_UNLIKELY(stack->epoch != ps_stack_epoch)) {
@@ -82,17 +101,7 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
         stack->untimed = 0;
         stack->unwinding = false;
     }
-    if (PS_UNLIKELY(stack->depth == stack->capacity)) {
-        /* Deeper than the VM itself: calls were unwound without exits, and nobody can say which. */
-        if (stack->depth >= PS_STACK_SUSPECT_DEPTH && real_depth && stack->depth > real_depth()) {
-            while (stack->depth) abandon_top(stack);
-            stack->untimed = 0;
-        } else if (!grow(stack)) {
-            PS_ADD(ps_stack_lost, 1);
-            stack->untimed++;
-            return NULL;
-        }
-    }
+    if (PS_UNLIKELY((stack->depth == stack->capacity || stack->untimed) && !make_room(stack, real_depth))) return NULL;
     ps_frame *frame = &stack->frames[stack->depth];
     frame->row = row;
     frame->children = 0;

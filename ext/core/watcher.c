@@ -115,6 +115,7 @@ static void sample_when_due(uint64_t now)
         ps_samples_begin();
         watcher.next_sample_ns = now;
     }
+    if (!wanted && watcher.sampling) ps_samples_end();
     watcher.sampling = wanted;
     if (!wanted || now < watcher.next_sample_ns) return;
     ps_samples_tick();

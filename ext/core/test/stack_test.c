@@ -322,6 +322,34 @@ static void keeps_the_pairs_of_timed_calls_below_untimed_ones(void)
     begin_again();
 }
 
+static uint32_t vm_depth;
+
+static uint32_t tell_depth(void)
+{
+    return vm_depth;
+}
+
+/* A SystemStackError under full memory: the untimed calls never exit, and the VM's own depth tells in the end. */
+static void times_again_after_untimed_calls_were_unwound(void)
+{
+    ps_row *f = function(1), *g = function(2);
+    ps_stack *stack = ps_stack_new();
+    ps_memory_set_limit(ps_memory_used() + 1);
+    for (int i = 0; i < 10; i++) CHECK(!ps_stack_enter(stack, f, tell_depth));
+    ps_memory_set_limit(0);
+    vm_depth = 3;
+    ps_call call;
+    bool timed = false;
+    for (int i = 0; i < 1000 && !timed; i++) {
+        timed = ps_stack_enter(stack, g, tell_depth) != NULL;
+        if (!timed) ps_stack_leave(stack, g, 10, PS_OUTCOME_RETURNED, &call);
+    }
+    CHECK(timed);
+    CHECK_EQUAL(ps_stack_depth(stack), 1);
+    ps_stack_free(stack);
+    begin_again();
+}
+
 static void is_empty_after_the_next_attach(void)
 {
     ps_stack *stack = ps_stack_new();
@@ -525,6 +553,7 @@ int main(void)
     RUN(loses_calls_beyond_the_deepest);
     RUN(counts_calls_without_time_when_memory_is_full);
     RUN(keeps_the_pairs_of_timed_calls_below_untimed_ones);
+    RUN(times_again_after_untimed_calls_were_unwound);
     RUN(is_empty_after_the_next_attach);
     RUN(leaves_nothing_behind_when_dropped_with_open_calls);
     RUN(has_an_id_of_its_own);
