@@ -1,0 +1,321 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+RSpec.describe "an application that is traced" do
+  all = %w[function__stats exception__stats exception__detail object__stats sample__stats gc__done stats__done]
+
+  # A program with everything of ours attached, by the C attacher: it costs nothing to attach again and again.
+  def traced(source, probes, cycles: nil, **options)
+    target, directory = program(source, **options)
+    tracer = attacher(target, *probes, cycles: cycles, wait: false)
+    tracer.attached unless cycles
+    [target, tracer, directory]
+  end
+
+  def report(target, within: 120) = JSON.parse(target.await_line(/\Areport (.*)/, within: within)[1], symbolize_names: true)
+
+  gate = "Gate.on :function__stats, :exception__stats, :exception__detail, :object__stats, :sample__stats\n"
+  interrupted = <<~RUBY
+    require "timeout"
+    class Hooked
+      def spin = loop { step }
+      def step = [1].each { |n| fail_softly if n.zero?; work(n) }
+      # A busy loop would keep the VM lock for 100 ms each time.
+      def work(n) = (Thread.pass if ($turn += 1) % 61 == 0) || n.to_s.dup
+      def fail_softly = (raise("soft") rescue nil)
+    end
+    COUNT = Integer(ENV.fetch("COUNT", 1000))
+    def timeouts
+      COUNT.times.count do
+        begin
+          Timeout.timeout(0.001) { Hooked.new.spin }
+          false
+        rescue Timeout::Error => e
+          $traces |= e.backtrace.grep(/probescope(?!\\d)/)
+          true
+        end
+      end
+    end
+    def raises
+      COUNT.times.count do
+        thread = Thread.new do
+          Hooked.new.spin
+        rescue IOError => e
+          $traces |= e.backtrace.grep(/probescope(?!\\d)/)
+          e.message
+        end
+        Thread.pass until thread.stop? || thread.backtrace.to_a.size > 2
+        thread.raise(IOError, "told")
+        thread.value == "told"
+      end
+    end
+    def kills
+      COUNT.times.count do
+        tidy = false
+        thread = Thread.new { begin; Hooked.new.spin; ensure; tidy = true; end }
+        Thread.pass until thread.backtrace.to_a.size > 2
+        thread.kill
+        thread.join && tidy
+      end
+    end
+    $traces = []
+    $turn = 0
+  RUBY
+  deliver = "Gate.done timeouts: timeouts, raises: raises, kills: kills, traces: $traces\n"
+
+  it "gets every Timeout, Thread#raise and Thread#kill, and no frame of ours in a backtrace", :bpf do
+    target, = traced("#{interrupted}#{gate}#{deliver}", all)
+    expect(report(target)).to eq(timeouts: 1000, raises: 1000, kills: 1000, traces: [])
+    expect(target.err).to be_empty
+  end
+
+  it "gets them all while tracers come and go and files are loaded", :bpf do
+    target, = traced(<<~RUBY, all, cycles: 100_000, env: { "COUNT" => "300" })
+      #{interrupted}
+      Thread.new { loop { eval("def evaluated = 1", TOPLEVEL_BINDING.dup, "\#{__dir__}/view.rb", 1); sleep 0.001 } }
+      $VERBOSE = nil
+      #{deliver}
+    RUBY
+    expect(report(target)).to eq(timeouts: 300, raises: 300, kills: 300, traces: [])
+    expect(target.err).to be_empty
+  end
+
+  it "gets its signals: SIGINT as Interrupt and traps", :bpf do
+    target, = traced(<<~RUBY, all)
+      class Hooked
+        def work = loop { [1].map { |n| (raise "soft" rescue n.to_s) } }
+      end
+      #{gate}
+      trapped = interrupted = 0
+      trap("USR1") { trapped += 1 }
+      parent = fork { trap("USR1", "IGNORE"); 100.times { Process.kill(:USR1, Process.ppid); sleep 0.005 }; exit!(0) }
+      Hooked.new.work if false
+      waiter = Thread.new { Process.wait(parent) }
+      until waiter.join(0); 50.times { (raise "soft" rescue 1) }; end
+      50.times do
+        killer = Thread.new { Process.kill(:INT, Process.pid) }
+        begin
+          Hooked.new.work
+        rescue Interrupt
+          interrupted += 1
+        end
+        killer.join
+      end
+      Gate.done trapped: trapped, interrupted: interrupted
+    RUBY
+    result = report(target)
+    # Equal signals that are pending at once are one signal.
+    expect(result[:interrupted]).to eq(50)
+    expect(result[:trapped]).to be > 50
+    expect(target.err).to be_empty
+  end
+
+  it "is traced again in a forked child, which ends as it would without us", :bpf do
+    target, directory = program(<<~RUBY, options: ["-w"])
+      class Child
+        def work = 1
+      end
+      at_exit { $stdout.puts "at exit in \#{$parent == Process.pid ? "parent" : "child"}"; $stdout.flush }
+      $parent = Process.pid
+      child = fork do
+        puts "child \#{Process.pid}"
+        $stdout.flush
+        Gate.on :function__stats
+        3.times { Child.new.work }
+        Gate.flushed
+        exit 7
+      end
+      Process.wait(child)
+      codes = [$?.exitstatus]
+      codes << fork { exit!(9) }.then { Process.wait(_1); $?.exitstatus }
+      codes << fork { $stderr.reopen(File::NULL); abort "no" }.then { Process.wait(_1); $?.exitstatus }
+      codes << fork { Process.kill(:KILL, Process.pid) }.then { Process.wait(_1); $?.termsig }
+      codes << `exit 3`.then { $?.exitstatus }
+      puts "codes \#{codes.inspect}"
+      $stdout.flush
+      exit 5
+    RUBY
+    child = Integer(target.await_line(/\Achild (\d+)/)[1])
+    run = Tracing::Run.new(target, tracer(Tracing.text({ stats__done: %i[sequence rows dropped], function__stats: %i[function calls] }), pid: child),
+                           directory, { function__stats: %i[function calls] })
+    expect(target.wait.exitstatus).to eq(5)
+    await("the rows of the child") { run.totals(:function__stats)["Child#work"] }
+    expect(run.totals(:function__stats)["Child#work"]).to eq(calls: 3)
+    expect(target.out.lines.map(&:chomp).drop(1)).to eq(["at exit in child", "at exit in child", "codes [7, 9, 1, 9, 3]", "at exit in parent"])
+    expect(target.err).to be_empty
+  end
+
+  it "forks while it is traced, and children that keep the tracer's hooks work on", :bpf do
+    target, = traced(<<~RUBY, all)
+      class Forker
+        def work(n) = n.zero? ? 0 : work(n - 1)
+      end
+      #{gate}
+      codes = Array.new(50) do |n|
+        pid = fork { 100.times { Forker.new.work(5); (raise "x" rescue 1) }; exit!(n) }
+        Process.wait(pid)
+        $?.exitstatus
+      end
+      Gate.done codes: codes
+    RUBY
+    expect(report(target)[:codes]).to eq([*0...50])
+    expect(target.err).to be_empty
+  end
+
+  it "becomes a daemon and is traced there", :bpf do
+    target, directory = program(<<~RUBY)
+      class Daemon
+        def work = 1
+      end
+      Process.daemon(true, true)
+      File.write(File.join(ENV.fetch("GATE_DIRECTORY"), "pid"), Process.pid)
+      Gate.on :function__stats
+      10.times { Daemon.new.work }
+      Gate.flushed(3)
+    RUBY
+    target.wait
+    path = File.join(directory, "pid")
+    await("the daemon") { File.size?(path) }
+    daemon = Integer(File.read(path))
+    seen = tracer(Tracing.text({ function__stats: %i[function calls] }), pid: daemon)
+    await("its calls in\n#{seen}") { seen.out.include?("Daemon#work\t10") }
+    expect(target.err).to be_empty
+  end
+
+  { "every allocation" => "GC.stress = true", "compaction" => "GC.auto_compact = true; Thread.new { loop { GC.compact } }" }.each do |name, setting|
+    it "survives a collection at #{name} with everything attached", :bpf do
+      target, = traced(<<~RUBY, [*all, "object__alloc", "gc__start", "exception__raise", "function__entry", "function__return", "sample", "sample__frame"])
+        class Stressed
+          def work(n) = n.zero? ? fails : work(n - 1)
+          def fails = (raise(ArgumentError, "no \#{1}") rescue $!.message)
+          def define(n) = Class.new { define_method(:"made\#{n}") { 1 } }.new.public_send(:"made\#{n}")
+        end
+        #{gate}
+        #{setting}
+        until Probescope.status[:flushes] > 3
+          3.times { |n| Stressed.new.work(3); Stressed.new.define(n) }
+        end
+        GC.stress = false
+        GC.start
+        Gate.done
+      RUBY
+      report(target)
+      expect(target).to be_alive
+      expect(target.err).to be_empty
+    end
+  end
+
+  # Before 3.1.4 a Ractor that is created while an allocation hook is in crashes Ruby itself (Bug #18464), and the cost of
+  # backtraces is measured with one.
+  ractor_fields = { function__stats: %i[function calls] }
+  ractor_fields[:exception__stats] = %i[type raised] if Gem::Version.new(RUBY_VERSION) >= Gem::Version.new("3.1.4")
+  it "runs Ractors, of which the main one is counted", :bpf do
+    run = trace(<<~RUBY, ractor_fields)
+      $VERBOSE = nil
+      Warning[:experimental] = false
+      class Side
+        def work(n) = n.zero? ? 0 : work(n - 1)
+        def fails = (raise ArgumentError rescue 1)
+      end
+      Gate.on(*#{ractor_fields.keys})
+      ractors = Array.new(2) { Ractor.new { 2000.times { Side.new.work(3); Side.new.fails }; :done } }
+      1000.times { Side.new.work(3); Side.new.fails }
+      Gate.done done: ractors.map { |r| r.respond_to?(:value) ? r.value : r.take }
+    RUBY
+    expect(run.report[:done]).to eq(%w[done done])
+    expect(run.totals(:function__stats)["Side#work"][:calls]).to eq(4000)
+    expect(run.totals(:exception__stats)["ArgumentError"][:raised]).to eq(1000) if ractor_fields[:exception__stats]
+    expect(run.target.err).to be_empty
+  end
+
+  it "may freeze its threads", :bpf do
+    target, = traced(<<~RUBY, all)
+      class Cold
+        def work = (raise "x" rescue 1)
+      end
+      #{gate}
+      Thread.new { Thread.current.freeze; 100.times { Cold.new.work } }.join
+      Thread.current.freeze
+      100.times { Cold.new.work }
+      Gate.done
+    RUBY
+    report(target)
+    expect(target.err).to be_empty
+  end
+
+  it "is still told of a deadlock", :bpf do
+    target, = traced(<<~RUBY, all)
+      #{gate}
+      begin
+        Thread.stop
+      rescue Exception => e
+        stopped = e.class.name
+      end
+      begin
+        Thread.new { Thread.stop }.join
+      rescue Exception => e
+        joined = e.class.name
+      end
+      Gate.done stopped: stopped, joined: joined
+    RUBY
+    # Thread.stop of the only thread is a ThreadError.
+    expect(report(target)).to eq(stopped: "ThreadError", joined: "fatal")
+  end
+
+  it "sees no output, no thread and no warning of ours" do
+    target, = program(<<~RUBY, options: ["-w", "-W:deprecated", "-W:experimental"])
+      Gate.done threads: Thread.list.size, version: Probescope::VERSION
+    RUBY
+    expect(report(target)[:threads]).to eq(1)
+    expect(target.err).to be_empty
+    expect(target.out.lines.size).to eq(1)
+  end
+
+  it "may install, uninstall and ask for the status as often as it likes", :bpf do
+    target, directory = program(<<~RUBY)
+      answers = [Probescope.install, Probescope.install, Probescope.status[:installed], Probescope.uninstall,
+                 Probescope.uninstall, Probescope.status[:installed], Probescope.install, Probescope.status[:installed]]
+      Gate.on :function__stats
+      answers << Probescope.uninstall << Gate.state(:function__stats)
+      100.times { Probescope.install; Probescope.uninstall }
+      Probescope.install
+      Gate.on :function__stats
+      Gate.done answers: answers
+    RUBY
+    attacher(target, "function__stats", wait: false)
+    expect(report(target)[:answers]).to eq([true, true, true, true, false, false, true, true, true, "off"])
+    expect(target.err).to be_empty
+  end
+
+  describe "with less memory than it has places" do
+    fields = { exception__stats: %i[type file line raised], function__stats: %i[function calls],
+               object__stats: %i[class allocated], stats__done: %i[sequence rows dropped] }
+
+    it "shows the rest as one (overflow) row, counts it, and loses no event", :bpf do
+      run = trace(<<~RUBY, fields, env: { "PROBESCOPE_MEMORY" => "256K" })
+        class Many
+          1500.times { |n| class_eval "def m\#{n} = 1" , __FILE__, n }
+        end
+        sites = Array.new(5000) { |n| eval("-> { begin; raise(ArgumentError); rescue ArgumentError; end }", nil, "\#{__dir__}/site\#{n}.rb", n) }
+        Gate.on :function__stats, :exception__stats
+        many = Many.new
+        2.times { 1500.times { |n| many.public_send(:"m\#{n}") } }
+        2.times { sites.each(&:call) }
+        Gate.flushed
+        Gate.done Probescope.status.slice(:memory_used, :memory_limit, :rows_dropped)
+      RUBY
+      report = run.report
+      expect(report[:memory_limit]).to eq(256 << 10)
+      expect(report[:memory_used]).to be <= report[:memory_limit]
+      expect(run.totals(:exception__stats).sum { |_, row| row[:raised] }).to eq(10_000)
+      expect(run.totals(:exception__stats)["(overflow)"][:raised]).to be_positive
+      expect(run.totals(:function__stats)["(overflow)"][:calls]).to be_positive
+      expect(run.totals(:function__stats).select { |name, _| name.start_with?("Many#", "(overflow)") }.sum { |_, row| row[:calls] }).to be >= 3000
+      overflowed = [run.totals(:exception__stats)["(overflow)"][:raised], run.totals(:function__stats)["(overflow)"][:calls]].sum
+      expect(report[:rows_dropped]).to be >= overflowed
+      expect(run.events(:stats__done).sum { |event| event[:dropped] }).to be >= overflowed
+    end
+  end
+end
