@@ -4,9 +4,13 @@
  * What a backtrace costs. The VM captures it before the :raise event, and the first thing the capture does is to allocate
  * a T_DATA. So the time from that allocation to the event is the cost, and the exception's "bt" is that very object, or
  * else it was a re-raise or an explicit backtrace and nothing was captured. The allocation is seen by a NEWOBJ hook, which
- * would cost every allocation 20-40 ns: it is armed for one raise in 16, at random distances so that no rhythm of the
+ * would cost every allocation 20-40 ns: it is armed for one raise in 16, later one in 64, at random distances so that no rhythm of the
  * program meets it, and by each raise site that has not been measured yet. The other raises of a site are charged
  * what its measured ones cost for their depth.
+ *
+ * Giving the memory back costs too, later, in the sweep of a garbage collection: a quarter of the whole in a parser whose
+ * heap is large. While a bracket is armed a FREEOBJ hook is in as well, and times the objects of that type: from their
+ * event to the next one. Every captured backtrace is charged its share of that, by its depth.
  *
  * The depth is read in O(1) from the size of that T_DATA; how the size depends on the depth is found out when the library
  * is loaded, by raising at known depths. Where that fails the frames are counted.
@@ -27,21 +31,38 @@
 #include "rows.h"
 #include "stats.h"
 
-enum { BRACKET_EVERY = 16, RECENT = 8, DETAILS_PER_SECOND = 10, MESSAGE_MAX = 255, FRAMES_COUNTED = 2048 };
+enum {
+    BRACKET_EVERY = 16,
+    BRACKET_RARELY = 64,
+    BRACKETS_FIRST = 1024,
+    RECENT = 8,
+    DETAILS_PER_SECOND = 10,
+    MESSAGE_MAX = 255,
+    FRAMES_COUNTED = 2048
+};
 #define DISARM_NS 50000000u
+/* So many freed backtraces are timed before the hook for that comes and goes with the bracket. */
+#define FREES_FIRST 256u
 /* What a capture costs besides its frames, in frames: so that sites of varying depth are charged fairly. */
 #define FIXED_FRAMES 64u
 
 enum depth_method { BY_COUNTING, BY_DSIZE, BY_MALLOC };
 
 static struct {
-    VALUE raise_hook, newobj_hook, rescue_hook;
-    bool on, rescue_on, armed;
+    VALUE raise_hook, newobj_hook, free_hook, rescue_hook;
+    bool on, rescue_on, armed, free_armed;
     bool clearing; /* hooks are out, but the flush was reading the rows: clear them at the next try */
     uint64_t armed_ns;
     uint32_t until_bracket; /* raises to go */
     uint32_t random;
-    uint64_t cost, depth; /* of all measured raises, for a site without one */
+    uint64_t brackets;    /* measured raises */
+    uint64_t cost, depth; /* of all of them, for a site without one */
+    struct {
+        uint64_t cost, depth, count; /* of all measured frees */
+        uint64_t began;              /* ticks; 0 when none is under way */
+        uint32_t of_depth;
+        const rb_data_type_t *type; /* of a backtrace, once one was seen */
+    } freeing;
     struct {
         VALUE object; /* the last T_DATA while armed, compared only */
         uint64_t at;  /* ticks */
@@ -54,7 +75,7 @@ static struct {
         uint32_t depth;
     } recent[RECENT];
     uint32_t next_recent;
-} raises = {.raise_hook = Qnil, .newobj_hook = Qnil, .rescue_hook = Qnil};
+} raises = {.raise_hook = Qnil, .newobj_hook = Qnil, .free_hook = Qnil, .rescue_hook = Qnil};
 
 static struct {
     enum depth_method method;
@@ -67,6 +88,7 @@ void ps_exceptions_mark(void)
 {
     rb_gc_mark(raises.raise_hook);
     rb_gc_mark(raises.newobj_hook);
+    rb_gc_mark(raises.free_hook);
     rb_gc_mark(raises.rescue_hook);
     /* Class and path in a row's key: their addresses must not come to mean something else. */
     for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
@@ -158,6 +180,47 @@ static void on_newobj(VALUE tracepoint, void *unused)
     raises.capture.at = ps_ticks();
 }
 
+static uint64_t per_depth(uint64_t cost, uint64_t measured_depth, uint32_t depth)
+{
+    return measured_depth ? (uint64_t)((unsigned __int128)cost * (depth + FIXED_FRAMES) / measured_depth) : 0;
+}
+
+static void end_freeing(uint64_t now)
+{
+    uint64_t cost = now - raises.freeing.began;
+    uint64_t expected = per_depth(raises.freeing.cost, raises.freeing.depth, raises.freeing.of_depth);
+    raises.freeing.began = 0;
+    /* A descheduled thread would show as milliseconds. */
+    if (expected && cost > 16 * expected) cost = 16 * expected;
+    raises.freeing.cost += cost;
+    raises.freeing.depth += raises.freeing.of_depth + FIXED_FRAMES;
+    raises.freeing.count++;
+}
+
+/* Called by Ruby inside the collector: before an object is freed, and when a step of the collector ends. */
+static void on_free(VALUE tracepoint, void *unused)
+{
+    uint64_t now = ps_ticks();
+    if (raises.freeing.began) end_freeing(now);
+    rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
+    if (rb_tracearg_event_flag(arg) != RUBY_INTERNAL_EVENT_FREEOBJ) return;
+    VALUE object = rb_tracearg_object(arg);
+    if (RB_BUILTIN_TYPE(object) != RUBY_T_DATA || !RTYPEDDATA_P(object)) return;
+    if (RTYPEDDATA_TYPE(object) != raises.freeing.type) return;
+    /* Its first touch is part of what freeing costs, so the time began before it. */
+    raises.freeing.of_depth = depth_of(object);
+    raises.freeing.began = now;
+}
+
+static void watch_frees(bool on)
+{
+    if (on == raises.free_armed) return;
+    raises.free_armed = on;
+    raises.freeing.began = 0;
+    if (on) rb_tracepoint_enable(raises.free_hook);
+    else rb_tracepoint_disable(raises.free_hook);
+}
+
 static void arm(void)
 {
     if (raises.armed) return;
@@ -165,6 +228,7 @@ static void arm(void)
     raises.armed_ns = ps_monotonic_ns();
     raises.capture.object = 0;
     rb_tracepoint_enable(raises.newobj_hook);
+    watch_frees(true);
 }
 
 static void disarm(void)
@@ -172,6 +236,7 @@ static void disarm(void)
     if (!raises.armed) return;
     raises.armed = false;
     rb_tracepoint_disable(raises.newobj_hook);
+    if (raises.freeing.count >= FREES_FIRST) watch_frees(false);
 }
 
 bool ps_exceptions_need_disarm(void)
@@ -189,12 +254,8 @@ static uint32_t next_distance(void)
     raises.random ^= raises.random << 13;
     raises.random ^= raises.random >> 17;
     raises.random ^= raises.random << 5;
-    return 1 + raises.random % (2 * BRACKET_EVERY - 1);
-}
-
-static uint64_t per_depth(uint64_t cost, uint64_t measured_depth, uint32_t depth)
-{
-    return measured_depth ? (uint64_t)((unsigned __int128)cost * (depth + FIXED_FRAMES) / measured_depth) : 0;
+    uint32_t mean = raises.brackets < BRACKETS_FIRST ? BRACKET_EVERY : BRACKET_RARELY;
+    return 1 + raises.random % (2 * mean - 1);
 }
 
 static uint64_t estimate(const ps_row *row, uint32_t depth)
@@ -210,6 +271,7 @@ static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
     if (expected && cost > 16 * expected) cost = 16 * expected;
     row->u.bracket.cost += cost;
     row->u.bracket.depth += depth + FIXED_FRAMES;
+    raises.brackets++;
     raises.cost += cost;
     raises.depth += depth + FIXED_FRAMES;
     /* Fade the past, so that a site that changes is followed. */
@@ -232,10 +294,11 @@ static bool is_raised_again(VALUE exception, VALUE backtrace)
     return false;
 }
 
-/* Ticks that the capture of this exception's backtrace took, which ended at `now`. */
-static uint64_t capture_cost(ps_row *row, VALUE exception, VALUE backtrace, uint32_t depth, uint64_t now)
+/* Ticks that this exception's backtrace costs: its capture, which ended at `now`, and to give its memory back some day. */
+static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, uint32_t depth, uint64_t now)
 {
     bool captured = RB_TYPE_P(backtrace, T_DATA);
+    if (captured) raises.freeing.type = RTYPEDDATA_TYPE(backtrace);
     uint64_t cost = 0;
     if (raises.armed) {
         if (captured && backtrace == raises.capture.object) cost = learn(row, now - raises.capture.at, depth);
@@ -245,6 +308,7 @@ static uint64_t capture_cost(ps_row *row, VALUE exception, VALUE backtrace, uint
         cost = estimate(row, depth);
     }
     if (captured && (!row->u.bracket.depth || --raises.until_bracket == 0)) arm();
+    if (cost) cost += per_depth(raises.freeing.cost, raises.freeing.depth, depth);
     return cost;
 }
 
@@ -348,7 +412,7 @@ static void on_raise(VALUE tracepoint, void *unused)
     VALUE backtrace = rb_attr_get(exception, id_bt);
     uint32_t depth = depth_of(backtrace);
     ps_row *row = find_row(arg, exception);
-    uint64_t cost = capture_cost(row, exception, backtrace, depth, now);
+    uint64_t cost = backtrace_cost(row, exception, backtrace, depth, now);
 
     PS_ADD(row->count[PS_EXCEPTION_COST], cost);
     PS_ADD(row->count[PS_EXCEPTION_DEPTH], depth);
@@ -415,6 +479,7 @@ void ps_exceptions_init(void)
     id_bt = rb_intern("bt");
     id_mesg = rb_intern("mesg");
     raises.newobj_hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
+    raises.free_hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_FREEOBJ | RUBY_INTERNAL_EVENT_GC_EXIT, on_free, NULL);
     raises.raise_hook = rb_tracepoint_new(0, RUBY_EVENT_RAISE, on_raise, NULL);
 }
 
@@ -434,6 +499,8 @@ bool ps_exceptions_switch(uint32_t wanted)
     } else {
         rb_tracepoint_disable(raises.raise_hook);
         disarm();
+        watch_frees(false);
+        memset(&raises.freeing, 0, sizeof(raises.freeing));
         raises.clearing = true;
         if (!ps_stats_try_lock()) return false;
         ps_table_clear(&ps_exceptions);
