@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+# The story of 2007, end to end: the command's answer about the two examples, held against a truth that does not come from
+# the command: a differential run, and the program's own clock for each method.
+RSpec.describe "The story", :bpf do
+  # Share of the CPU that a program saves by raising with empty backtraces. Runs take turns and the least of each kind
+  # counts: other programs on the machine only ever make one slower.
+  def differential_share(*options)
+    full, empty = Array.new(4) { [cpu_of(*options), cpu_of(*options, "--empty-backtrace")] }.transpose.map(&:min)
+    1 - (empty / full)
+  end
+
+  def cpu_of(*options)
+    run = target("examples/deepstack.rb", *options, loaded: false)
+    run.wait(within: 120)
+    run.out[/cpu=([\d.]+)/, 1].to_f
+  end
+
+  def answer(command, example, *options)
+    target = target(example).ready
+    result = probescope(command, "-p", target.pid, "--json", *options)
+    target.stop(:INT)
+    expect(result).to be_success, result.err
+    result.json
+  end
+
+  it "names the line of deepstack.rb that burns the CPU, and its share within 15 % of the differential run" do
+    rows = answer("exceptions", "examples/deepstack.rb", "-d", 4).fetch("rows")
+    line = File.readlines(File.join(Support::ROOT, "examples/deepstack.rb")).rindex { |text| text.include?("(str.string rescue str)") } + 1
+    expect(rows.first).to include("type" => "NoMethodError", "line" => line, "function" => "Source#initialize")
+    expect(rows.first["file"]).to end_with("examples/deepstack.rb")
+    expect(rows.first["mean_depth"]).to be > 60
+    expect(rows.first["cpu_share"]).to be_within(15).percent_of(differential_share("--documents", "2500"))
+  end
+
+  it "puts the CRC32 of hotfuncs.rb first, its self share within 5 points of the program's own clock" do
+    rows = answer("hot", "examples/hotfuncs.rb", "-d", 5).fetch("rows")
+    clock = target("examples/hotfuncs.rb", "--parcels", "12000", "--clock", loaded: false)
+    clock.wait(within: 120)
+    own = clock.out.scan(/^clock (\S+)=([\d.]+)s/).to_h.transform_values(&:to_f)
+    expect(rows.first["function"]).to eq("Crc32#of")
+    expect(rows.first["self_share"]).to be_within(0.05).of(own.fetch("Crc32#of") / own.values.sum)
+  end
+
+  it "finds nothing costly once both are fixed" do
+    fixed = target("examples/deepstack.rb", "--fixed").ready
+    expect(probescope("exceptions", "-p", fixed.pid, "-d", 1, "--json").json.fetch("rows")).to eq([])
+    fixed.stop(:INT)
+    fixed = target("examples/hotfuncs.rb", "--fixed").ready
+    rows = probescope("hot", "-p", fixed.pid, "-d", 2, "--top", 0, "--json").json.fetch("rows")
+    expect(rows.find { |row| row["function"].include?("Crc32#of") }&.fetch("self_share").to_f).to be < 0.1
+  end
+end
