@@ -9,3 +9,7 @@ Rake::ExtensionTask.new("probescope") do |ext|
   # The core is compiled into the extension, so a change there makes it again as well.
   ext.source_pattern = "{,../core/}*.{c,h}"
 end
+
+# extconf.rb lists the sources, so a new file (which touches its directory) makes a new Makefile.
+Rake::Task.tasks.grep(Rake::FileTask).select { |task| task.name.end_with?("/Makefile") }
+          .each { |task| task.enhance(%w[ext/core ext/probescope]) }

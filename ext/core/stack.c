@@ -105,6 +105,7 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
     ps_frame *frame = &stack->frames[stack->depth];
     frame->row = row;
     frame->children = 0;
+    frame->raises = stack->raises;
     frame->outermost = activate(stack, row);
     frame->unwinding = stack->unwinding;
     stack->unwinding = false;

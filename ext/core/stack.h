@@ -21,6 +21,7 @@ typedef struct ps_frame {
     ps_row *row;
     uint64_t start;    /* ticks */
     uint64_t children; /* ticks that finished callees took */
+    uint32_t raises;   /* of the stack, at the entry */
     bool outermost;    /* no activation of the same function is open below it on this stack */
     bool unwinding;    /* it was called while an exception was on its way: from an ensure */
 } ps_frame;
@@ -33,6 +34,7 @@ typedef struct ps_stack {
     uint32_t untimed; /* open calls above these that there was no memory for */
     uint64_t id;      /* context_id of the probes */
     bool unwinding;   /* an exception is on its way, as far as the VM tells */
+    uint32_t raises;  /* exceptions raised on it */
 } ps_stack;
 
 /* What a finished call was. */

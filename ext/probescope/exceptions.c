@@ -26,6 +26,7 @@
 #include "compat.h"
 #include "coverage.h"
 #include "hooks.h"
+#include "info.h"
 #include "names.h"
 #include "probe.h"
 #include "rows.h"
@@ -223,7 +224,7 @@ static void watch_frees(bool on)
 
 static void arm(void)
 {
-    if (raises.armed) return;
+    if (raises.armed || !ps_newobj_allowed()) return;
     raises.armed = true;
     raises.armed_ns = ps_monotonic_ns();
     raises.capture.object = 0;
@@ -237,6 +238,12 @@ static void disarm(void)
     raises.armed = false;
     rb_tracepoint_disable(raises.newobj_hook);
     if (raises.freeing.count >= FREES_FIRST) watch_frees(false);
+}
+
+void ps_exceptions_forbid_newobj(void)
+{
+    disarm();
+    ps_info_state(PS_PROBE_EXCEPTION__STATS, PS_STATE_DEGRADED, ps_newobj_reason());
 }
 
 bool ps_exceptions_need_disarm(void)

@@ -163,7 +163,9 @@ static bool is_raising(const ps_stack *stack, const struct target *target, rb_tr
 static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 {
     ps_stack *stack = ps_contexts_current();
-    if (stack) stack->unwinding = rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_EVENT_RAISE;
+    if (!stack) return;
+    stack->unwinding = rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_EVENT_RAISE;
+    if (stack->unwinding) stack->raises++;
 }
 
 static void fire_entry(const ps_row *row, const ps_stack *stack)
@@ -184,6 +186,25 @@ static void fire_return(const ps_row *row, const ps_stack *stack, const ps_call 
                              ps_ticks_to_ns(call->self), &more);
 }
 
+/*
+ * `retry` in a method whose body begins with the begin jumps to the method's first instruction, and Ruby fires :call again.
+ * Only where a rescue clause ran since the entry, and only when the same method seems to call itself: then the frames of
+ * the method on the VM's stack are counted against the open calls.
+ */
+static bool is_retry(const ps_stack *stack, const ps_row *row, const struct target *target)
+{
+    enum { LOOK_AT = 1024 };
+    uint32_t depth = ps_stack_depth(stack);
+    if (PS_LIKELY(!depth || stack->frames[depth - 1].row != row)) return false;
+    if (!(target->rescues || target->several) || stack->frames[depth - 1].raises == stack->raises) return false;
+    VALUE frames[LOOK_AT];
+    int lines[LOOK_AT], count = rb_profile_frames(0, LOOK_AT, frames, lines);
+    uint32_t on_vm = 0, open = 0;
+    for (int i = 0; i < count; i++) on_vm += frames[i] == frames[0];
+    for (uint32_t i = 0; i < depth; i++) open += stack->frames[i].row == row;
+    return on_vm <= open;
+}
+
 /* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call and :return. */
 static void on_call_or_return(VALUE tracepoint, void *data)
 {
@@ -197,6 +218,7 @@ static void on_call_or_return(VALUE tracepoint, void *data)
     if (!row) row = is_call ? make_row(target, arg) : find_row(target, arg);
     if (PS_UNLIKELY(row->excluded)) return;
     if (is_call) {
+        if (PS_UNLIKELY(is_retry(stack, row, target))) return;
         ps_frame *frame = ps_stack_enter(stack, row, real_depth);
         if (PS_ENABLED(FUNCTION__ENTRY)) fire_entry(row, stack);
         if (PS_LIKELY(frame)) frame->start = ps_ticks();
@@ -263,20 +285,30 @@ static bool enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
     return false;
 }
 
+/* A method that stays without a hook for want of memory must not look like one that is never called. */
+static bool no_memory(void)
+{
+    static const char reason[] = "PROBESCOPE_MEMORY is used up: some functions are not hooked and not counted";
+    enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY, PS_PROBE_FUNCTION__RETURN, PS_PROBE_FUNCTION__STATS};
+    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++)
+        if (ps_info_state_of(probes[i]) != PS_STATE_DEGRADED) ps_info_state(probes[i], PS_STATE_DEGRADED, reason);
+    return false;
+}
+
 /* Puts a TracePoint on an ISeq or method. False when Ruby refuses (nothing to hook there) or memory is full. */
 static bool add_target(VALUE iseq_or_method, bool several, bool rescues, bool may_raise)
 {
     if (functions.target_count == functions.target_capacity) {
         long capacity = functions.target_capacity ? functions.target_capacity * 2 : 256;
         struct target **targets = ps_memory_take((size_t)capacity * sizeof(*targets));
-        if (!targets) return false;
+        if (!targets) return no_memory();
         for (long i = 0; i < functions.target_count; i++) targets[i] = functions.targets[i];
         ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*targets));
         functions.targets = targets;
         functions.target_capacity = capacity;
     }
     struct target *target = ps_memory_take(sizeof(*target));
-    if (!target) return false;
+    if (!target) return no_memory();
     target->several = several;
     target->rescues = rescues;
     VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_call_or_return, target);

@@ -61,6 +61,14 @@ void ps_sampling_mark(void);
 /* Takes the sample that the watcher asked for. */
 void ps_sampling_take(void);
 
+/* ractors.c: may allocations be hooked? Not on a Ruby that crashes then, once it has Ractors. */
+void ps_ractors_init(void);
+bool ps_newobj_allowed(void);
+const char *ps_newobj_reason(void);
+/* Called when that changes: takes the hooks out at once. */
+void ps_exceptions_forbid_newobj(void);
+void ps_objects_forbid_newobj(void);
+
 /* contexts.c: the shadow stack of the current fiber; NULL where it cannot be traced (a Ractor, a frozen thread). */
 void ps_contexts_init(void);
 ps_stack *ps_contexts_current(void);

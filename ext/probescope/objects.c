@@ -116,17 +116,29 @@ void ps_objects_init(void)
     if (!objects.slot) objects.slot = 40;
 }
 
-/* NEWOBJ hooks crash Ruby 3.2.0 to 3.2.2 (Bug #19112's family: the shape of an object is not set yet). */
+static void refuse(const char *reason)
+{
+    ps_info_state(PS_PROBE_OBJECT__ALLOC, PS_STATE_REFUSED, reason);
+    ps_info_state(PS_PROBE_OBJECT__STATS, PS_STATE_REFUSED, reason);
+}
+
+void ps_objects_forbid_newobj(void)
+{
+    if (objects.on) rb_tracepoint_disable(objects.hook);
+    refuse(ps_newobj_reason());
+}
+
 static bool is_refused(void)
 {
-    bool refused =
-        strcmp(ruby_version, "3.2.0") == 0 || strcmp(ruby_version, "3.2.1") == 0 || strcmp(ruby_version, "3.2.2") == 0;
-    static const char reason[] = "allocation hooks crash Ruby 3.2.0 to 3.2.2; upgrade to 3.2.3";
-    if (refused) {
-        ps_info_state(PS_PROBE_OBJECT__ALLOC, PS_STATE_REFUSED, reason);
-        ps_info_state(PS_PROBE_OBJECT__STATS, PS_STATE_REFUSED, reason);
+    /* Allocation hooks crash these by themselves. */
+    const char *crashing[] = {"3.2.0", "3.2.1", "3.2.2"};
+    for (size_t i = 0; i < sizeof(crashing) / sizeof(crashing[0]); i++) {
+        if (strcmp(ruby_version, crashing[i]) != 0) continue;
+        refuse("allocation hooks crash Ruby 3.2.0 to 3.2.2; upgrade to 3.2.3");
+        return true;
     }
-    return refused;
+    if (!ps_newobj_allowed()) refuse(ps_newobj_reason());
+    return !ps_newobj_allowed();
 }
 
 bool ps_objects_switch(uint32_t wanted)

@@ -46,7 +46,8 @@ static void state_probes(uint32_t wanted)
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
         enum ps_state state = ps_info_state_of((enum ps_probe)i);
         bool on = (wanted >> i) & 1;
-        if (state == PS_STATE_UNSUPPORTED || (state == PS_STATE_REFUSED && on)) continue;
+        /* What a hook refuses or degrades it says itself, while it is on. */
+        if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
         ps_info_state((enum ps_probe)i, on ? PS_STATE_ON : PS_STATE_OFF, NULL);
     }
 }
@@ -78,10 +79,24 @@ static void switch_hooks(void)
     ps_watcher_applied(wanted);
 }
 
+/*
+ * Is there hardly room on the stack? Switching hooks pushes frames, and a SystemStackError that Ruby swallows inside a job
+ * leaves the thread deaf to interrupts. A fiber has room for some 1,200 frames, a thread for 10,000.
+ */
+static bool is_deep(void)
+{
+    enum { DEEP = 500 };
+    VALUE frames[DEEP];
+    int lines[DEEP];
+    return rb_profile_frames(0, DEEP, frames, lines) == DEEP;
+}
+
 /* Called by Ruby as a postponed job. */
 static void run_job(void *unused)
 {
     unsigned what = PS_EXCHANGE(requests, 0);
+    /* The watcher asks again at its next look. */
+    if ((what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP)) && is_deep()) what &= PS_REQUEST_SAMPLE;
     if (what & PS_REQUEST_SWITCH) switch_hooks();
     if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
     if (what & PS_REQUEST_UPKEEP) {
@@ -185,6 +200,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
 
     ps_clock_start();
     ps_contexts_init();
+    ps_ractors_init();
     ps_functions_init();
     ps_exceptions_init();
     ps_objects_init();
