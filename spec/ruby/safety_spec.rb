@@ -143,7 +143,8 @@ RSpec.describe "an application that is traced" do
     expect(target.wait.exitstatus).to eq(5)
     await("the rows of the child") { run.totals(:function__stats)["Child#work"] }
     expect(run.totals(:function__stats)["Child#work"]).to eq(calls: 3)
-    expect(target.out.lines.map(&:chomp).drop(1)).to eq(["at exit in child", "at exit in child", "codes [7, 9, 1, 9, 3]", "at exit in parent"])
+    expect(target.out.lines.map(&:chomp).drop(1)).to eq(["at exit in child", "at exit in child", "codes [7, 9, 1, 9, 3]",
+                                                         "at exit in parent"])
     expect(target.err).to be_empty
   end
 
@@ -184,7 +185,8 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-  { "every allocation" => "GC.stress = true", "compaction" => "GC.auto_compact = true; Thread.new { loop { GC.compact } }" }.each do |name, setting|
+  { "every allocation" => "GC.stress = true",
+    "compaction" => "GC.auto_compact = true; Thread.new { loop { GC.compact } }" }.each do |name, setting|
     it "survives a collection at #{name} with everything attached", :bpf do
       target, = traced(<<~RUBY, [*all, "object__alloc", "gc__start", "exception__raise", "function__entry", "function__return", "sample", "sample__frame"])
         class Stressed
@@ -274,7 +276,7 @@ RSpec.describe "an application that is traced" do
   end
 
   it "may install, uninstall and ask for the status as often as it likes", :bpf do
-    target, directory = program(<<~RUBY)
+    target, = program(<<~RUBY)
       answers = [Probescope.install, Probescope.install, Probescope.status[:installed], Probescope.uninstall,
                  Probescope.uninstall, Probescope.status[:installed], Probescope.install, Probescope.status[:installed]]
       Gate.on :function__stats
@@ -312,7 +314,9 @@ RSpec.describe "an application that is traced" do
       expect(run.totals(:exception__stats).sum { |_, row| row[:raised] }).to eq(10_000)
       expect(run.totals(:exception__stats)["(overflow)"][:raised]).to be_positive
       expect(run.totals(:function__stats)["(overflow)"][:calls]).to be_positive
-      expect(run.totals(:function__stats).select { |name, _| name.start_with?("Many#", "(overflow)") }.sum { |_, row| row[:calls] }).to be >= 3000
+      expect(run.totals(:function__stats).select do |name, _|
+        name.start_with?("Many#", "(overflow)")
+      end.sum { |_, row| row[:calls] }).to be >= 3000
       overflowed = [run.totals(:exception__stats)["(overflow)"][:raised], run.totals(:function__stats)["(overflow)"][:calls]].sum
       expect(report[:rows_dropped]).to be >= overflowed
       expect(run.events(:stats__done).sum { |event| event[:dropped] }).to be >= overflowed

@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+RSpec.describe "object probes", :bpf do
+  fields = { object__stats: %i[class file line allocated bytes] }
+
+  it "count what the program allocated, by class and line, as GC.stat does" do
+    run = trace(<<~RUBY, fields)
+      class Box; end
+      def boxes(n) = (i = 0; (Box.new; i += 1) while i < n)
+      def texts(n) = (i = 0; ("text" + "s"; i += 1) while i < n)
+      def lists(n) = (i = 0; (list = [i, i]; i += 1) while i < n)
+      Gate.on :object__stats
+      boxes(10)
+      GC.start
+      GC.disable
+      before = GC.stat(:total_allocated_objects)
+      boxes(20_000)
+      middle = GC.stat(:total_allocated_objects)
+      lists(5000)
+      after = GC.stat(:total_allocated_objects)
+      texts(5000)
+      Gate.done boxes: middle - before, lists: after - middle
+    RUBY
+    rows = run.totals(:object__stats, %i[class line])
+    expect(rows[["Box", 2]][:allocated]).to eq(20_010)
+    # GC.stat's own difference holds a Hash or two of the measurement itself.
+    expect(run.report[:boxes]).to be_between(20_000, 20_010)
+    expect(rows[["Array", 4]][:allocated]).to eq(5000)
+    expect(run.report[:lists]).to be_between(5000, 5010)
+    # Two literals and their sum for each, unless the literals are frozen.
+    expect(rows[["String", 3]][:allocated]).to eq(15_000)
+    expect(rows[["Box", 2]][:bytes]).to eq(20_010 * 40)
+    expect(run.events(:object__stats).find { |row| row[:class] == "Box" }[:file]).to end_with("app.rb")
+  end
+
+  it "add up to all that was allocated, what the language does not show included" do
+    run = trace(<<~RUBY, fields)
+      def mixed(n) = n.times { |i| { i => i.to_s }; ->{ i }.call; "a\#{i}".to_sym; [i].map(&:to_s); Struct.new(:a) if i % 100 == 0 }
+      mixed(100)
+      Gate.on :object__stats
+      Gate.flushed(1)
+      before = GC.stat(:total_allocated_objects)
+      mixed(5000)
+      Gate.done allocated: GC.stat(:total_allocated_objects) - before
+    RUBY
+    rows = run.events(:object__stats)
+    here = rows.select { |row| row[:line] == 1 && row[:file].end_with?("app.rb") }.sum { |row| row[:allocated] }
+    # What has no line of its own (a method cache, made on the way) stands under <cfunc> or another line.
+    expect(here).to be_within(run.report[:allocated] / 100).of(run.report[:allocated])
+    expect(rows.map { |row| row[:class] }).to include("(internal)", "Hash", "Proc", "Array", "String")
+  end
+end

@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+RSpec.describe "samples", :bpf do
+  it "split the CPU time between methods as their own CPU clocks do, within 5 points" do
+    run = trace(<<~RUBY, { sample__stats: %i[function self total self_samples] })
+      def cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
+      $clock = Hash.new(0)
+      def timed(name) = (start = cpu; send(name); $clock[name] += cpu - start)
+      def heavy = (n = 0; n += 1 while n < 60_000)
+      def light = (n = 0; n += 1 while n < 20_000)
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      $clock.clear
+      ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 5
+      (timed(:heavy); timed(:light)) while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
+      Gate.done $clock
+    RUBY
+    rows = run.totals(:sample__stats)
+    whole = rows.sum { |_, row| row[:self] }.to_f
+    clocks = run.report.values.sum
+    { "Object#heavy" => :heavy, "Object#light" => :light }.each do |function, clock|
+      expect(rows.fetch(function)[:self] / whole).to be_within(0.05).of(run.report[clock] / clocks)
+    end
+    expect(rows.fetch("Object#heavy")[:self_samples]).to be > 100
+  end
+
+  it "count recursion once in the total, and show whole stacks" do
+    run = trace(<<~RUBY, { sample__stats: %i[function self total], sample__frame: %i[function line stack_id index], sample: %i[function weight stack_id] })
+      def spin = (n = 0; n += 1 while n < 2_000)
+      def recursive(n) = n.zero? ? spin : recursive(n - 1)
+      def outer = recursive(20)
+      Gate.on :sample__stats, :sample__frame, :sample
+      ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 2
+      outer while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
+      Gate.done
+    RUBY
+    rows = run.totals(:sample__stats)
+    expect(rows["Object#recursive"][:total]).to be <= rows["Object#outer"][:total]
+    expect(rows["Object#spin"][:self]).to be > rows["Object#recursive"][:self]
+    stacks = run.events(:sample__frame).group_by { |frame| frame[:stack_id] }
+    whole = stacks.values.find { |frames| frames.map { |frame| frame[:function] }.include?("Object#spin") }
+    expect(whole.uniq do |frame|
+      frame[:index]
+    end.map { |frame| frame[:function] }).to include("Object#spin", "Object#recursive", "Object#outer", "<main>")
+    expect(run.events(:sample).map { |event| event[:weight] }).to all(be_positive)
+  end
+
+  it "take none of a process that sleeps" do
+    run = trace(<<~RUBY, { sample__stats: %i[function self], sample: %i[function weight] })
+      Gate.on :sample__stats, :sample
+      Gate.flushed(1)
+      def idle = sleep(3)
+      idle
+      Gate.done
+    RUBY
+    asleep = run.totals(:sample__stats).fetch("Object#idle", { self: 0 })
+    expect(asleep[:self]).to be < 20_000_000
+  end
+end

@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+RSpec.describe "switching hooks", :bpf do
+  load_program = <<~RUBY
+    class Load
+      def outer(n) = n.times { inner(_1) }
+      def inner(n) = (n % 10 == 0 ? (raise "soft" rescue nil) : n.to_s)
+    end
+    Thread.new { loop { Load.new.outer(20); sleep 0.0005 } }
+    puts "ready"
+    $stdout.flush
+    loop { Load.new.outer(50) }
+  RUBY
+  probes = %w[function__stats exception__stats object__stats sample__stats stats__done]
+
+  # What a process must not gain: KiB of memory, file descriptors, threads, bytes of ours.
+  def holdings(target)
+    status = File.read("/proc/#{target.pid}/status")
+    { rss: status[/VmRSS:\s+(\d+)/, 1].to_i, files: Dir.children("/proc/#{target.pid}/fd").size,
+      threads: status[/Threads:\s+(\d+)/, 1].to_i, memory: target.info.header[:memory_used] }
+  end
+
+  it "puts the hooks in within 150 ms of the tracer, and out within 150 ms of its end" do
+    target, = program(load_program)
+    target.ready
+    figures = attacher(target, "function__stats", cycles: 20).finish
+    expect(figures.map { |cycle| cycle[:hooked_ms] }.sort[figures.size / 2]).to be <= 150
+    # The kernel itself takes some 70 ms to take a probe out before the semaphore is 0.
+    expect(figures.map { |cycle| cycle[:unhooked_ms] - cycle[:detach_ms] }.sort[figures.size / 2]).to be <= 150
+  end
+
+  it "takes them out when the tracer is killed with SIGKILL" do
+    target, = program(load_program)
+    target.ready
+    seen = tracer("usdt:*:probescope:function__stats { @ = count(); }", pid: target.pid).attached(target, "function__stats")
+    seen.signal(:KILL)
+    target.await_off("function__stats")
+    expect(target).to be_alive
+    expect(target.info.semaphore("function__stats")).to eq(0)
+    expect(target.info.state("function__stats")).to eq(:off)
+  end
+
+  it "serves two tracers at once, and the second alone after the first has left" do
+    target, = program(load_program)
+    target.ready
+    first = attacher(target, "function__stats").tap(&:attached)
+    second = attacher(target, "function__stats", "stats__done").tap(&:attached)
+    expect(target.info.semaphore("function__stats")).to eq(2)
+    first.finish
+    await("the first's departure") { target.info.semaphore("function__stats") == 1 }
+    expect(target.info.state("function__stats")).to eq(:on)
+    flushes = target.info.header[:flushes]
+    await("two more flushes") { target.info.header[:flushes] >= flushes + 2 }
+    second.puts("count")
+    expect(Integer(second.await_line(/\Acount=(\d+)/)[1])).to be >= 0
+    second.finish
+    target.await_off("function__stats", "stats__done")
+  end
+
+  # 1,000 on the main Ruby; PROBESCOPE_CYCLES=50 on the others.
+  cycles = Integer(ENV.fetch("PROBESCOPE_CYCLES", 1000))
+  it "comes and goes #{cycles} times under load without growing" do
+    target, = program(load_program)
+    target.ready
+    attacher(target, *probes, cycles: 10).finish(within: 60)
+    before = holdings(target)
+    done = 0
+    # Probes one at a time and together; the kernel needs about 70 ms to take out each.
+    until done >= cycles
+      batch = [[probes.first], [probes[1]], [probes[2]], [probes[3]], probes.first(3)][done / 50 % 5]
+      attacher(target, *batch, cycles: [50, cycles - done].min).finish(within: 300)
+      done += 50
+    end
+    expect(target).to be_alive
+    target.await_off(*probes)
+    await("memory back at #{before}, now #{holdings(target)}") { holdings(target)[:memory] <= before[:memory] + 65_536 }
+    after = holdings(target)
+    expect(after.slice(:files, :threads)).to eq(before.slice(:files, :threads))
+    expect(after[:rss]).to be <= before[:rss] + 8192
+    expect(target.info.header[:switches]).to be >= 2 * cycles
+    expect(target.err).to be_empty
+  end
+
+  it "comes and goes 20 times by bpftrace" do
+    target, = program(load_program)
+    target.ready
+    20.times do
+      seen = tracer("usdt:*:probescope:function__stats { @calls = sum(arg3); } usdt:*:probescope:stats__done { @done = count(); }", pid: target.pid)
+      seen.attached(target, "function__stats", "stats__done")
+      seen.finish
+      target.await_off("function__stats", "stats__done")
+    end
+    expect(target).to be_alive
+    expect(target.err).to be_empty
+  end
+
+  it "switches only what is listened to" do
+    target, = program(load_program)
+    target.ready
+    attacher(target, "exception__stats").attached
+    expect(target.info.state("exception__stats")).to eq(:on)
+    others = target.info.probes.except("exception__stats").values.map { |probe| probe[:state] }.uniq
+    expect(others - %i[off unsupported]).to eq([])
+  end
+end
