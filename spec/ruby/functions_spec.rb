@@ -151,6 +151,24 @@ RSpec.describe "function probes", :bpf do
                               "Risk#tidy" => [10, 10], "Risk#finds" => [10, 0])
   end
 
+  it "count a call once that retries from its beginning" do
+    run = trace(<<~RUBY, stats)
+      class Retrying
+        def whole(tries = [0])
+          fails(tries)
+        rescue ArgumentError
+          retry if (tries[0] += 1) < 5
+        end
+        def fails(tries) = raise(ArgumentError, tries.to_s)
+        def recursive(n) = n.zero? ? whole : recursive(n - 1)
+      end
+      Gate.on :function__stats
+      10.times { Retrying.new.recursive(3) }
+      Gate.done
+    RUBY
+    expect(calls(run)).to eq("Retrying#whole" => 10, "Retrying#fails" => 50, "Retrying#recursive" => 40)
+  end
+
   it "give elapsed that is self plus what the traced callees took, and tell depth and context" do
     run = trace(<<~RUBY, pairs)
       class Tree

@@ -209,27 +209,28 @@ RSpec.describe "an application that is traced" do
     end
   end
 
-  # Before 3.1.4 a Ractor that is created while an allocation hook is in crashes Ruby itself (Bug #18464), and the cost of
-  # backtraces is measured with one.
-  ractor_fields = { function__stats: %i[function calls] }
-  ractor_fields[:exception__stats] = %i[type raised] if Gem::Version.new(RUBY_VERSION) >= Gem::Version.new("3.1.4")
   it "runs Ractors, of which the main one is counted", :bpf do
-    run = trace(<<~RUBY, ractor_fields)
+    run = start(<<~RUBY, { function__stats: %i[function calls], exception__stats: %i[type raised], object__stats: %i[class allocated] })
       $VERBOSE = nil
       Warning[:experimental] = false
       class Side
         def work(n) = n.zero? ? 0 : work(n - 1)
         def fails = (raise ArgumentError rescue 1)
       end
-      Gate.on(*#{ractor_fields.keys})
+      Gate.on :function__stats, :exception__stats, :object__stats
       ractors = Array.new(2) { Ractor.new { 2000.times { Side.new.work(3); Side.new.fails }; :done } }
       1000.times { Side.new.work(3); Side.new.fails }
       Gate.done done: ractors.map { |r| r.respond_to?(:value) ? r.value : r.take }
     RUBY
+    run.finish
     expect(run.report[:done]).to eq(%w[done done])
     expect(run.totals(:function__stats)["Side#work"][:calls]).to eq(4000)
-    expect(run.totals(:exception__stats)["ArgumentError"][:raised]).to eq(1000) if ractor_fields[:exception__stats]
+    expect(run.totals(:exception__stats)["ArgumentError"][:raised]).to eq(1000)
     expect(run.target.err).to be_empty
+    # Before 3.1.4 Ractors and allocation hooks crash Ruby itself (Bug #18464).
+    state = Gem::Version.new(RUBY_VERSION) < Gem::Version.new("3.1.4") ? :refused : :off
+    run.target.await_off("function__stats")
+    expect(run.target.info.state("object__stats")).to eq(state).or eq(:off)
   end
 
   it "may freeze its threads", :bpf do
@@ -320,6 +321,17 @@ RSpec.describe "an application that is traced" do
       overflowed = [run.totals(:exception__stats)["(overflow)"][:raised], run.totals(:function__stats)["(overflow)"][:calls]].sum
       expect(report[:rows_dropped]).to be >= overflowed
       expect(run.events(:stats__done).sum { |event| event[:dropped] }).to be >= overflowed
+    end
+
+    it "says so when functions stay without a hook", :bpf do
+      target, = program(<<~RUBY, env: { "PROBESCOPE_MEMORY" => "128K" })
+        class Many
+          8000.times { |n| class_eval "def m\#{n} = 1" , __FILE__, n }
+        end
+        Gate.open "never"
+      RUBY
+      attacher(target, "function__stats", wait: false)
+      await("the reason") { target.info.probes["function__stats"].then { |probe| probe[:state] == :degraded && probe[:reason][/PROBESCOPE_MEMORY/] } }
     end
   end
 end
