@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PS_FILE_MAX 63   /* bytes of ps_site.file: bpftrace's default string is 64 with its NUL */
+/* Bytes of ps_site.file. bpftrace's default string is 64 with its NUL, and 0.20 to 0.22 put ".." behind one that fills it. */
+#define PS_FILE_MAX 62
 #define PS_NAME_MAX 1023 /* longer names and paths are cut: names at the end, paths at the start */
 
 typedef struct ps_site {
