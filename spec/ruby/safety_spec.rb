@@ -138,7 +138,8 @@ RSpec.describe "an application that is traced" do
       exit 5
     RUBY
     child = Integer(target.await_line(/\Achild (\d+)/)[1])
-    run = Tracing::Run.new(target, tracer(Tracing.text({ stats__done: %i[sequence rows dropped], function__stats: %i[function calls] }), pid: child),
+    text = Tracing.text({ stats__done: %i[sequence rows dropped], function__stats: %i[function calls] })
+    run = Tracing::Run.new(target, tracer(text, pid: child),
                            directory, { function__stats: %i[function calls] })
     expect(target.wait.exitstatus).to eq(5)
     await("the rows of the child") { run.totals(:function__stats)["Child#work"] }
@@ -183,12 +184,15 @@ RSpec.describe "an application that is traced" do
     seen = tracer(Tracing.text({ function__stats: %i[function calls] }), pid: daemon)
     await("its calls in\n#{seen}") { seen.out.include?("Daemon#work\t10") }
     expect(target.err).to be_empty
+  ensure
+    Process.kill(:KILL, daemon) if daemon # no child of ours, so nobody else would end it
   end
 
   { "every allocation" => "GC.stress = true",
     "compaction" => "GC.auto_compact = true; Thread.new { loop { GC.compact } }" }.each do |name, setting|
     it "survives a collection at #{name} with everything attached", :bpf do
-      target, = traced(<<~RUBY, [*all, "object__alloc", "gc__start", "exception__raise", "function__entry", "function__return", "sample", "sample__frame"])
+      events = %w[object__alloc gc__start exception__raise function__entry function__return sample sample__frame]
+      target, = traced(<<~RUBY, [*all, *events])
         class Stressed
           def work(n) = n.zero? ? fails : work(n - 1)
           def fails = (raise(ArgumentError, "no \#{1}") rescue $!.message)
@@ -315,9 +319,8 @@ RSpec.describe "an application that is traced" do
       expect(run.totals(:exception__stats).sum { |_, row| row[:raised] }).to eq(10_000)
       expect(run.totals(:exception__stats)["(overflow)"][:raised]).to be_positive
       expect(run.totals(:function__stats)["(overflow)"][:calls]).to be_positive
-      expect(run.totals(:function__stats).select do |name, _|
-        name.start_with?("Many#", "(overflow)")
-      end.sum { |_, row| row[:calls] }).to be >= 3000
+      many = run.totals(:function__stats).select { |name, _| name.start_with?("Many#", "(overflow)") }
+      expect(many.sum { |_, row| row[:calls] }).to be >= 3000
       overflowed = [run.totals(:exception__stats)["(overflow)"][:raised], run.totals(:function__stats)["(overflow)"][:calls]].sum
       expect(report[:rows_dropped]).to be >= overflowed
       expect(run.events(:stats__done).sum { |event| event[:dropped] }).to be >= overflowed
@@ -331,7 +334,9 @@ RSpec.describe "an application that is traced" do
         Gate.open "never"
       RUBY
       attacher(target, "function__stats", wait: false)
-      await("the reason") { target.info.probes["function__stats"].then { |probe| probe[:state] == :degraded && probe[:reason][/PROBESCOPE_MEMORY/] } }
+      await("the reason") do
+        target.info.probes["function__stats"] in { state: :degraded, reason: /PROBESCOPE_MEMORY/ }
+      end
     end
   end
 end

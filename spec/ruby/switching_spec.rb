@@ -88,7 +88,8 @@ RSpec.describe "switching hooks", :bpf do
     target, = program(load_program)
     target.ready
     20.times do
-      seen = tracer("usdt:*:probescope:function__stats { @calls = sum(arg3); } usdt:*:probescope:stats__done { @done = count(); }", pid: target.pid)
+      program = "usdt:*:probescope:function__stats { @calls = sum(arg3); } usdt:*:probescope:stats__done { @done = count(); }"
+      seen = tracer(program, pid: target.pid)
       seen.attached(target, "function__stats", "stats__done")
       seen.finish
       target.await_off("function__stats", "stats__done")
