@@ -93,11 +93,15 @@ RSpec.describe "an application that is traced" do
       got = Queue.new
       workers = Array.new(4) do
         Thread.new do
-          loop do
-            Wide.new.spin
-          rescue Stop
-            got << 1
+          Thread.handle_interrupt(Stop => :never) do
+            loop do
+              Thread.handle_interrupt(Stop => :immediate) { Wide.new.spin }
+            rescue Stop
+              got << 1
+            end
           end
+        end
+      end
         end
       end
       30.times do

@@ -163,6 +163,9 @@ int main(int argc, char **argv)
     struct timespec pause = {period / 1000, period % 1000 * 1000000L};
     uint32_t before = 0;
     uint64_t sequence = 0;
+    /* A tracer raises the semaphore well before its program is in, the more so on a busy machine. A burst comes only once,
+     * so it waits for longer. */
+    int quiet = 0, settled = burst >= 0 ? 20 : 1;
     for (int since_attach = -1;; nanosleep(&pause, NULL)) {
         uint32_t now = listeners();
         for (int i = 0; i < PROBE_COUNT; i++) {
@@ -170,9 +173,9 @@ int main(int argc, char **argv)
             if (state <= 1) probescope_info.probes[i].state = *semaphores[i] ? 1 : 0;
         }
         if (now & ~before) since_attach = -1;
-        int changed = now != before;
+        quiet = now != before ? 0 : quiet + 1;
         before = now;
-        if (!now || changed || (burst >= 0 && since_attach == burst)) continue;
+        if (!now || quiet < settled || (burst >= 0 && since_attach == burst)) continue;
         flush(++sequence, rows, hostile);
         if (++since_attach == flushes) return 0;
     }
