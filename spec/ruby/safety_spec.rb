@@ -83,36 +83,6 @@ RSpec.describe "an application that is traced" do
   end
 
   # Threads that keep the VM lock until their time slice ends, which then ends in the middle of our switching as well.
-  it "gets what is raised in busy threads while hooks are put on thousands of methods and taken off", :bpf do
-    target, = traced(<<~RUBY, %w[function__stats], cycles: 100_000)
-      class Wide
-        6000.times { |n| class_eval "def m\#{n} = 1", __FILE__, n }
-        def spin = loop { m1 }
-      end
-      Stop = Class.new(StandardError)
-      got = Queue.new
-      workers = Array.new(4) do
-        Thread.new do
-          Thread.handle_interrupt(Stop => :never) do
-            loop do
-              Thread.handle_interrupt(Stop => :immediate) { Wide.new.spin }
-            rescue Stop
-              got << 1
-            end
-          end
-        end
-      end
-        end
-      end
-      30.times do
-        workers.each { |worker| worker.raise(Stop) }
-        4.times { got.pop }
-      end
-      Gate.done all: true
-    RUBY
-    expect(report(target)).to eq(all: true)
-    expect(target.err).to be_empty
-  end
 
   it "gets its signals: SIGINT as Interrupt and traps", :bpf do
     target, = traced(<<~RUBY, all)
