@@ -35,10 +35,19 @@
 #define SLICE_NS      2000000u
 #define LOAD_PAUSE_NS 200000000u
 
+/* What stands in a method, for telling how it was left. */
+struct contents {
+    bool methods;       /* others are defined in it */
+    bool rescues;       /* it has a rescue clause */
+    bool swallows;      /* it can return from an ensure clause, or (before 3.3) from a rescue clause */
+    bool returns_early; /* not on its last line alone */
+    int end_line;       /* where nothing happens but the return; 0: there is no such line */
+};
+
 struct target {
     ps_row *row;  /* of the one method that it covers, once it was called; NULL when it covers several */
     bool several; /* a whole file, or a method that defines others */
-    bool rescues; /* there is a rescue clause in the one method that it covers */
+    struct contents contents;
 };
 
 static struct {
@@ -62,7 +71,10 @@ static VALUE iseq_class, instance_method, yjit = Qnil;
 static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
 static bool yjit_recovers;   /* false for 3.1, whose YJIT never compiles again after any call hook */
 static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity,
-    id_each_object, id_is_enabled, id_instruction_sequence, id_priority, id_set_priority;
+    id_each_object, id_is_enabled, id_instruction_sequence, id_priority, id_set_priority, id_owner, id_super_method,
+    id_trace_points, id_disasm, id_is_match;
+static VALUE event_return, event_b_return; /* Symbols */
+static VALUE throw_return;                 /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
 
 void ps_functions_init(void)
 {
@@ -79,6 +91,14 @@ void ps_functions_init(void)
     id_instruction_sequence = rb_intern("instruction_sequence");
     id_priority = rb_intern("priority");
     id_set_priority = rb_intern("priority=");
+    id_owner = rb_intern("owner");
+    id_super_method = rb_intern("super_method");
+    id_trace_points = rb_intern("trace_points");
+    id_disasm = rb_intern("disasm");
+    id_is_match = rb_intern("match?");
+    throw_return = rb_reg_new_str(rb_str_new_cstr("^(\\| )*\\d+ throw +1\\b"), 0);
+    event_return = rb_id2sym(rb_intern("return"));
+    event_b_return = rb_id2sym(rb_intern("b_return"));
     iseq_class = rb_path2class("RubyVM::InstructionSequence");
     instance_method = rb_funcall(rb_cModule, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("instance_method")));
     nobodys_method = rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end"));
@@ -104,6 +124,7 @@ void ps_functions_mark(void)
     rb_gc_mark(instance_method);
     rb_gc_mark(yjit);
     rb_gc_mark(nobodys_method);
+    rb_gc_mark(throw_return);
     /* The class in a row's key: its address must not come to mean another class. */
     for (uint32_t i = 0; i < ps_functions.rows; i++) {
         uintptr_t klass = ps_table_at(&ps_functions, i)->key[1];
@@ -149,14 +170,18 @@ static uint32_t real_depth(void)
 
 /*
  * Does an exception leave this frame? Ruby does not say: its :return event hides the error. What is known is that an
- * exception was raised on this stack and, from 3.3 on, whether it was rescued since. Before 3.3 a method with a rescue
- * clause is taken to have used it. An unwound frame returns nil.
+ * exception was raised on this stack and, from 3.3 on, whether it was rescued since; that an unwound frame returns nil; and
+ * on which line the frame is: a method that came to its end is on the line of its `end`, and one that was unwound is not.
+ * Where that line has code of its own, a method before 3.3 with a rescue clause is taken to have used it.
  */
 static bool is_raising(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
     if (PS_LIKELY(!stack->unwinding)) return false;
-    if (!PS_HAVE_RESCUE_EVENT && target->rescues) return false;
-    return NIL_P(rb_tracearg_return_value(arg));
+    const struct contents *contents = &target->contents;
+    if (contents->swallows || !NIL_P(rb_tracearg_return_value(arg))) return false;
+    if (contents->end_line && NUM2INT(rb_tracearg_lineno(arg)) == contents->end_line) return false;
+    if (PS_HAVE_RESCUE_EVENT || !contents->rescues) return true;
+    return contents->end_line && !contents->returns_early;
 }
 
 /* Called by Ruby on the raising or rescuing thread, with the VM lock (or another Ractor's). */
@@ -196,7 +221,8 @@ static bool is_retry(const ps_stack *stack, const ps_row *row, const struct targ
     enum { LOOK_AT = 1024 };
     uint32_t depth = ps_stack_depth(stack);
     if (PS_LIKELY(!depth || stack->frames[depth - 1].row != row)) return false;
-    if (!(target->rescues || target->several) || stack->frames[depth - 1].raises == stack->raises) return false;
+    if (!(target->contents.rescues || target->several) || stack->frames[depth - 1].raises == stack->raises)
+        return false;
     VALUE frames[LOOK_AT];
     int lines[LOOK_AT], count = rb_profile_frames(0, LOOK_AT, frames, lines);
     uint32_t on_vm = 0, open = 0;
@@ -296,7 +322,7 @@ static bool no_memory(void)
 }
 
 /* Puts a TracePoint on an ISeq or method. False when Ruby refuses (nothing to hook there) or memory is full. */
-static bool add_target(VALUE iseq_or_method, bool several, bool rescues, bool may_raise)
+static bool add_target(VALUE iseq_or_method, bool several, struct contents contents, bool may_raise)
 {
     if (functions.target_count == functions.target_capacity) {
         long capacity = functions.target_capacity ? functions.target_capacity * 2 : 256;
@@ -310,7 +336,7 @@ static bool add_target(VALUE iseq_or_method, bool several, bool rescues, bool ma
     struct target *target = ps_memory_take(sizeof(*target));
     if (!target) return no_memory();
     target->several = several;
-    target->rescues = rescues;
+    target->contents = contents;
     VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_call_or_return, target);
     /* Kept before it is enabled: were an exception to leave from here, it would still be disabled some day. */
     functions.targets[functions.target_count++] = target;
@@ -328,17 +354,39 @@ static bool label_starts_with(VALUE iseq, const char *start)
     return (size_t)RSTRING_LEN(label) >= size && memcmp(RSTRING_PTR(label), start, size) == 0;
 }
 
-/* What stands inside an ISeq, at any depth. */
-struct contents {
-    bool methods, rescues;
-};
+/* Is there a `return` in this rescue or ensure clause? It is a throw with tag 1 there. */
+static bool returns_from_clause(VALUE iseq)
+{
+    return RTEST(rb_funcall(throw_return, id_is_match, 1, rb_funcall(iseq, id_disasm, 0)));
+}
+
+/* Finds the lines on which a method returns: [[line, event], ...] of its instructions, none of those of its children. */
+static void find_end(VALUE iseq, struct contents *contents)
+{
+    VALUE points = rb_funcall(iseq, id_trace_points, 0);
+    int first = 0, last = 0;
+    for (long i = 0; i < RARRAY_LEN(points); i++) {
+        VALUE point = RARRAY_AREF(points, i), event = RARRAY_AREF(point, 1);
+        if (event != event_return && event != event_b_return) continue;
+        int line = NUM2INT(RARRAY_AREF(point, 0));
+        if (!first || line < first) first = line;
+        if (line > last) last = line;
+    }
+    contents->returns_early = first != last;
+    contents->end_line = last;
+    for (long i = 0; i < RARRAY_LEN(points); i++) {
+        VALUE point = RARRAY_AREF(points, i), event = RARRAY_AREF(point, 1);
+        if (event != event_return && event != event_b_return && NUM2INT(RARRAY_AREF(point, 0)) == last)
+            contents->end_line = 0;
+    }
+}
 
 static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
 
-/* Notes all ISeqs inside this one as covered. */
+/* Notes all ISeqs inside this one as covered, and says what stands in them, at any depth. */
 static struct contents note_children(VALUE iseq)
 {
-    struct contents contents = {false, false};
+    struct contents contents = {0};
     rb_block_call(iseq, id_each_child, 0, NULL, note_child, (VALUE)&contents);
     return contents;
 }
@@ -351,6 +399,8 @@ static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
     /* A block may become a define_method body, which wants a TracePoint of its own. */
     if (!is_block) rb_hash_aset(functions.covered, child, Qtrue);
     sum->rescues |= inside.rescues || is_rescue;
+    sum->swallows |= inside.swallows;
+    if (is_ensure || (is_rescue && !PS_HAVE_RESCUE_EVENT)) sum->swallows |= returns_from_clause(child);
     sum->methods |= inside.methods || !(is_rescue || is_ensure || is_block);
     return Qnil;
 }
@@ -360,9 +410,18 @@ static bool is_covered(VALUE iseq)
     return RTEST(rb_hash_lookup(functions.covered, iseq));
 }
 
+/* The module's own method of that name, also under those of the modules that were prepended to it. */
+static VALUE find_method(VALUE module, VALUE name)
+{
+    VALUE outermost = rb_funcall(instance_method, id_bind_call, 2, module, name);
+    for (VALUE method = outermost; !NIL_P(method); method = rb_funcall(method, id_super_method, 0))
+        if (rb_funcall(method, id_owner, 0) == module) return method;
+    return outermost;
+}
+
 static void look_at_method(VALUE module, VALUE name)
 {
-    VALUE method = rb_funcall(instance_method, id_bind_call, 2, module, name);
+    VALUE method = find_method(module, name);
     VALUE iseq = rb_funcall(iseq_class, id_of, 1, method);
     if (NIL_P(iseq)) return; /* written in C */
     bool is_body = label_starts_with(iseq, "block ");
@@ -379,7 +438,9 @@ static void look_at_method(VALUE module, VALUE name)
     struct contents contents = note_children(iseq);
     if (is_body) rb_hash_aset(functions.bodies, method, Qtrue);
     else rb_hash_aset(functions.covered, iseq, Qtrue);
-    add_target(is_body ? method : iseq, contents.methods && !is_body, contents.rescues, false);
+    bool several = contents.methods && !is_body;
+    if (!several) find_end(iseq, &contents);
+    add_target(is_body ? method : iseq, several, contents, false);
 }
 
 static VALUE look_at_method_pair(VALUE pair)
@@ -442,7 +503,7 @@ static void on_script(VALUE tracepoint, void *unused)
     note_children(iseq);
     rb_hash_aset(functions.covered, iseq, Qtrue);
     functions.loaded_ns = ps_monotonic_ns();
-    add_target(iseq, true, false, true);
+    add_target(iseq, true, (struct contents){0}, true);
 }
 
 bool ps_functions_need_walk(void)

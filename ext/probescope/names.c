@@ -25,6 +25,11 @@ size_t ps_class_name(char *to, VALUE klass)
 {
     VALUE name = own_name(klass);
     if (!NIL_P(name)) return print(to, "", name, "");
+    /* A refinement has the name of what it refines. */
+    if (RB_TYPE_P(klass, T_MODULE)) {
+        name = own_name(rb_attr_get(klass, rb_intern("__refined_class__")));
+        if (!NIL_P(name)) return print(to, "", name, "");
+    }
     if (RB_TYPE_P(klass, T_CLASS)) {
         for (VALUE parent = rb_class_superclass(klass); RTEST(parent); parent = rb_class_superclass(parent)) {
             name = own_name(parent);

@@ -47,19 +47,31 @@ RSpec.describe "function probes", :bpf do
       lone = Object.new
       def lone.sing = 1
       anonymous = Class.new { def hidden = 1 }
+      module Wrapping
+        def wrapped = super + 1
+      end
+      class Shop
+        def wrapped = 1
+        prepend Wrapping
+      end
+      module Loud
+        refine(Shop) { def loud = 1 }
+      end
+      using Loud
       recursive = ->(n) { n.zero? ? 0 : recursive.(n - 1) }
       Gate.on :function__stats
       shop = Shop.open
       500.times { shop.pay(3) }
       7.times { shop.bag; shop.name; shop.color; shop.colour }
-      3.times { Shop.close; Tools.mend; shop.help; top; lone.sing; anonymous.new.hidden }
+      3.times { Shop.close; Tools.mend; shop.help; top; lone.sing; anonymous.new.hidden; shop.wrapped; shop.loud }
       2.times { shop.ask { shop.ask { recursive.(4) } } }
       Gate.done
     RUBY
     expect(calls(run)).to include(
       "Shop#pay" => 500, "Shop#price" => 1500, "Shop.open" => 1, "Shop#bag" => 7, "Shop#name" => 7, "Shop#color" => 14,
       "Shop.close" => 3, "Tools.mend" => 3,
-      "Tools#help" => 3, "Object#top" => 3, "#<Object>.sing" => 3, "(anonymous Object)#hidden" => 3, "Shop#ask" => 4
+      "Tools#help" => 3, "Object#top" => 3, "#<Object>.sing" => 3, "(anonymous Object)#hidden" => 3, "Shop#ask" => 4,
+      "Wrapping#wrapped" => 3, "Shop#wrapped" => 3, "Shop#loud" => 3
     )
     expect(run.target.err).to be_empty
   end
@@ -149,6 +161,69 @@ RSpec.describe "function probes", :bpf do
     raised = run.totals(:function__stats).transform_values { |row| row.values_at(:calls, :raised) }
     expect(raised).to include("Risk#deep" => [60, 60], "Risk#guarded" => [10, 0], "Risk#nothing" => [20, 0],
                               "Risk#tidy" => [10, 10], "Risk#finds" => [10, 0])
+  end
+
+  it "tell how a method with clauses of its own was left, by the line on which it was" do
+    run = trace(<<~RUBY, stats)
+      class Clauses
+        def fails
+          raise ArgumentError, "no"
+        end
+        def unmatched
+          fails
+          nil
+        rescue TypeError
+          nothing
+        end
+        def matched
+          fails
+        rescue ArgumentError
+          nothing
+        end
+        def raised_again
+          fails
+        rescue ArgumentError
+          raise
+        end
+        def returned_from_it
+          fails
+        rescue ArgumentError
+          return nil
+        end
+        def returned_from_ensure
+          fails
+        ensure
+          return nil
+        end
+        def rescued_in_block
+          [1].each { fails rescue nothing }
+          nil
+        end
+        def rescued_by_c
+          loop { stops }
+          nil
+        end
+        def stops
+          raise StopIteration
+        end
+        def passes
+          fails
+          nothing
+        end
+        def nothing = nil
+      end
+      Gate.on :function__stats
+      10.times do
+        (Clauses.instance_methods(false) - %i[fails stops nothing]).each { |name| Clauses.new.public_send(name) rescue 1 }
+      end
+      Gate.done
+    RUBY
+    raised = run.totals(:function__stats).transform_values { |row| row.values_at(:calls, :raised) }
+    expect(raised).to include(
+      "Clauses#fails" => [70, 70], "Clauses#stops" => [10, 10], "Clauses#unmatched" => [10, 10], "Clauses#raised_again" => [10, 10],
+      "Clauses#passes" => [10, 10], "Clauses#matched" => [10, 0], "Clauses#returned_from_it" => [10, 0],
+      "Clauses#returned_from_ensure" => [10, 0], "Clauses#rescued_in_block" => [10, 0], "Clauses#rescued_by_c" => [10, 0]
+    )
   end
 
   it "count a call once that retries from its beginning" do

@@ -30,11 +30,15 @@ module Tracing
     # Lets the program through Gate.open(name).
     def open(name) = FileUtils.touch(File.join(@directory, name.to_s))
 
-    def events(probe)
-      names = @fields.fetch(probe)
+    def events(probe) = sequence(probe)
+
+    # Of several probes, in the order in which they fired.
+    def sequence(*probes)
       out.each_line(chomp: true).filter_map do |line|
         name, *values = line.split("\t", -1)
-        next unless name == probe.to_s && values.size == names.size
+        probe = probes.find { |one| one.to_s == name }
+        names = @fields.fetch(probe) if probe
+        next unless probe && values.size == names.size
 
         names.zip(values).to_h { |field, value| [field, Tracing.string?(probe, field) ? value : Integer(value)] }
       end
@@ -95,12 +99,12 @@ module Tracing
     end
 
     # Starts a program and a tracer of these fields, and returns the Run, both running.
-    def start(source, fields, attach: [], **options)
+    def start(source, fields, attach: [], tracer_env: {}, **options)
       fields = { stats__done: %i[sequence rows dropped] }.merge(fields)
       target, directory = program(source, **options)
       target.info
       text = [Tracing.text(fields), *attach.map { |probe| "usdt:*:probescope:#{probe} { @#{probe} = count(); }" }].join("\n")
-      Run.new(target, tracer(text, pid: target.pid), directory, fields)
+      Run.new(target, tracer(text, pid: target.pid, env: tracer_env), directory, fields)
     end
 
     # ... and waits for the end.
