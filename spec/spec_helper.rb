@@ -6,7 +6,7 @@ require "rbconfig"
 require "tmpdir"
 
 # Everything a spec starts is real: Ruby processes, bpftrace, the kernel's uprobes. spec/support holds the handles.
-%w[paths await elf info child target bpf tracer attacher processes].each { |name| require_relative "support/#{name}" }
+%w[paths await elf info child target bpf tracer attacher processes rack_app].each { |name| require_relative "support/#{name}" }
 
 RSpec.configure do |config|
   config.disable_monkey_patching!

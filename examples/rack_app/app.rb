@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+require "json"
+require "sinatra/base"
+require_relative "lib/checksum"
+require_relative "lib/manifest"
+
+# The front desk of a freight terminal: hauliers hand in what they bring and fetch the labels for it.
+#
+#   POST /manifests      text/plain as in lib/manifest.rb -> what is in it, as JSON
+#   GET /labels/NUMBER   -> the label of a container, with its checksum
+#
+# FIXED=parser, FIXED=checksum or FIXED=parser,checksum takes out the mistakes in lib/.
+class FreightDesk < Sinatra::Base
+  PORTS = %w[Antwerp Bilbao Cork Danzig Esbjerg Felixstowe Genoa Hamburg].freeze
+
+  fixed = ENV.fetch("FIXED", "").split(",")
+  set :source, fixed.include?("parser") ? Manifest::CarefulSource : Manifest::Source
+  set :checksum, fixed.include?("checksum") ? FastChecksum.new : Checksum.new
+
+  get "/" do
+    content_type :text
+    "freight desk, process #{Process.pid}: POST /manifests, GET /labels/NUMBER\n"
+  end
+
+  post "/manifests" do
+    halt 415, "a manifest is text/plain\n" unless request.media_type == "text/plain"
+
+    unit = Manifest.new(settings.source).parse(request.body.read)
+    json(kind: unit.kind, name: unit.name, kilograms: unit.weight, items: unit.items, levels: unit.levels)
+  end
+
+  get %r{/labels/(\d+)} do |number|
+    body = label(number.to_i)
+    json(number: number.to_i, label: body, checksum: format("%08x", settings.checksum.of(body)))
+  end
+
+  error Manifest::Invalid do |invalid|
+    status 422
+    json(error: invalid.message)
+  end
+
+  private
+
+  def json(answer)
+    content_type :json
+    JSON.generate(answer)
+  end
+
+  # What a label says: where to, and a line for each item.
+  def label(number)
+    items = Array.new(300) { |i| ["SKU-#{number}-#{i}", ((number * 31) + (i * 17)) % 900] }
+    lines = items.sort_by { |sku, kilograms| [-kilograms, sku] }.map { |sku, kilograms| format("%-20s %5d kg", sku, kilograms) }
+    "#{PORTS[number % PORTS.size]}\n#{lines.join("\n")}\n"
+  end
+end

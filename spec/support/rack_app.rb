@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+require "net/http"
+
+module Support
+  # examples/rack_app as it runs in production: Puma with two workers, in a process group of its own.
+  class RackApp < Child
+    DIRECTORY = File.join(ROOT, "examples/rack_app")
+    # Puma says so of each worker; the address is on a line before.
+    BOOTED = /Worker (\d+) \(PID: (\d+)\) booted in .*, phase: (\d+)$/
+
+    # bin/setup installs them, where Bundler's setting for this directory says.
+    def self.gems?
+      return @gems if defined?(@gems)
+
+      @gems = system(Support.plain_env, RbConfig.ruby, "-S", "bundle", "check", chdir: DIRECTORY, unsetenv_others: true,
+                                                                                out: File::NULL, err: File::NULL)
+    end
+
+    # env: the switches of its README, such as "FIXED" => "parser".
+    def initialize(env: {}, ruby: RbConfig.ruby)
+      super(ruby, "-S", "bundle", "exec", "puma", "-C", "config/puma.rb",
+            env: Support.plain_env.merge("PORT" => "0", **env), chdir: DIRECTORY)
+    end
+
+    def ready
+      @url = await_line(/Listening on (http:\S+)$/, within: 60)[1]
+      await("both workers of #{self}", within: 60) { workers.size == 2 }
+      self
+    end
+
+    # Process ids of the workers that serve in this phase: the number of phased restarts so far.
+    def workers(phase = 0)
+      out.scan(BOOTED).filter_map { |_, worker, of| Integer(worker) if of == phase.to_s }
+    end
+
+    def get(path) = Net::HTTP.get_response(URI("#{@url}#{path}"))
+    def post(path, body, type = "text/plain") = Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
+
+    # The load loop, started: it ends by itself, or with #stop(:INT), and its last line is the JSON of what it did.
+    def load(seconds: 120)
+      Child.new(RbConfig.ruby, File.join(DIRECTORY, "load.rb"), "--url", @url, "--seconds", seconds.to_s, "--json")
+    end
+
+    # probescope_info of one of its processes.
+    def info(of = workers.first)
+      await("the library in process #{of}") { Info.of(of) }
+    end
+  end
+end
