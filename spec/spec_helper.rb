@@ -3,10 +3,13 @@
 require "fileutils"
 require "json"
 require "rbconfig"
+require "timeout"
 require "tmpdir"
 
 # Everything a spec starts is real: Ruby processes, bpftrace, the kernel's uprobes. spec/support holds the handles.
-%w[paths await elf info child target bpf tracer attacher processes rack_app].each { |name| require_relative "support/#{name}" }
+%w[paths await attempts elf info child target bpf tracer attacher processes rack_app].each do |name|
+  require_relative "support/#{name}"
+end
 
 RSpec.configure do |config|
   config.disable_monkey_patching!
@@ -17,9 +20,12 @@ RSpec.configure do |config|
   config.order = :defined
 
   config.include Support::Await
+  config.include Support::Attempts
   config.include Support::Processes
   config.include Support::Elf
 
+  # What hangs fails, and says which example it was. Far above what the longest one takes on a slow machine.
+  config.around { |example| Timeout.timeout(300) { example.run } }
   config.before(:each, :bpf) { Support::Bpf.require! { |reason| skip reason } }
   config.after { stop_processes }
 end

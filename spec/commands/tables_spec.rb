@@ -8,7 +8,7 @@ require "support/host_helpers"
 RSpec.describe "The commands that trace", :bpf do
   def json(command, *options, rows: 3, **keywords)
     process = host_target("--burst", 4, "--rows", rows)
-    result = probescope(command, "-p", process.pid, "-d", 3, "--json", *options, **keywords)
+    result = probescope(command, "-p", process.pid, "-d", 2, "--json", *options, **keywords)
     expect(result.status.exitstatus).to eq(0), result.err
     expect(result.json["seconds"]).to eq(4.0)
     result.json

@@ -50,7 +50,7 @@ RSpec.describe "Reading probescope_info" do
   it "believes nothing that makes no sense" do
     expect { info([], magic: "OTHER").snapshot }.to raise_error(Probescope::Host::Error)
     expect { info([["x", 0, 0, 0, ""]], probe_size: 8).snapshot }.to raise_error(Probescope::Host::Error)
-    expect { info([["x", 0, 0, 0, ""]], probe_size: 1 << 30).snapshot }.to raise_error(StandardError)
+    expect { info([["x", 0, 0, 0, ""]], probe_size: 2 << 20).snapshot }.to raise_error(StandardError)
     expect { Probescope::Host::Info.new(Tempfile.new("empty"), 64).snapshot }.to raise_error(EOFError)
   end
 

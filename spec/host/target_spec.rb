@@ -49,7 +49,7 @@ RSpec.describe "Finding a process's library" do
     expect(refusal(Process.pid)).to have_attributes(message: /does not have probescope loaded/, next_step: /probescope run/)
 
     thread = Thread.new { sleep }
-    tid = await("the thread") { Dir.children("/proc/self/task").map(&:to_i).max.then { |id| id if id != Process.pid } }
+    tid = await("the thread") { (Dir.children("/proc/self/task").map(&:to_i) - [Process.pid]).first }
     expect(refusal(tid)).to have_attributes(message: /is a thread of process #{Process.pid}/, next_step: "use -p #{Process.pid}")
   ensure
     thread&.kill

@@ -24,12 +24,14 @@ RSpec.describe "switching hooks", :bpf do
   end
 
   it "puts the hooks in within 150 ms of the tracer, and out within 150 ms of its end" do
-    target, = program(load_program)
-    target.ready
-    figures = attacher(target, "function__stats", cycles: 20).finish
-    expect(figures.map { |cycle| cycle[:hooked_ms] }.sort[figures.size / 2]).to be <= 150
-    # The kernel itself takes some 70 ms to take a probe out before the semaphore is 0.
-    expect(figures.map { |cycle| cycle[:unhooked_ms] - cycle[:detach_ms] }.sort[figures.size / 2]).to be <= 150
+    attempts do
+      target, = program(load_program)
+      target.ready
+      figures = attacher(target, "function__stats", cycles: 20).finish
+      expect(figures.map { |cycle| cycle[:hooked_ms] }.sort[figures.size / 2]).to be <= 150
+      # The kernel itself takes some 70 ms to take a probe out before the semaphore is 0.
+      expect(figures.map { |cycle| cycle[:unhooked_ms] - cycle[:detach_ms] }.sort[figures.size / 2]).to be <= 150
+    end
   end
 
   it "takes them out when the tracer is killed with SIGKILL" do
@@ -60,8 +62,8 @@ RSpec.describe "switching hooks", :bpf do
     target.await_off("function__stats", "stats__done")
   end
 
-  # 1,000 on the main Ruby; PROBESCOPE_CYCLES=50 on the others.
-  cycles = Integer(ENV.fetch("PROBESCOPE_CYCLES", 1000))
+  # `rake soak` asks for thousands.
+  cycles = Integer(ENV.fetch("PROBESCOPE_CYCLES", 100))
   it "comes and goes #{cycles} times under load without growing" do
     target, = program(load_program)
     target.ready
@@ -84,10 +86,10 @@ RSpec.describe "switching hooks", :bpf do
     expect(target.err).to be_empty
   end
 
-  it "comes and goes 20 times by bpftrace" do
+  it "comes and goes 10 times by bpftrace" do
     target, = program(load_program)
     target.ready
-    20.times do
+    10.times do
       program = "usdt:*:probescope:function__stats { @calls = sum(arg3); } usdt:*:probescope:stats__done { @done = count(); }"
       seen = tracer(program, pid: target.pid)
       seen.attached(target, "function__stats", "stats__done")
