@@ -299,8 +299,9 @@ RSpec.describe "an application that is traced" do
   end
 
   describe "with less memory than it has places" do
+    # Without object__stats, whose rows may fill the memory before the methods are hooked.
     fields = { exception__stats: %i[type file line raised], function__stats: %i[function calls],
-               object__stats: %i[class allocated], stats__done: %i[sequence rows dropped] }
+               stats__done: %i[sequence rows dropped] }
 
     it "shows the rest as one (overflow) row, counts it, and loses no event", :bpf do
       run = trace(<<~RUBY, fields, env: { "PROBESCOPE_MEMORY" => "256K" })
