@@ -1,14 +1,17 @@
 /*
- * Functions: targeted TracePoints, one for each method that is loaded, one for each file that is loaded while somebody
- * listens.
+ * Functions and lines: targeted TracePoints, one for each method that is loaded, one for each file that is loaded while
+ * somebody listens. Each has the events of all the probes that are listened to: several on one method would cost more.
  *
- * Targeted, because a global :call or :return hook leaves YJIT slower for the rest of the process's life. Switching on:
+ * Targeted, because a global :call, :return or :line hook leaves YJIT slower for the rest of the process's life. Switching
+ * on:
  *   1. all modules are listed, once;
  *   2. their methods are looked at, in slices of 2 ms so that no request waits long: what is covered gets a TracePoint on
- *      its ISeq (a define_method body has no :call of its own, so there the target is the method);
+ *      its ISeq (a define_method body has no :call of its own, so there the target is the method, and it comes last:
+ *      the lines of its block belong to the method around it, where that has a TracePoint);
  *   3. :script_compiled hands over each file loaded from now on, whose top-level ISeq covers all it defines;
  *   4. when loading pauses, step 1 and 2 again for the define_method bodies of those files.
- * Switching off disables them, in slices too. None of it happens while nobody listens: the library holds no ISeq.
+ * When other probes are listened to, each TracePoint gives way to one with other events, in slices. Switching off disables
+ * them, in slices too. None of it happens while nobody listens: the library holds no ISeq.
  *
  * A TracePoint of one method carries its row, so the hook looks nothing up. One that covers several finds the row by
  * method id and class.
@@ -34,6 +37,7 @@
 
 #define SLICE_NS      2000000u
 #define LOAD_PAUSE_NS 200000000u
+#define CALL_EVENTS   (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)
 
 /* What stands in a method, for telling how it was left. */
 struct contents {
@@ -45,27 +49,45 @@ struct contents {
 };
 
 struct target {
-    ps_row *row;  /* of the one method that it covers, once it was called; NULL when it covers several */
-    bool several; /* a whole file, or a method that defines others */
+    ps_row *row;       /* of the one method that it covers, once it was called; NULL when it covers several */
+    ps_row *line_row;  /* of `lines`, likewise */
+    bool several;      /* a whole file, or a method that defines others */
+    bool has_lines;    /* false for a define_method body whose block another target covers already */
+    bool lends_blocks; /* a block in it is a define_method body, so its lines belong to several functions */
     struct contents contents;
 };
 
 static struct {
     bool on, everything;
+    rb_event_flag_t events;
     bool restart;      /* the coverage changed while on */
     bool closing;      /* switching off has begun, and is finished before anything else */
-    VALUE tracepoints; /* Array, each with a struct target as its data */
+    VALUE tracepoints; /* Array, each with a struct target as its data; nil where there is nothing to hook */
+    VALUE places;      /* Array of the ISeqs and methods that they stand on */
     struct target **targets;
     long target_count, target_capacity;
-    VALUE covered; /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
-    VALUE bodies;  /* Hash of the define_method methods that have one: many of them can share one block's ISeq */
-    VALUE modules; /* Array, while a walk is under way */
-    long next_module;
+    long next_target, last_target; /* while their events are changed */
+    VALUE covered;     /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
+    VALUE blocks;      /* identity Hash: ISeq of a block inside a target -> the target's number */
+    VALUE bodies;      /* Hash of the define_method methods that have one: many of them can share one block's ISeq */
+    VALUE modules;     /* Array, while a walk is under way */
+    VALUE bodies_seen; /* Array of [module, name] that the walk leaves for its end */
+    long next_module, next_body;
     bool bodies_only; /* this walk looks for define_method bodies alone */
     VALUE script_hook, raise_hook;
     uint64_t loaded_ns; /* when a file was last loaded that no walk has followed; 0 none */
-} functions = {
-    .tracepoints = Qnil, .covered = Qnil, .bodies = Qnil, .modules = Qnil, .script_hook = Qnil, .raise_hook = Qnil};
+} functions = {.tracepoints = Qnil,
+               .places = Qnil,
+               .covered = Qnil,
+               .blocks = Qnil,
+               .bodies = Qnil,
+               .modules = Qnil,
+               .bodies_seen = Qnil,
+               .script_hook = Qnil,
+               .raise_hook = Qnil};
+
+/* The functions whose lines were told: their names; nothing is counted in it. */
+static ps_table lines;
 
 static VALUE iseq_class, instance_method, yjit = Qnil;
 static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
@@ -112,12 +134,24 @@ static bool jit_is_on(void)
     return !NIL_P(yjit) && RTEST(rb_funcall(yjit, id_is_enabled, 0));
 }
 
+/* The class in a row's key: its address must not come to mean another class. */
+static void mark_classes(ps_table *table)
+{
+    for (uint32_t i = 0; i < table->rows; i++) {
+        uintptr_t klass = ps_table_at(table, i)->key[1];
+        if (klass) rb_gc_mark((VALUE)klass);
+    }
+}
+
 void ps_functions_mark(void)
 {
     rb_gc_mark(functions.tracepoints);
+    rb_gc_mark(functions.places);
     rb_gc_mark(functions.covered);
+    rb_gc_mark(functions.blocks);
     rb_gc_mark(functions.bodies);
     rb_gc_mark(functions.modules);
+    rb_gc_mark(functions.bodies_seen);
     rb_gc_mark(functions.script_hook);
     rb_gc_mark(functions.raise_hook);
     rb_gc_mark(iseq_class);
@@ -125,11 +159,8 @@ void ps_functions_mark(void)
     rb_gc_mark(yjit);
     rb_gc_mark(nobodys_method);
     rb_gc_mark(throw_return);
-    /* The class in a row's key: its address must not come to mean another class. */
-    for (uint32_t i = 0; i < ps_functions.rows; i++) {
-        uintptr_t klass = ps_table_at(&ps_functions, i)->key[1];
-        if (klass) rb_gc_mark((VALUE)klass);
-    }
+    mark_classes(&ps_functions);
+    mark_classes(&lines);
 }
 
 /* Rows: one for each (method, class, target), so that a method that is defined anew gets a new row. */
@@ -141,21 +172,35 @@ static ps_row *find_row(const struct target *target, rb_trace_arg_t *arg)
     return row ? row : &ps_functions.overflow;
 }
 
-/* At an entry only: its line is the definition's, while an exit's is where the method was left. */
-static ps_row *make_row(struct target *target, rb_trace_arg_t *arg)
+/* In ps_functions at an entry only: its line is the definition's, while an exit's is where the method was left. */
+static ps_row *make_row(ps_table *table, const struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_row *row =
-        ps_table_row(&ps_functions, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
+    ps_row *row = ps_table_row(table, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
     if (PS_UNLIKELY(!row->site)) {
         char name[PS_NAME_BUFFER];
         size_t size = ps_method_name(name, klass, method_id);
         VALUE path = rb_tracearg_path(arg);
+        long line = table == &lines ? 0 : NUM2LONG(rb_tracearg_lineno(arg));
         name[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
         row->excluded = !ps_coverage_function(path, name, functions.everything);
-        PS_WRITE_RELEASE(row->site, ps_ruby_site(name, size, path, NUM2LONG(rb_tracearg_lineno(arg))));
+        PS_WRITE_RELEASE(row->site, ps_ruby_site(name, size, path, line));
     }
+    return row;
+}
+
+static ps_row *make_function_row(struct target *target, rb_trace_arg_t *arg)
+{
+    ps_row *row = make_row(&ps_functions, target, arg);
     if (!target->several && !ps_row_is_overflow(&ps_functions, row)) target->row = row;
+    return row;
+}
+
+static ps_row *find_line_row(struct target *target, rb_trace_arg_t *arg)
+{
+    if (PS_LIKELY(target->line_row != NULL)) return target->line_row;
+    ps_row *row = make_row(&lines, target, arg);
+    if (!target->several && !target->lends_blocks && !ps_row_is_overflow(&lines, row)) target->line_row = row;
     return row;
 }
 
@@ -231,17 +276,31 @@ static bool is_retry(const ps_stack *stack, const ps_row *row, const struct targ
     return on_vm <= open;
 }
 
-/* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call and :return. */
-static void on_call_or_return(VALUE tracepoint, void *data)
+static void on_line(struct target *target, rb_trace_arg_t *arg)
+{
+    if (!PS_ENABLED(LINE) || !ps_contexts_on_main_ractor()) return;
+    const ps_row *row = find_line_row(target, arg);
+    if (row->excluded) return;
+    struct ps_more_line more = {.path = row->site->path};
+    ps_fire_line(row->site->name, row->site->file, NUM2ULL(rb_tracearg_lineno(arg)), &more);
+}
+
+/* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call, :return and :line. */
+static void on_event(VALUE tracepoint, void *data)
 {
     struct target *target = data;
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
-    bool is_call = rb_tracearg_event_flag(arg) == RUBY_EVENT_CALL;
+    rb_event_flag_t event = rb_tracearg_event_flag(arg);
+    if (event == RUBY_EVENT_LINE) {
+        on_line(target, arg);
+        return;
+    }
+    bool is_call = event == RUBY_EVENT_CALL;
     uint64_t now = is_call ? 0 : ps_ticks();
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack)) return;
     ps_row *row = target->row;
-    if (!row) row = is_call ? make_row(target, arg) : find_row(target, arg);
+    if (!row) row = is_call ? make_function_row(target, arg) : find_row(target, arg);
     if (PS_UNLIKELY(row->excluded)) return;
     if (is_call) {
         if (PS_UNLIKELY(is_retry(stack, row, target))) return;
@@ -312,39 +371,61 @@ static bool enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
 }
 
 /* A method that stays without a hook for want of memory must not look like one that is never called. */
-static bool no_memory(void)
+static void no_memory(void)
 {
     static const char reason[] = "PROBESCOPE_MEMORY is used up: some functions are not hooked and not counted";
-    enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY, PS_PROBE_FUNCTION__RETURN, PS_PROBE_FUNCTION__STATS};
+    enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY, PS_PROBE_FUNCTION__RETURN, PS_PROBE_FUNCTION__STATS,
+                              PS_PROBE_LINE};
     for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++)
         if (ps_info_state_of(probes[i]) != PS_STATE_DEGRADED) ps_info_state(probes[i], PS_STATE_DEGRADED, reason);
-    return false;
 }
 
-/* Puts a TracePoint on an ISeq or method. False when Ruby refuses (nothing to hook there) or memory is full. */
-static bool add_target(VALUE iseq_or_method, bool several, struct contents contents, bool may_raise)
+/* Puts target number's TracePoint in, with the events that are wanted now. */
+static void enable_target(long number, bool may_raise)
+{
+    struct target *target = functions.targets[number];
+    rb_event_flag_t events = functions.events & ~(target->has_lines ? 0u : (rb_event_flag_t)RUBY_EVENT_LINE);
+    if (!events) return;
+    VALUE tracepoint = rb_tracepoint_new(0, events, on_event, target);
+    /* Kept before it is enabled: were an exception to leave from here, it would still be disabled some day. */
+    rb_ary_store(functions.tracepoints, number, tracepoint);
+    /* Refused: there is nothing to hook. Perhaps there is when other events are wanted. */
+    if (!enable_on(tracepoint, RARRAY_AREF(functions.places, number), may_raise))
+        rb_ary_store(functions.tracepoints, number, Qnil);
+}
+
+static void disable_target(long number)
+{
+    VALUE tracepoint = RARRAY_AREF(functions.tracepoints, number);
+    rb_ary_store(functions.tracepoints, number, Qnil);
+    if (!NIL_P(tracepoint)) rb_tracepoint_disable(tracepoint);
+}
+
+/* Adds an ISeq or method, and its TracePoint. */
+static void add_target(VALUE place, struct target is, bool may_raise)
 {
     if (functions.target_count == functions.target_capacity) {
         long capacity = functions.target_capacity ? functions.target_capacity * 2 : 256;
         struct target **targets = ps_memory_take((size_t)capacity * sizeof(*targets));
-        if (!targets) return no_memory();
+        if (!targets) {
+            no_memory();
+            return;
+        }
         for (long i = 0; i < functions.target_count; i++) targets[i] = functions.targets[i];
         ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*targets));
         functions.targets = targets;
         functions.target_capacity = capacity;
     }
     struct target *target = ps_memory_take(sizeof(*target));
-    if (!target) return no_memory();
-    target->several = several;
-    target->contents = contents;
-    VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_call_or_return, target);
-    /* Kept before it is enabled: were an exception to leave from here, it would still be disabled some day. */
-    functions.targets[functions.target_count++] = target;
-    rb_ary_push(functions.tracepoints, tracepoint);
-    if (enable_on(tracepoint, iseq_or_method, may_raise)) return true;
-    rb_ary_pop(functions.tracepoints);
-    ps_memory_give(functions.targets[--functions.target_count], sizeof(*target));
-    return false;
+    if (!target) {
+        no_memory();
+        return;
+    }
+    *target = is;
+    rb_ary_push(functions.places, place);
+    rb_ary_push(functions.tracepoints, Qnil);
+    functions.targets[functions.target_count] = target;
+    enable_target(functions.target_count++, may_raise);
 }
 
 static bool label_starts_with(VALUE iseq, const char *start)
@@ -383,7 +464,7 @@ static void find_end(VALUE iseq, struct contents *contents)
 
 static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
 
-/* Notes all ISeqs inside this one as covered, and says what stands in them, at any depth. */
+/* Notes all ISeqs inside this one, which is about to become a target, as covered; says what stands in them, at any depth. */
 static struct contents note_children(VALUE iseq)
 {
     struct contents contents = {0};
@@ -398,6 +479,8 @@ static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
     bool is_block = label_starts_with(child, "block ");
     /* A block may become a define_method body, which wants a TracePoint of its own. */
     if (!is_block) rb_hash_aset(functions.covered, child, Qtrue);
+    else if (NIL_P(rb_hash_lookup(functions.blocks, child)))
+        rb_hash_aset(functions.blocks, child, LONG2FIX(functions.target_count));
     sum->rescues |= inside.rescues || is_rescue;
     sum->swallows |= inside.swallows;
     if (is_ensure || (is_rescue && !PS_HAVE_RESCUE_EVENT)) sum->swallows |= returns_from_clause(child);
@@ -419,6 +502,22 @@ static VALUE find_method(VALUE module, VALUE name)
     return outermost;
 }
 
+/* A block becomes a define_method body: does another target tell of its lines? It finds out whose they are, then. */
+static bool share_block(VALUE iseq)
+{
+    VALUE number = rb_hash_lookup(functions.blocks, iseq);
+    if (NIL_P(number)) {
+        rb_hash_aset(functions.blocks, iseq, LONG2FIX(functions.target_count));
+        return false;
+    }
+    if (FIX2LONG(number) < functions.target_count) {
+        struct target *target = functions.targets[FIX2LONG(number)];
+        target->lends_blocks = true;
+        target->line_row = NULL;
+    }
+    return true;
+}
+
 static void look_at_method(VALUE module, VALUE name)
 {
     VALUE method = find_method(module, name);
@@ -427,6 +526,10 @@ static void look_at_method(VALUE module, VALUE name)
     bool is_body = label_starts_with(iseq, "block ");
     if (is_body ? RTEST(rb_hash_lookup(functions.bodies, method)) : is_covered(iseq)) return; /* seen, or an alias */
     if (functions.bodies_only && !is_body) return;
+    if (is_body && functions.next_module < RARRAY_LEN(functions.modules)) {
+        rb_ary_push(functions.bodies_seen, rb_assoc_new(module, name));
+        return;
+    }
     VALUE path = rb_funcall(iseq, id_path, 0);
     if (!ps_coverage_file(path, functions.everything)) return;
     if (ps_coverage_by_name() && !functions.everything) {
@@ -435,12 +538,12 @@ static void look_at_method(VALUE module, VALUE name)
         text[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
         if (!ps_coverage_function(path, text, false)) return;
     }
-    struct contents contents = note_children(iseq);
+    struct target target = {.contents = note_children(iseq), .has_lines = !is_body || !share_block(iseq)};
+    target.several = target.contents.methods && !is_body;
+    if (!target.several) find_end(iseq, &target.contents);
     if (is_body) rb_hash_aset(functions.bodies, method, Qtrue);
     else rb_hash_aset(functions.covered, iseq, Qtrue);
-    bool several = contents.methods && !is_body;
-    if (!several) find_end(iseq, &contents);
-    add_target(is_body ? method : iseq, several, contents, false);
+    add_target(is_body ? method : iseq, target, false);
 }
 
 static VALUE look_at_method_pair(VALUE pair)
@@ -449,17 +552,20 @@ static VALUE look_at_method_pair(VALUE pair)
     return Qnil;
 }
 
+static void try_method(VALUE pair)
+{
+    /* A method can vanish between the list and the look (another thread's undef): skip it. */
+    int failed = 0;
+    rb_protect(look_at_method_pair, pair, &failed);
+    if (failed) rb_set_errinfo(Qnil);
+}
+
 static void look_at_module(VALUE module)
 {
     VALUE own = Qfalse;
     VALUE lists[2] = {rb_class_instance_methods(1, &own, module), rb_class_private_instance_methods(1, &own, module)};
     for (int l = 0; l < 2; l++) {
-        for (long i = 0; i < RARRAY_LEN(lists[l]); i++) {
-            /* A method can vanish between the list and the look (another thread's undef): skip it. */
-            int failed = 0;
-            rb_protect(look_at_method_pair, rb_assoc_new(module, RARRAY_AREF(lists[l], i)), &failed);
-            if (failed) rb_set_errinfo(Qnil);
-        }
+        for (long i = 0; i < RARRAY_LEN(lists[l]); i++) try_method(rb_assoc_new(module, RARRAY_AREF(lists[l], i)));
     }
 }
 
@@ -473,7 +579,8 @@ static void begin_walk(bool bodies_only)
 {
     VALUE argument = rb_cModule;
     functions.modules = rb_ary_new();
-    functions.next_module = 0;
+    functions.bodies_seen = rb_ary_new();
+    functions.next_module = functions.next_body = 0;
     functions.bodies_only = bodies_only;
     functions.loaded_ns = 0;
     rb_block_call(rb_const_get(rb_cObject, rb_intern("ObjectSpace")), id_each_object, 1, &argument, collect_module,
@@ -486,10 +593,15 @@ static bool continue_walk(void)
     if (NIL_P(functions.modules)) return true;
     uint64_t end = ps_monotonic_ns() + SLICE_NS;
     while (functions.next_module < RARRAY_LEN(functions.modules)) {
-        look_at_module(RARRAY_AREF(functions.modules, functions.next_module++));
+        look_at_module(RARRAY_AREF(functions.modules, functions.next_module));
+        functions.next_module++;
         if (ps_monotonic_ns() > end) return false;
     }
-    functions.modules = Qnil;
+    while (functions.next_body < RARRAY_LEN(functions.bodies_seen)) {
+        try_method(RARRAY_AREF(functions.bodies_seen, functions.next_body++));
+        if (ps_monotonic_ns() > end) return false;
+    }
+    functions.modules = functions.bodies_seen = Qnil;
     return true;
 }
 
@@ -503,7 +615,7 @@ static void on_script(VALUE tracepoint, void *unused)
     note_children(iseq);
     rb_hash_aset(functions.covered, iseq, Qtrue);
     functions.loaded_ns = ps_monotonic_ns();
-    add_target(iseq, true, (struct contents){0}, true);
+    add_target(iseq, (struct target){.several = true, .has_lines = true}, true);
 }
 
 bool ps_functions_need_walk(void)
@@ -527,10 +639,14 @@ void ps_functions_walk(void)
 
 /* ---- On and off ---- */
 
-static void switch_on(bool everything)
+static void switch_on(bool everything, rb_event_flag_t events)
 {
     functions.everything = everything;
+    functions.events = events;
+    functions.next_target = functions.last_target = 0;
     functions.tracepoints = rb_ary_new();
+    functions.places = rb_ary_new();
+    functions.blocks = rb_funcall(rb_hash_new(), id_compare_by_identity, 0);
     functions.covered = rb_funcall(rb_hash_new(), id_compare_by_identity, 0);
     functions.bodies = rb_hash_new();
     if (NIL_P(functions.script_hook))
@@ -540,8 +656,41 @@ static void switch_on(bool everything)
     ps_stack_epoch++;
     functions.on = true;
     rb_tracepoint_enable(functions.script_hook);
-    rb_tracepoint_enable(functions.raise_hook);
+    if (events & CALL_EVENTS) rb_tracepoint_enable(functions.raise_hook);
     begin_walk(false);
+}
+
+/* Nobody asks for calls any more: what is open now will never be seen to return. */
+static bool forget_calls(void)
+{
+    if (!ps_stats_try_lock()) return false;
+    ps_stack_epoch++;
+    ps_table_clear(&ps_functions);
+    ps_stats_unlock();
+    for (long i = 0; i < functions.target_count; i++) functions.targets[i]->row = NULL;
+    return true;
+}
+
+/* Begins to give the targets there are other events. */
+static void change_events(rb_event_flag_t events)
+{
+    functions.events = events;
+    functions.next_target = 0;
+    functions.last_target = functions.target_count;
+    if (events & CALL_EVENTS) rb_tracepoint_enable(functions.raise_hook);
+    else rb_tracepoint_disable(functions.raise_hook);
+}
+
+/* Continues for one slice. No Ruby code runs between the end of one TracePoint and the begin of the next: nothing is missed. */
+static bool continue_change(void)
+{
+    uint64_t end = ps_monotonic_ns() + SLICE_NS;
+    while (functions.next_target < functions.last_target) {
+        disable_target(functions.next_target);
+        enable_target(functions.next_target++, false);
+        if (ps_monotonic_ns() > end) return false;
+    }
+    return functions.events & CALL_EVENTS || !ps_functions.rows || forget_calls();
 }
 
 /*
@@ -561,21 +710,19 @@ static bool switch_off(void)
     functions.closing = true;
     rb_tracepoint_disable(functions.script_hook);
     rb_tracepoint_disable(functions.raise_hook);
-    functions.modules = Qnil;
+    functions.modules = functions.bodies_seen = Qnil;
     functions.loaded_ns = 0;
-    while (RARRAY_LEN(functions.tracepoints)) {
-        rb_tracepoint_disable(rb_ary_pop(functions.tracepoints));
+    while (functions.target_count) {
+        disable_target(functions.target_count - 1);
         ps_memory_give(functions.targets[--functions.target_count], sizeof(struct target));
         if (ps_monotonic_ns() > end) return false;
     }
-    if (!ps_stats_try_lock()) return false;
-    ps_stack_epoch++;
-    ps_table_clear(&ps_functions);
-    ps_stats_unlock();
+    if (!forget_calls()) return false;
+    ps_table_clear(&lines);
     ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*functions.targets));
     functions.targets = NULL;
     functions.target_capacity = 0;
-    functions.covered = functions.bodies = Qnil;
+    functions.tracepoints = functions.places = functions.covered = functions.blocks = functions.bodies = Qnil;
     if (jit_is_on()) kick_jit();
     functions.on = functions.closing = false;
     return true;
@@ -588,7 +735,8 @@ static bool is_refused(void)
         "YJIT of Ruby 3.1 never recovers from call hooks; set PROBESCOPE_FORCE=1 to accept that";
     const char *force = getenv("PROBESCOPE_FORCE");
     bool refused = !yjit_recovers && jit_is_on() && !(force && strcmp(force, "1") == 0);
-    enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY, PS_PROBE_FUNCTION__RETURN, PS_PROBE_FUNCTION__STATS};
+    enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY, PS_PROBE_FUNCTION__RETURN, PS_PROBE_FUNCTION__STATS,
+                              PS_PROBE_LINE};
     for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++)
         if (refused) ps_info_state(probes[i], PS_STATE_REFUSED, reason);
     return refused;
@@ -603,19 +751,23 @@ void ps_functions_restart(void)
 static VALUE switch_slice(VALUE listened_to)
 {
     uint32_t wanted = (uint32_t)NUM2UINT(listened_to);
-    bool on = (wanted & PS_FUNCTION_PROBES) && !is_refused();
+    rb_event_flag_t events = 0;
+    if (wanted & PS_FUNCTION_PROBES) events |= CALL_EVENTS;
+    if (wanted & PS_LINE_PROBES) events |= RUBY_EVENT_LINE;
+    bool on = events && !is_refused();
     bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
     if (!on) return !functions.on || switch_off() ? Qtrue : Qfalse;
     if (functions.on && (functions.closing || functions.restart || functions.everything != everything)) {
         if (!switch_off()) return Qfalse;
     }
     functions.restart = false;
-    if (!functions.on) switch_on(everything);
-    return continue_walk() ? Qtrue : Qfalse;
+    if (!functions.on) switch_on(everything, events);
+    else if (functions.events != events) change_events(events);
+    return continue_change() && continue_walk() ? Qtrue : Qfalse;
 }
 
 bool ps_functions_switch(uint32_t wanted)
 {
-    if (!functions.on && !(wanted & PS_FUNCTION_PROBES)) return true;
+    if (!functions.on && !(wanted & (PS_FUNCTION_PROBES | PS_LINE_PROBES))) return true;
     return RTEST(hold_vm_lock(switch_slice, UINT2NUM(wanted)));
 }

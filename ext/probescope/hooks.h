@@ -18,8 +18,9 @@
 #include "stack.h"
 #include "watcher.h"
 
-/* functions.c: function__entry, function__return, function__stats */
+/* functions.c: function__entry, function__return, function__stats; line */
 #define PS_FUNCTION_PROBES (PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_BIT(FUNCTION__STATS))
+#define PS_LINE_PROBES     PS_BIT(LINE)
 void ps_functions_init(void);
 bool ps_functions_switch(uint32_t wanted);
 void ps_functions_mark(void);
@@ -60,6 +61,13 @@ bool ps_sampling_switch(uint32_t wanted);
 void ps_sampling_mark(void);
 /* Takes the sample that the watcher asked for. */
 void ps_sampling_take(void);
+
+/* gvl.c: gvl__wait */
+#define PS_GVL_PROBES PS_BIT(GVL__WAIT)
+void ps_gvl_init(void);
+bool ps_gvl_switch(uint32_t wanted);
+/* NULL, or why this Ruby cannot tell of waits. */
+const char *ps_gvl_reason(void);
 
 /* ractors.c: may allocations be hooked? Not on a Ruby that crashes then, once it has Ractors. */
 void ps_ractors_init(void);

@@ -38,8 +38,9 @@ static bool needs_upkeep(void)
 static const ps_vm vm = {request, needs_upkeep};
 
 /* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
-static const uint32_t served = PS_FUNCTION_PROBES | PS_EXCEPTION_PROBES | PS_OBJECT_PROBES | PS_GC_PROBES |
-                               PS_SAMPLE_PROBES | PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+static const uint32_t served = PS_FUNCTION_PROBES | PS_LINE_PROBES | PS_EXCEPTION_PROBES | PS_OBJECT_PROBES |
+                               PS_GC_PROBES | PS_SAMPLE_PROBES | PS_GVL_PROBES | PS_BIT(FUNCTIONS__ALL) |
+                               PS_BIT(STATS__DONE) | PS_BIT(STATUS);
 
 static void state_probes(uint32_t wanted)
 {
@@ -57,6 +58,7 @@ static void state_unsupported(void)
     for (int i = 0; i < PS_PROBE_COUNT; i++)
         if (!((served >> i) & 1))
             ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "this version of probescope does not fire it yet");
+    if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
     if (!PS_HAVE_RESCUE_EVENT)
         ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
 }
@@ -73,6 +75,7 @@ static void switch_hooks(void)
     done &= ps_objects_switch(wanted);
     done &= ps_collections_switch(wanted);
     done &= ps_sampling_switch(wanted);
+    done &= ps_gvl_switch(wanted);
     done &= ps_functions_switch(wanted);
     if (!done) return;
     state_probes(wanted);
@@ -144,7 +147,7 @@ static VALUE native_stop(VALUE self)
     /* The flush that could be in the way ended with the watcher; slices remain. */
     uint32_t none = 0;
     while (!(ps_exceptions_switch(none) & ps_objects_switch(none) & ps_collections_switch(none) &
-             ps_sampling_switch(none) & ps_functions_switch(none))) {
+             ps_sampling_switch(none) & ps_gvl_switch(none) & ps_functions_switch(none))) {
     }
     state_probes(none);
     ps_watcher_applied(none);
@@ -205,6 +208,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_exceptions_init();
     ps_objects_init();
     ps_collections_init();
+    ps_gvl_init();
     VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
     ps_info_start("ruby", ruby_version, StringValueCStr(version));
     state_unsupported();

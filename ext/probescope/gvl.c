@@ -1,0 +1,145 @@
+/*
+ * Waits for the VM lock, from Ruby's own thread events (3.2 and later): READY when a thread begins to want the lock, RESUMED
+ * when it has it. gvl__wait fires in RESUMED alone, the one that runs with the lock; in neither may anything be allocated.
+ *
+ * From 3.3 on a thread can be made ready by another one, so the moment is kept with the Ruby thread, and before with the
+ * native one. It is a plain number in place of a pointer: nothing to free.
+ *
+ * The list of hooks has a lock that Ruby does not make anew in a forked child (up to 4.0; ruby/ruby#18125). A thread that ran
+ * a hook at the moment of the fork holds it there for ever, and whoever changes the list then hangs. So a child that
+ * inherited the hook keeps it, and only stops to listen: two calls that return at once for each switch of threads.
+ */
+#include <ruby/ruby.h>
+#include <ruby/thread.h>
+
+#include <unistd.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "hooks.h"
+#include "info.h"
+#include "probe.h"
+
+#ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
+
+/* From 3.3 on the events come also when the lock was free: taking it then costs 30-500 ns, less than to tell of it. */
+#define WAIT_NS 1000u
+
+static struct {
+    rb_internal_thread_event_hook_t *hook; /* NULL when it is not in */
+    pid_t hooked_in;                       /* the process that put it in */
+    bool on;
+    uint64_t since_ns; /* what became ready before that may have waited while nobody looked */
+} gvl;
+
+static const char *missing;
+
+#ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
+static rb_internal_thread_specific_key_t key_of_ready;
+
+static VALUE create_key(VALUE unused)
+{
+    key_of_ready = rb_internal_thread_specific_key_create();
+    return Qtrue;
+}
+
+/* Ruby has eight keys for all extensions together, and raises when they are used up. */
+static VALUE no_key(VALUE unused, VALUE error)
+{
+    missing = "other extensions use all of Ruby's keys for thread data";
+    return Qfalse;
+}
+
+static void prepare(void)
+{
+    rb_rescue2(create_key, Qnil, no_key, Qnil, rb_eThreadError, (VALUE)0);
+}
+
+static void keep_ready(const rb_internal_thread_event_data_t *data, uint64_t ns)
+{
+    rb_internal_thread_specific_set(data->thread, key_of_ready, (void *)(uintptr_t)ns);
+}
+
+static uint64_t take_ready(const rb_internal_thread_event_data_t *data)
+{
+    uint64_t ns = (uint64_t)(uintptr_t)rb_internal_thread_specific_get(data->thread, key_of_ready);
+    if (ns) rb_internal_thread_specific_set(data->thread, key_of_ready, NULL);
+    return ns;
+}
+#else
+static __thread uint64_t ready_ns;
+
+static void prepare(void) {}
+
+static void keep_ready(const rb_internal_thread_event_data_t *data, uint64_t ns)
+{
+    ready_ns = ns;
+}
+
+static uint64_t take_ready(const rb_internal_thread_event_data_t *data)
+{
+    uint64_t ns = ready_ns;
+    ready_ns = 0;
+    return ns;
+}
+#endif
+
+/* Called by Ruby, READY on any thread and without the VM lock, RESUMED on the thread itself and with it. */
+static void on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
+{
+    if (!PS_READ(gvl.on)) return;
+    uint64_t now = ps_monotonic_ns();
+    if (event == (RUBY_INTERNAL_THREAD_EVENT_READY)) {
+        keep_ready(data, now);
+        return;
+    }
+    uint64_t ready = take_ready(data);
+    if (ready < PS_READ(gvl.since_ns) || now - ready < WAIT_NS) return;
+    if (PS_ENABLED(GVL__WAIT)) ps_fire_gvl__wait(ps_thread_id(), now - ready);
+}
+
+void ps_gvl_init(void)
+{
+    prepare();
+}
+
+const char *ps_gvl_reason(void)
+{
+    return missing;
+}
+
+bool ps_gvl_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_GVL_PROBES) && !missing;
+    if (on == gvl.on) return true;
+    if (on) {
+        PS_WRITE(gvl.since_ns, ps_monotonic_ns());
+        PS_WRITE(gvl.on, true);
+        if (gvl.hook) return true;
+        gvl.hook = rb_internal_thread_add_event_hook(
+            on_thread_event, (RUBY_INTERNAL_THREAD_EVENT_READY) | (RUBY_INTERNAL_THREAD_EVENT_RESUMED), NULL);
+        gvl.hooked_in = getpid();
+    } else {
+        PS_WRITE(gvl.on, false);
+        if (gvl.hooked_in != getpid()) return true;
+        rb_internal_thread_remove_event_hook(gvl.hook);
+        gvl.hook = NULL;
+    }
+    return true;
+}
+
+#else
+
+void ps_gvl_init(void) {}
+
+const char *ps_gvl_reason(void)
+{
+    return "Ruby tells of waits for the VM lock from 3.2 on";
+}
+
+bool ps_gvl_switch(uint32_t wanted)
+{
+    return true;
+}
+
+#endif

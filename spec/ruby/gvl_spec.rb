@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+RSpec.describe "gvl__wait", :bpf do
+  # Two threads that want the VM lock all the time, for a known time.
+  contention = <<~RUBY
+    require "etc"
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+    def busy(ends) = (n = 0; n += 1 while now < ends)
+    def tid(thread) = thread.respond_to?(:native_thread_id) ? thread.native_thread_id : 0
+    def fight(seconds)
+      began = now
+      threads = Array.new(2) { Thread.new { busy(began + (seconds * 1_000_000_000).to_i) } }
+      ids = threads.map { |thread| sleep 0.001 until thread.native_thread_id; thread.native_thread_id }
+      threads.each(&:join)
+      [now - began, ids]
+    end
+  RUBY
+
+  if RUBY_VERSION >= "3.2"
+    it "tells how long each thread waited for the VM lock" do
+      run = trace(<<~RUBY, { gvl__wait: %i[thread_id elapsed] })
+        #{contention}
+        Gate.on :gvl__wait
+        wall, ids = fight(1.5)
+        Gate.done wall: wall, ids: ids
+      RUBY
+      waits = run.events(:gvl__wait).group_by { |event| event[:thread_id] }
+                 .transform_values { |events| events.map { |event| event[:elapsed] } }
+      fought = waits.values_at(*run.report[:ids])
+      # While one of the two runs the other one waits.
+      expect(fought.sum(&:sum)).to be_between(run.report[:wall] * 0.7, run.report[:wall] * 1.1)
+      expect(waits.values.flatten).to all(be >= 1000)
+      expect(run.target.err).to be_empty
+    end
+
+    it "comes and goes under contention, and hangs no forked child" do
+      target, = program(<<~RUBY)
+        #{contention}
+        threads = Array.new(3) { Thread.new { loop { 200.times { |i| i.to_s }; Thread.pass } } }
+        $stdout.puts "ready"
+        $stdout.flush
+        Gate.on :gvl__wait
+        children = 0
+        20.times do
+          pid = fork { Array.new(2) { Thread.new { busy(now + 2_000_000) } }.each(&:join) }
+          children += 1 if Process.wait2(pid)[1].success?
+        end
+        $stdout.puts "forked"
+        $stdout.flush
+        Gate.off :gvl__wait
+        Gate.done children: children
+      RUBY
+      target.ready
+      attacher(target, "gvl__wait", cycles: 10).finish
+      listener = attacher(target, "gvl__wait")
+      listener.attached
+      target.await_line(/\Aforked$/, within: 60)
+      listener.finish
+      report = JSON.parse(target.await_line(/\Areport (.*)/)[1])
+      expect(report).to eq("children" => 20)
+      expect(target.err).to be_empty
+    end
+  else
+    it "is not served by this Ruby, and says why" do
+      target, = program("Gate.done")
+      target.await_line(/\Areport/)
+      expect(target.info.probes.fetch("gvl__wait")).to include(state: :unsupported, reason: /from 3\.2 on/)
+    end
+  end
+end
