@@ -17,6 +17,9 @@ module Probescope
       "exceptions" => "which exceptions are costly, and which line raises them",
       "calls" => "how often functions are called, and how long they take",
       "alloc" => "which lines allocate objects, and of which class",
+      "lines" => "which lines are on the CPU",
+      "gc" => "how long the garbage collector stops the program",
+      "gvl" => "which threads wait for the VM lock",
       "script" => "print the bpftrace program behind a command"
     }.freeze
 

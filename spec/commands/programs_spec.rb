@@ -30,7 +30,7 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
 
   it "print their largest rows last, and nothing twice" do
     {"exceptions.bt" => %w[raised backtrace_ns], "hot.bt" => %w[total_ns self_ns], "calls.bt" => %w[calls self_ns],
-     "alloc.bt" => %w[allocated bytes]}.each do |name, maps|
+     "alloc.bt" => %w[allocated bytes], "lines.bt" => %w[self_ns]}.each do |name, maps|
       out = run_program(File.join(Support::ROOT, "providers", name), host_target("--rows", 25)).out
       maps.each do |map|
         rows = out.scan(/^@#{map}\[\d+, (\S+), .*\]: \d+$/).flatten

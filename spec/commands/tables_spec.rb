@@ -53,6 +53,28 @@ RSpec.describe "The commands that trace", :bpf do
                              "bytes" => 120 * 4)
   end
 
+  it "lines: gives shares of the on-CPU time" do
+    rows = json("lines")["rows"]
+    expect(rows.first).to eq("function" => "Parser#step2", "file" => "/app/lib/parser.rb", "line" => 12, "self_share" => 0.5,
+                             "samples" => 4)
+    expect(rows.map { |row| row["self_share"].round(3) }).to eq([0.5, 0.333, 0.167])
+  end
+
+  it "gc: sums the pauses of each kind, with a histogram" do
+    rows = json("gc")["rows"]
+    expect(rows.first).to eq("kind" => "major", "count" => 4, "total_ns" => 8_000_000, "mean_ns" => 2_000_000,
+                             "max_ns" => 2_000_000, "live_objects" => 12_345, "wall_share" => 0.002,
+                             "histogram" => [{"min" => 1_048_576, "max" => 2_097_152, "count" => 4}])
+    out = probescope("gc", "-p", host_target("--burst", 4).pid, "-d", 3).out
+    expect(out).to match(/^PAUSE +COUNT\n *524 us - 1\.05 ms +4  #{"#" * 40}\n *1\.05 ms - 2\.10 ms +4  #{"#" * 40}$/)
+  end
+
+  it "gvl: sums the waits of each thread" do
+    rows = json("gvl")["rows"]
+    expect(rows.first).to eq("thread_id" => 102, "name" => nil, "waits" => 4, "total_ns" => 12_000_000, "mean_ns" => 3_000_000,
+                             "max_ns" => 3_000_000, "wall_share" => 0.003)
+  end
+
   it "--top and --min hide rows, in JSON as in the table" do
     expect(json("calls", "--top", 1)["rows"].size).to eq(1)
     expect(json("hot", "--min", 40)["rows"].map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1])
@@ -80,7 +102,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(out).to include('Bad"\n\e[31m,\ ').and include('/tmp/a,b"\n\e]0;title\x07')
   end
 
-  %w[exceptions hot calls alloc].each do |command|
+  %w[exceptions hot calls alloc lines].each do |command|
     it "#{command}: gives hostile names as they are in JSON, cut to 63 bytes" do
       rows = probescope(command, "-p", host_target("--hostile", "--rows", 1).pid, "-d", 1, "--json").json["rows"]
       expect(rows.size).to eq(1)

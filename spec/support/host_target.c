@@ -20,7 +20,9 @@
 
 #define PROBES(X)                                                                                                      \
     X(function__stats)                                                                                                 \
-    X(functions__all) X(exception__detail) X(exception__stats) X(object__stats) X(sample__stats) X(stats__done)
+    X(functions__all)                                                                                                  \
+    X(exception__detail) X(exception__stats) X(object__stats) X(sample__stats) X(stats__done) X(function__entry)       \
+        X(function__return) X(sample) X(gc__done) X(gvl__wait)
 
 /* A function of its own in assembly: at its first instruction the arguments are where the note says. */
 #define PROBE(name)                                                                                                    \
@@ -110,6 +112,13 @@ static void flush_row(int row, int hostile)
         const uint64_t more[] = {p(file)};
         fire_object__stats(p(type), p(file), line, weight, 40 * weight, more);
     }
+    if (probescope_sample_semaphore) {
+        const uint64_t more[] = {p(file), 1};
+        fire_sample(p(hostile ? type : function), p(file), line, 1000000 * weight, row, more);
+    }
+    if (probescope_gc__done_semaphore && row < 2)
+        fire_gc__done(p(hostile ? type : row ? "major" : "minor"), 1, 1000000 * weight, 12345, 0, NULL);
+    if (probescope_gvl__wait_semaphore) fire_gvl__wait(100 + row, 1000000 * weight, 0, 0, 0, NULL);
     if (probescope_sample__stats_semaphore) {
         const uint64_t more[] = {p(file), weight, 2 * weight};
         fire_sample__stats(p(hostile ? type : function), p(file), line, 1000000 * weight, 1500000 * weight, more);

@@ -71,7 +71,9 @@ module Probescope
         output = Host::Output.new
         ended = nil
         Host::Client.open(Host::Privilege.new.prefix(bpftrace)) do |client|
-          attachable(client.inspect_process(@pid))
+          target = client.inspect_process(@pid)
+          attachable(target)
+          supported(target)
           Host::Progress.show(@seconds) do |progress|
             ending_early(client) do
               client.trace(order(bpftrace)) do |answer|
@@ -94,6 +96,18 @@ module Probescope
 
         raise Host::Error.new("the library of process #{@pid} was replaced or deleted on disk (#{target[:path]})",
                               "restart the process")
+      end
+
+      # What this Ruby can never serve need not be waited for.
+      def supported(target)
+        Host::Program.probes(Host::Program.path(self.class::PROGRAM)).each do |name|
+          probe = target[:probes][name.to_sym]
+          refuse(name, probe) if probe && probe[:state] == "unsupported"
+        end
+      end
+
+      def refuse(name, probe)
+        raise Host::Error.new("the process does not serve #{name}: #{probe[:reason]}", "probescope doctor -p #{@pid}")
       end
 
       def order(bpftrace)
@@ -127,7 +141,7 @@ module Probescope
         raise Host::Error.new("bpftrace failed: #{complaint(trace)}", doctor) if trace.reason == :tracer_ended
 
         served(trace).each do |name, probe|
-          raise Host::Error.new("the process does not serve #{name}: #{probe[:reason]}", doctor) if probe[:state] != "degraded"
+          refuse(name, probe) if probe[:state] != "degraded"
 
           say("the process serves #{name} in part: #{probe[:reason]}")
         end
@@ -171,6 +185,8 @@ module Probescope
         require_relative "../host/table"
         puts "", Host::Table.render(self.class::HEADINGS, rows.map { |row| cells(row) })
         puts "", "#{found - rows.size} more rows; --top 0 shows all" if found > rows.size
+        more = below(rows)
+        puts "", more if more
       end
 
       def none(trace, found)
@@ -178,6 +194,9 @@ module Probescope
 
         found.zero? ? self.class::NOTHING : "every row is below --min"
       end
+
+      # Text under the table, or nil.
+      def below(_rows) = nil
 
       # For the rows: what the process does not know is nil.
       def known(value) = ["", 0].include?(value) ? nil : value

@@ -26,7 +26,7 @@ module Probescope
         return self unless message.is_a?(Hash)
 
         case message["type"]
-        when "map" then message["data"].each { |name, values| @maps[name.delete_prefix("@")] = values }
+        when "map", "hist" then message["data"].each { |name, values| @maps[name.delete_prefix("@")] = values }
         when "lost_events" then @lost_events += Integer(message.dig("data", "events") || message["count"] || 0)
         end
         self

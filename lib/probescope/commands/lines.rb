@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+require_relative "traced"
+
+module Probescope
+  module Commands
+    # Lines by the CPU time that samples give them.
+    class Lines < Traced
+      PROGRAM = "lines.bt"
+      USAGE = "lines -p PID [options]"
+      ABOUT = <<~TEXT
+        Which lines are on the CPU? Looks at the process's stack 99 times a second, as `probescope hot` does, and names the
+        line of Ruby that runs; each look counts the CPU time since the previous one. Sorted by SELF. A line of a method
+        that runs for long is one where Ruby looks for requests: the ends of loops, calls and returns.
+
+          SELF     share of the on-CPU time; what is written in C counts for the line that calls it
+          SAMPLES  looks that found it running
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope lines -p 4711                 for 10 seconds
+        probescope lines -p 4711 -d 60 --min 2   a minute, lines with 2 % of the CPU and more
+        probescope lines -p 4711 --json | jq -r '.rows[] | "\\(.file):\\(.line) \\(.self_share)"'
+      TEXT
+      MIN = "the on-CPU time"
+      NOTHING = "the process was not on the CPU"
+      HEADINGS = [">SELF", ">SAMPLES", "LINE", "FUNCTION"].freeze
+
+      private
+
+      def rows(trace)
+        found = trace.rows.map do |row|
+          function, file, line = row.names
+          {function: known(function), file: known(file), line: known(line), self: row.number("self_ns"),
+           samples: row.number("samples")}
+        end
+        on_cpu = sum(found, :self)
+        sorted(found, :self, :samples).map do |row|
+          share = ratio(row[:self], on_cpu)
+          row.slice(:function, :file, :line).merge(self_share: share, samples: row[:samples], share: share)
+        end
+      end
+
+      def cells(row)
+        [Host::Figure.share(row[:self_share]), Host::Figure.count(row[:samples]), where(row), row[:function]]
+      end
+    end
+  end
+end

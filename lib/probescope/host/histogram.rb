@@ -1,0 +1,43 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Host
+    # What bpftrace's hist() counted: buckets whose bounds are powers of two.
+    module Histogram
+      WIDTH = 40 # characters of the longest bar
+
+      module_function
+
+      # From its JSON: [{min:, max:, count:}, ...], values from min up to and not including max, empty ones at the ends left out.
+      def buckets(values)
+        found = Array(values).map do |bucket|
+          {min: bucket.fetch("min", 0), max: bucket["max"] && (bucket["max"] + 1), count: bucket["count"]}
+        end
+        found = found.drop_while { |bucket| bucket[:count].zero? }
+        found.reverse.drop_while { |bucket| bucket[:count].zero? }.reverse
+      end
+
+      # Sums several, with the empty buckets between.
+      def merge(several)
+        counts = several.flatten.each_with_object(Hash.new(0)) { |bucket, sum| sum[bucket.values_at(:min, :max)] += bucket[:count] }
+        counts.sort.map { |(min, max), count| {min: min, max: max, count: count} }
+      end
+
+      # A bar for each bucket; the block makes text of a bound.
+      def render(heading, buckets)
+        most = buckets.map { |bucket| bucket[:count] }.max
+        return unless most
+
+        ranges = buckets.map { |bucket| [yield(bucket[:min]), bucket[:max] ? yield(bucket[:max]) : ""] }
+        widths = ranges.transpose.map { |texts| texts.map(&:size).max }
+        counts = buckets.map { |bucket| bucket[:count].to_s }
+        width = [*counts, "COUNT"].map(&:size).max
+        lines = buckets.each_index.map do |i|
+          range = ranges[i].zip(widths).map { |text, size| text.rjust(size) }.join(" - ")
+          "#{range}  #{counts[i].rjust(width)}  #{"#" * (buckets[i][:count] * WIDTH / most.to_f).ceil}".rstrip
+        end
+        ["#{heading.ljust(widths.sum + 3)}  #{"COUNT".rjust(width)}", *lines].join("\n")
+      end
+    end
+  end
+end
