@@ -22,8 +22,9 @@
     X(function__stats)                                                                                                 \
     X(functions__all)                                                                                                  \
     X(exception__detail)                                                                                               \
-    X(exception__stats) X(object__stats) X(sample__stats) X(stats__done) X(function__entry) X(function__return)        \
-        X(sample) X(gc__done) X(gvl__wait)
+    X(exception__stats)                                                                                                \
+    X(object__stats)                                                                                                   \
+    X(sample__stats) X(stats__done) X(function__entry) X(function__return) X(sample) X(gc__done) X(gvl__wait)
 
 /* A function of its own in assembly: at its first instruction the arguments are where the note says. */
 #define PROBE(name)                                                                                                    \
