@@ -63,6 +63,13 @@ static inline uint64_t ps_ticks_to_ns(uint64_t ticks)
     return ps_clock.counter ? (uint64_t)(((unsigned __int128)ticks * ps_clock.scale) >> 32) : ticks;
 }
 
+/* The least number of ticks that are so many ns. */
+static inline uint64_t ps_ns_to_ticks(uint64_t ns)
+{
+    if (!ps_clock.counter) return ns;
+    return (uint64_t)((((unsigned __int128)ns << 32) + ps_clock.scale - 1) / ps_clock.scale);
+}
+
 /* Takes the first of the two readings. Call it as early as possible. */
 void ps_clock_start(void);
 /* Takes the second one and decides; true when ticks are cycles. PROBESCOPE_CLOCK=vdso forces the slow one. */

@@ -70,7 +70,10 @@ static void abandon_top(ps_stack *stack)
     PS_ADD(frame->row->count[PS_FUNCTION_RAISED], 1);
     PS_ADD_LAST(frame->row->count[PS_FUNCTION_CALLS], 1);
     /* What its callees took stays theirs: its caller's self time is without it. */
-    if (stack->depth) stack->frames[stack->depth - 1].children += frame->children;
+    if (stack->depth) {
+        stack->frames[stack->depth - 1].children += frame->children;
+        stack->frames[stack->depth - 1].waited += frame->waited;
+    }
     deactivate(stack, frame);
 }
 
@@ -100,11 +103,14 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
         stack->depth = 0;
         stack->untimed = 0;
         stack->unwinding = false;
+        stack->suspended = 0;
     }
     if (PS_UNLIKELY((stack->depth == stack->capacity || stack->untimed) && !make_room(stack, real_depth))) return NULL;
     ps_frame *frame = &stack->frames[stack->depth];
     frame->row = row;
     frame->children = 0;
+    frame->waited = 0;
+    frame->number = 0;
     frame->raises = stack->raises;
     frame->outermost = activate(stack, row);
     frame->unwinding = stack->unwinding;
@@ -143,6 +149,18 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     if (elapsed > PS_READ(count[PS_FUNCTION_MAX])) PS_WRITE(count[PS_FUNCTION_MAX], elapsed);
     if (outcome == PS_OUTCOME_RAISED) PS_ADD(count[PS_FUNCTION_RAISED], 1);
     PS_ADD_LAST(count[PS_FUNCTION_CALLS], 1);
-    *call = (ps_call){elapsed, self, stack->depth};
+    *call = (ps_call){elapsed, self, frame->waited, frame->number, stack->depth};
     return true;
+}
+
+void ps_stack_suspend(ps_stack *stack, uint64_t now)
+{
+    stack->suspended = now;
+}
+
+void ps_stack_resume(ps_stack *stack, uint64_t now)
+{
+    uint32_t depth = ps_stack_depth(stack);
+    if (depth && stack->suspended) stack->frames[depth - 1].waited += now - stack->suspended;
+    stack->suspended = 0;
 }

@@ -21,6 +21,8 @@ typedef struct ps_frame {
     ps_row *row;
     uint64_t start;    /* ticks */
     uint64_t children; /* ticks that finished callees took */
+    uint64_t waited;   /* ticks that the stack was suspended with this call on top */
+    uint64_t number;   /* slow.h: gives it an id; 0 while nobody asked */
     uint32_t raises;   /* of the stack, at the entry */
     bool outermost;    /* no activation of the same function is open below it on this stack */
     bool unwinding;    /* it was called while an exception was on its way: from an ensure */
@@ -30,16 +32,19 @@ typedef struct ps_stack {
     ps_frame *frames;
     uint32_t depth;
     uint32_t capacity;
-    uint32_t epoch;   /* of ps_stack_epoch, when its frames were pushed */
-    uint32_t untimed; /* open calls above these that there was no memory for */
-    uint64_t id;      /* context_id of the probes */
-    bool unwinding;   /* an exception is on its way, as far as the VM tells */
-    uint32_t raises;  /* exceptions raised on it */
+    uint32_t epoch;     /* of ps_stack_epoch, when its frames were pushed */
+    uint32_t untimed;   /* open calls above these that there was no memory for */
+    uint64_t suspended; /* ticks when its fiber stopped running; 0 while it runs */
+    uint64_t id;        /* context_id of the probes */
+    bool unwinding;     /* an exception is on its way, as far as the VM tells */
+    uint32_t raises;    /* exceptions raised on it */
 } ps_stack;
 
 /* What a finished call was. */
 typedef struct ps_call {
     uint64_t elapsed, self; /* ticks */
+    uint64_t waited;        /* those of self in which its stack was suspended */
+    uint64_t number;        /* of its frame */
     uint32_t depth;
 } ps_call;
 
@@ -57,6 +62,9 @@ void ps_stack_free(ps_stack *stack);
 ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(void));
 /* Closes the innermost open call of row and adds it to row's counters. False, and nothing done, when none is open. */
 bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_call *call);
+/* Its fiber stops running, and runs again. Callees that finish take the time with them; the rest is the top call's. */
+void ps_stack_suspend(ps_stack *stack, uint64_t now);
+void ps_stack_resume(ps_stack *stack, uint64_t now);
 /* The number of open calls. */
 static inline uint32_t ps_stack_depth(const ps_stack *stack)
 {

@@ -131,6 +131,9 @@ static void add(struct recorded *event, const char *text0, const char *text1, co
     }
 
 RECORD_ROW(function__stats, PS_PROBE_FUNCTION__STATS)
+RECORD_ROW(function__slow1ms, PS_PROBE_FUNCTION__SLOW1MS)
+RECORD_ROW(function__slow10ms, PS_PROBE_FUNCTION__SLOW10MS)
+RECORD_ROW(function__slow100ms, PS_PROBE_FUNCTION__SLOW100MS)
 RECORD_ROW(exception__stats, PS_PROBE_EXCEPTION__STATS)
 RECORD_ROW(object__stats, PS_PROBE_OBJECT__STATS)
 RECORD_ROW(sample, PS_PROBE_SAMPLE)

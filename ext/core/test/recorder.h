@@ -19,6 +19,7 @@ struct recorded {
     uint64_t arg[5];
     union {
         struct ps_more_function__stats function;
+        struct ps_more_function__slow1ms slow; /* of all three */
         struct ps_more_exception__stats exception;
         struct ps_more_sample sample;
         struct ps_more_sample__stats sampled;

@@ -1,0 +1,41 @@
+/*
+ * Slow calls: function__slow1ms, function__slow10ms, function__slow100ms. The tracer chooses the threshold by the probe that
+ * it listens to; a call that ends costs one comparison unless it reached the least of them, and then fires every one that
+ * it reached, with one span_id.
+ *
+ * Only a call that fires needs an id, and the one around it, whose id it names: that call lasts at least as long, so it
+ * fires too when it ends, with that id. So a frame is given a number when it is first asked for its id, and nothing before.
+ */
+#ifndef PS_SLOW_H
+#define PS_SLOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "atomic.h"
+#include "sites.h"
+#include "stack.h"
+
+/* The least threshold that is listened to, in ticks; UINT64_MAX when none is. */
+extern uint64_t ps_slow_threshold;
+
+/* wanted: a bit for each probe that is listened to, as ps_watcher_wanted(). After the clock was chosen. */
+void ps_slow_listen(uint32_t wanted);
+
+static inline bool ps_slow_reached(const ps_call *call)
+{
+    return PS_UNLIKELY(call->elapsed >= ps_slow_threshold);
+}
+
+/* What of a slow call its stack does not know. */
+typedef struct ps_slow_call {
+    const ps_site *site;
+    int outcome;
+    uint64_t thread_id;
+    const char *traceparent; /* never NULL */
+} ps_slow_call;
+
+/* Fires for a call that has just left this stack. */
+void ps_slow_fire(ps_stack *stack, const ps_call *call, const ps_slow_call *slow);
+
+#endif
