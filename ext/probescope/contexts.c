@@ -72,6 +72,12 @@ ps_stack *ps_contexts_current(void)
     return find_stack(fiber);
 }
 
+ps_stack *ps_contexts_switched(ps_stack **left)
+{
+    *left = last.generation == PS_READ(generation) ? last.stack : NULL;
+    return ps_contexts_current();
+}
+
 uint64_t ps_thread_id(void)
 {
     static __thread uint64_t id;

@@ -385,13 +385,15 @@ static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t c
     char message[MESSAGE_MAX + 1] = "";
     if (RB_TYPE_P(stored, T_STRING))
         ps_copy_utf8(message, sizeof(message), RSTRING_PTR(stored), (size_t)RSTRING_LEN(stored));
+    char traceparent[PS_TRACEPARENT_BUFFER];
+    ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
     const ps_site *app = row->at[PS_EXCEPTION_APP_AT];
     struct ps_more_exception__detail more = {
         .path = row->site->path,
         .function = function_of(row),
         .thread_id = ps_thread_id(),
         .message = message,
-        .traceparent = "",
+        .traceparent = traceparent,
         .app_file = app ? app->file : "",
         .app_line = app ? app->line : 0,
     };

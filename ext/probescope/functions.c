@@ -33,6 +33,7 @@
 #include "names.h"
 #include "probe.h"
 #include "rows.h"
+#include "slow.h"
 #include "stats.h"
 
 #define SLICE_NS      2000000u
@@ -74,7 +75,7 @@ static struct {
     VALUE bodies_seen; /* Array of [module, name] that the walk leaves for its end */
     long next_module, next_body;
     bool bodies_only; /* this walk looks for define_method bodies alone */
-    VALUE script_hook, raise_hook;
+    VALUE script_hook, raise_hook, fiber_hook;
     uint64_t loaded_ns; /* when a file was last loaded that no walk has followed; 0 none */
 } functions = {.tracepoints = Qnil,
                .places = Qnil,
@@ -84,10 +85,21 @@ static struct {
                .modules = Qnil,
                .bodies_seen = Qnil,
                .script_hook = Qnil,
-               .raise_hook = Qnil};
+               .raise_hook = Qnil,
+               .fiber_hook = Qnil};
 
 /* The functions whose lines were told: their names; nothing is counted in it. */
 static ps_table lines;
+
+/* What they have in common: the state in which they are. functions__all only widens them. */
+static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
+                                       PS_PROBE_FUNCTION__RETURN,
+                                       PS_PROBE_FUNCTION__SLOW1MS,
+                                       PS_PROBE_FUNCTION__SLOW10MS,
+                                       PS_PROBE_FUNCTION__SLOW100MS,
+                                       PS_PROBE_FUNCTION__STATS,
+                                       PS_PROBE_LINE};
+enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 
 static VALUE iseq_class, instance_method, yjit = Qnil;
 static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
@@ -154,6 +166,7 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.bodies_seen);
     rb_gc_mark(functions.script_hook);
     rb_gc_mark(functions.raise_hook);
+    rb_gc_mark(functions.fiber_hook);
     rb_gc_mark(iseq_class);
     rb_gc_mark(instance_method);
     rb_gc_mark(yjit);
@@ -238,6 +251,16 @@ static void on_raise_or_rescue(VALUE tracepoint, void *unused)
     if (stack->unwinding) stack->raises++;
 }
 
+/* Called by Ruby with the VM lock, on the fiber that a thread has just switched to. */
+static void on_fiber_switch(VALUE tracepoint, void *unused)
+{
+    uint64_t now = ps_ticks();
+    ps_stack *left, *stack = ps_contexts_switched(&left);
+    if (left == stack) return;
+    if (left) ps_stack_suspend(left, now);
+    if (stack) ps_stack_resume(stack, now);
+}
+
 static void fire_entry(const ps_row *row, const ps_stack *stack)
 {
     uint32_t depth = ps_stack_depth(stack);
@@ -254,6 +277,17 @@ static void fire_return(const ps_row *row, const ps_stack *stack, const ps_call 
                                             .outcome = (uint64_t)outcome};
     ps_fire_function__return(row->site->name, row->site->file, row->site->line, ps_ticks_to_ns(call->elapsed),
                              ps_ticks_to_ns(call->self), &more);
+}
+
+static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
+{
+    char traceparent[PS_TRACEPARENT_BUFFER];
+    ps_trace_context(traceparent, PS_SLOW_PROBES);
+    ps_slow_call slow = {.site = ps_row_is_overflow(&ps_functions, row) ? &ps_site_overflow : row->site,
+                         .outcome = outcome,
+                         .thread_id = ps_thread_id(),
+                         .traceparent = traceparent};
+    ps_slow_fire(stack, call, &slow);
 }
 
 /*
@@ -310,8 +344,9 @@ static void on_event(VALUE tracepoint, void *data)
     } else {
         ps_call call;
         int outcome = is_raising(stack, target, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
-        if (ps_stack_leave(stack, row, now, outcome, &call) && PS_ENABLED(FUNCTION__RETURN))
-            fire_return(row, stack, &call, outcome);
+        if (!ps_stack_leave(stack, row, now, outcome, &call)) return;
+        if (PS_ENABLED(FUNCTION__RETURN)) fire_return(row, stack, &call, outcome);
+        if (ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
     }
 }
 
@@ -374,9 +409,7 @@ static bool enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
 static void no_memory(void)
 {
     static const char reason[] = "PROBESCOPE_MEMORY is used up: some functions are not hooked and not counted";
-    enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY, PS_PROBE_FUNCTION__RETURN, PS_PROBE_FUNCTION__STATS,
-                              PS_PROBE_LINE};
-    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++)
+    for (int i = 0; i < PROBES; i++)
         if (ps_info_state_of(probes[i]) != PS_STATE_DEGRADED) ps_info_state(probes[i], PS_STATE_DEGRADED, reason);
 }
 
@@ -639,6 +672,16 @@ void ps_functions_walk(void)
 
 /* ---- On and off ---- */
 
+/* The hooks that shadow stacks need besides calls and returns. */
+static void switch_beside_calls(bool on)
+{
+    VALUE hooks[] = {functions.raise_hook, functions.fiber_hook};
+    for (int i = 0; i < 2; i++) {
+        if (on) rb_tracepoint_enable(hooks[i]);
+        else rb_tracepoint_disable(hooks[i]);
+    }
+}
+
 static void switch_on(bool everything, rb_event_flag_t events)
 {
     functions.everything = everything;
@@ -653,10 +696,12 @@ static void switch_on(bool everything, rb_event_flag_t events)
         functions.script_hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL);
     if (NIL_P(functions.raise_hook))
         functions.raise_hook = rb_tracepoint_new(0, PS_RAISE_EVENTS, on_raise_or_rescue, NULL);
+    if (NIL_P(functions.fiber_hook))
+        functions.fiber_hook = rb_tracepoint_new(0, RUBY_EVENT_FIBER_SWITCH, on_fiber_switch, NULL);
     ps_stack_epoch++;
     functions.on = true;
     rb_tracepoint_enable(functions.script_hook);
-    if (events & CALL_EVENTS) rb_tracepoint_enable(functions.raise_hook);
+    switch_beside_calls((events & CALL_EVENTS) != 0);
     begin_walk(false);
 }
 
@@ -677,8 +722,7 @@ static void change_events(rb_event_flag_t events)
     functions.events = events;
     functions.next_target = 0;
     functions.last_target = functions.target_count;
-    if (events & CALL_EVENTS) rb_tracepoint_enable(functions.raise_hook);
-    else rb_tracepoint_disable(functions.raise_hook);
+    switch_beside_calls((events & CALL_EVENTS) != 0);
 }
 
 /* Continues for one slice. No Ruby code runs between the end of one TracePoint and the begin of the next: nothing is missed. */
@@ -709,7 +753,7 @@ static bool switch_off(void)
     uint64_t end = ps_monotonic_ns() + SLICE_NS;
     functions.closing = true;
     rb_tracepoint_disable(functions.script_hook);
-    rb_tracepoint_disable(functions.raise_hook);
+    switch_beside_calls(false);
     functions.modules = functions.bodies_seen = Qnil;
     functions.loaded_ns = 0;
     while (functions.target_count) {
@@ -735,9 +779,7 @@ static bool is_refused(void)
         "YJIT of Ruby 3.1 never recovers from call hooks; set PROBESCOPE_FORCE=1 to accept that";
     const char *force = getenv("PROBESCOPE_FORCE");
     bool refused = !yjit_recovers && jit_is_on() && !(force && strcmp(force, "1") == 0);
-    enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY, PS_PROBE_FUNCTION__RETURN, PS_PROBE_FUNCTION__STATS,
-                              PS_PROBE_LINE};
-    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++)
+    for (int i = 0; i < PROBES; i++)
         if (refused) ps_info_state(probes[i], PS_STATE_REFUSED, reason);
     return refused;
 }
@@ -768,6 +810,7 @@ static VALUE switch_slice(VALUE listened_to)
 
 bool ps_functions_switch(uint32_t wanted)
 {
+    ps_slow_listen(wanted);
     if (!functions.on && !(wanted & (PS_FUNCTION_PROBES | PS_LINE_PROBES))) return true;
     return RTEST(hold_vm_lock(switch_slice, UINT2NUM(wanted)));
 }

@@ -18,9 +18,11 @@
 #include "stack.h"
 #include "watcher.h"
 
-/* functions.c: function__entry, function__return, function__stats; line */
-#define PS_FUNCTION_PROBES (PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_BIT(FUNCTION__STATS))
-#define PS_LINE_PROBES     PS_BIT(LINE)
+/* functions.c: function__entry, function__return, function__slow*, function__stats; line */
+#define PS_SLOW_PROBES (PS_BIT(FUNCTION__SLOW1MS) | PS_BIT(FUNCTION__SLOW10MS) | PS_BIT(FUNCTION__SLOW100MS))
+#define PS_FUNCTION_PROBES                                                                                             \
+    (PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS))
+#define PS_LINE_PROBES PS_BIT(LINE)
 void ps_functions_init(void);
 bool ps_functions_switch(uint32_t wanted);
 void ps_functions_mark(void);
@@ -69,6 +71,13 @@ bool ps_gvl_switch(uint32_t wanted);
 /* NULL, or why this Ruby cannot tell of waits. */
 const char *ps_gvl_reason(void);
 
+/* trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the probes that carry it. */
+enum { PS_TRACEPARENT_BUFFER = 56 };
+void ps_trace_context_init(void);
+void ps_trace_context_mark(void);
+/* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
+void ps_trace_context(char *to, uint32_t probes);
+
 /* ractors.c: may allocations be hooked? Not on a Ruby that crashes then, once it has Ractors. */
 void ps_ractors_init(void);
 bool ps_newobj_allowed(void);
@@ -80,6 +89,8 @@ void ps_objects_forbid_newobj(void);
 /* contexts.c: the shadow stack of the current fiber; NULL where it cannot be traced (a Ractor, a frozen thread). */
 void ps_contexts_init(void);
 ps_stack *ps_contexts_current(void);
+/* The same, called when this thread has just switched to another fiber; *left becomes the stack that it left, or NULL. */
+ps_stack *ps_contexts_switched(ps_stack **left);
 /* gettid(), cached for the thread. */
 uint64_t ps_thread_id(void);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */

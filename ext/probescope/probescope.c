@@ -112,6 +112,7 @@ static void run_job(void *unused)
 static void mark_all(void *unused)
 {
     ps_coverage_mark();
+    ps_trace_context_mark();
     ps_functions_mark();
     ps_exceptions_mark();
     ps_objects_mark();
@@ -203,6 +204,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
 
     ps_clock_start();
     ps_contexts_init();
+    ps_trace_context_init();
     ps_ractors_init();
     ps_functions_init();
     ps_exceptions_init();

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "support/opentelemetry"
 require_relative "support/tracing"
 
 RSpec.describe "an application that is traced" do
@@ -68,6 +69,50 @@ RSpec.describe "an application that is traced" do
   it "gets every Timeout, Thread#raise and Thread#kill, and no frame of ours in a backtrace", :bpf do
     target, = traced("#{interrupted}#{gate}#{deliver}", all)
     expect(report(target)).to eq(timeouts: 1000, raises: 1000, kills: 1000, traces: [])
+    expect(target.err).to be_empty
+  end
+
+  # Every call that ends is slow, so that the trace context is read while something else arrives.
+  it "gets them, SIGINT and what a trap raises while slow calls read the trace context", :bpf do
+    target, = traced(<<~RUBY, %w[function__slow1ms exception__detail], options: OpenTelemetryGems.options)
+      require "opentelemetry/sdk"
+      #{interrupted}
+      TRACER = OpenTelemetry::SDK::Trace::TracerProvider.new.tracer("spec")
+      class Hooked
+        alias spin_on spin
+        def spin = TRACER.in_span("spin") { @since = now; spin_on }
+        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :microsecond)
+        # The last of each chain of calls that are all slow by now.
+        def work(n) = (slow?($turn += 1) ? ($slow = true; Thread.pass) : n.to_s)
+        def slow?(turn) = turn % 16 == 0 && now - @since > 1000
+      end
+      # Yields COUNT times, once the spinning call has become a slow one; counts what arrived.
+      def signalled(signal, error)
+        killer = Thread.new do
+          loop do
+            Thread.stop
+            Thread.pass until $slow
+            Process.kill(signal, Process.pid)
+          end
+        end
+        COUNT.times.count do
+          $slow = false
+          Thread.pass until killer.stop?
+          killer.wakeup
+          Hooked.new.spin
+        rescue error => e
+          $traces |= e.backtrace.grep(/probescope(?!\\d)/)
+          true
+        end
+      ensure
+        killer.kill
+      end
+      trap("USR1") { raise IOError, "trapped" }
+      Gate.on :function__slow1ms, :exception__detail
+      Gate.done timeouts: timeouts, raises: raises, kills: kills, interrupts: signalled(:INT, Interrupt),
+                trapped: signalled(:USR1, IOError), traces: $traces
+    RUBY
+    expect(report(target)).to eq(timeouts: 1000, raises: 1000, kills: 1000, interrupts: 1000, trapped: 1000, traces: [])
     expect(target.err).to be_empty
   end
 

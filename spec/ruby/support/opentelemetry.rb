@@ -1,0 +1,19 @@
+# frozen_string_literal: true
+
+# For the specs that trace an application with OpenTelemetry: options that let a Ruby outside of our bundle load the gems.
+module OpenTelemetryGems
+  # An old API, which keeps its context elsewhere; bin/setup installs it.
+  OLD_API = File.join(Support::ROOT, "tmp/opentelemetry-1.4")
+
+  module_function
+
+  # ["-I...", ...] for the API and the SDK of our bundle.
+  def options = with_dependencies("opentelemetry-sdk").flat_map(&:full_require_paths).map { |path| "-I#{path}" }
+
+  def old_options = Dir[File.join(OLD_API, "gems/*/lib")].map { |path| "-I#{path}" }
+
+  def with_dependencies(name)
+    gem = Gem.loaded_specs.fetch(name)
+    [gem, *gem.runtime_dependencies.flat_map { |dependency| with_dependencies(dependency.name) }].uniq
+  end
+end
