@@ -114,13 +114,13 @@ struct ps_more_exception__stats {
     const char *function; /* function that raised */
     uint64_t depth_sum; /* frames of all the backtraces, frames */
     uint64_t depth_max; /* frames of the deepest backtrace since the previous flush, frames */
-    uint64_t string_cost; /* time to turn backtraces into strings, ns */
+    uint64_t string_cost; /* time to turn their backtraces into strings, ns */
     uint64_t rescued; /* of these exceptions, rescues seen, exceptions */
     const char *rescue_file; /* where the last one was rescued, or empty */
     uint64_t rescue_line; /* the line there */
     const char *asked_file; /* where the last backtrace was asked for as strings, or empty */
     uint64_t asked_line; /* the line there */
-    const char *app_file; /* nearest file of the application's own code at the first raise, or empty */
+    const char *app_file; /* nearest file of the application's own code, perhaps the raise's own, on the stack of the first raise, or empty */
     uint64_t app_line; /* the line there */
 };
 
@@ -128,8 +128,8 @@ struct ps_more_backtrace__done {
     const char *path; /* the file's full path */
     const char *function; /* function that asked */
     const char *type; /* class of the exception, or empty */
-    const char *raise_file; /* file of the raise, or empty */
-    uint64_t raise_line; /* line of the raise */
+    const char *raise_file; /* file of the first raise, or empty */
+    uint64_t raise_line; /* the line there */
 };
 
 struct ps_more_object__alloc {

@@ -72,7 +72,8 @@ static struct {
     struct {
         VALUE exception, backtrace;
         ps_row *row;
-        uint64_t at; /* ticks */
+        ps_row *origin; /* of the first raise, when this is a re-raise */
+        uint64_t at;    /* ticks */
         uint32_t depth;
     } recent[RECENT];
     uint32_t next_recent;
@@ -293,12 +294,13 @@ static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
     return cost;
 }
 
-/* Was this exception raised a moment ago with the same backtrace? Then nothing was captured now. */
-static bool is_raised_again(VALUE exception, VALUE backtrace)
+/* The row of the first raise, if this exception was raised a moment ago with the same backtrace; else NULL. */
+static ps_row *find_origin(VALUE exception, VALUE backtrace)
 {
     for (int i = 0; i < RECENT; i++)
-        if (raises.recent[i].exception == exception && raises.recent[i].backtrace == backtrace) return true;
-    return false;
+        if (raises.recent[i].exception == exception && raises.recent[i].backtrace == backtrace)
+            return raises.recent[i].origin;
+    return NULL;
 }
 
 /* Ticks that this exception's backtrace costs: its capture, which ended at `now`, and to give its memory back some day. */
@@ -311,7 +313,8 @@ static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, ui
         if (captured && backtrace == raises.capture.object) cost = learn(row, now - raises.capture.at, depth);
         disarm();
         raises.until_bracket = next_distance();
-    } else if (captured && !is_raised_again(exception, backtrace)) {
+    } else if (captured && !find_origin(exception, backtrace)) {
+        /* Had it an origin, nothing was captured now. */
         cost = estimate(row, depth);
     }
     if (captured && (!row->u.bracket.depth || --raises.until_bracket == 0)) arm();
@@ -402,10 +405,12 @@ static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t c
 
 static void remember(VALUE exception, VALUE backtrace, ps_row *row, uint64_t at, uint32_t depth)
 {
+    ps_row *origin = find_origin(exception, backtrace);
     uint32_t i = raises.next_recent++ % RECENT;
     raises.recent[i].exception = exception;
     raises.recent[i].backtrace = backtrace;
     raises.recent[i].row = row;
+    raises.recent[i].origin = origin ? origin : row;
     raises.recent[i].at = at;
     raises.recent[i].depth = depth;
 }
@@ -430,6 +435,37 @@ static void on_raise(VALUE tracepoint, void *unused)
     remember(exception, backtrace, row, now, depth);
     if (PS_ENABLED(EXCEPTION__RAISE)) fire_raise(row, depth, cost);
     if (PS_ENABLED(EXCEPTION__DETAIL)) fire_detail(row, exception, depth, cost);
+}
+
+/* ---- Strings ---- */
+
+const ps_site *ps_exceptions_origin(VALUE exception, VALUE backtrace)
+{
+    if (!raises.on) return NULL;
+    const ps_row *row = find_origin(exception, backtrace);
+    return row ? row->site : NULL;
+}
+
+/* The row of a raise that was too long ago to be known by its exception. One from before the attach gets a row by its site. */
+static ps_row *row_of_site(VALUE klass, const ps_site *site)
+{
+    for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
+        ps_row *row = ps_table_at(&ps_exceptions, i);
+        if (row->site == site && row->key[0] == (uintptr_t)klass) return row;
+    }
+    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)klass, 0, (uintptr_t)site);
+    if (!row->site) PS_WRITE_RELEASE(row->site, site);
+    return row;
+}
+
+void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origin, const ps_site *asked, uint64_t ticks)
+{
+    if (!raises.on) return;
+    ps_row *row = find_origin(exception, backtrace);
+    if (!row) row = row_of_site(rb_obj_class(exception), origin);
+    /* Nobody asked where Ruby itself reports an exception that ends a thread. */
+    if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
+    PS_ADD_LAST(row->count[PS_EXCEPTION_STRINGS], ticks);
 }
 
 /* ---- Rescue ---- */

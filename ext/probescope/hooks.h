@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sites.h"
 #include "stack.h"
 #include "watcher.h"
 
@@ -43,6 +44,22 @@ bool ps_exceptions_need_disarm(void);
 void ps_exceptions_disarm(void);
 /* Exceptions raised at known depths, and those depths: finds out how to read a depth in O(1). Returns the way found. */
 VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE depths);
+
+/*
+ * The place of the first raise of this exception with this backtrace, if that was a moment ago; NULL otherwise. And: ticks
+ * that strings of its backtrace took, for the row of `origin`.
+ */
+const ps_site *ps_exceptions_origin(VALUE exception, VALUE backtrace);
+void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origin, const ps_site *asked,
+                          uint64_t ticks);
+
+/* backtraces.c: backtrace__done, and the strings in exception__stats */
+#define PS_BACKTRACE_PROBES (PS_BIT(BACKTRACE__DONE) | PS_BIT(EXCEPTION__STATS))
+void ps_backtraces_init(void);
+bool ps_backtraces_switch(uint32_t wanted);
+void ps_backtraces_mark(void);
+/* The coverage changed: look again whose files are the application's own. */
+void ps_backtraces_forget(void);
 
 /* objects.c: object__alloc, object__stats */
 #define PS_OBJECT_PROBES (PS_BIT(OBJECT__ALLOC) | PS_BIT(OBJECT__STATS))

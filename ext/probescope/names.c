@@ -1,5 +1,7 @@
 #include "names.h"
 
+#include <ruby/debug.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -67,6 +69,17 @@ size_t ps_method_name(char *to, VALUE klass, VALUE method_id)
     size_t room = PS_NAME_BUFFER - size, length = (size_t)RSTRING_LEN(name) < room ? (size_t)RSTRING_LEN(name) : room;
     memcpy(to + size, RSTRING_PTR(name), length);
     return size + length;
+}
+
+size_t ps_frame_name(char *to, VALUE frame)
+{
+    VALUE name = rb_profile_frame_qualified_method_name(frame);
+    if (!RB_TYPE_P(name, T_STRING)) name = rb_profile_frame_label(frame);
+    if (!RB_TYPE_P(name, T_STRING)) name = rb_profile_frame_full_label(frame);
+    if (!RB_TYPE_P(name, T_STRING)) return 0;
+    size_t size = (size_t)RSTRING_LEN(name) < PS_NAME_MAX ? (size_t)RSTRING_LEN(name) : PS_NAME_MAX;
+    memcpy(to, RSTRING_PTR(name), size);
+    return size;
 }
 
 const ps_site *ps_ruby_site(const char *name, size_t size, VALUE path, long line)

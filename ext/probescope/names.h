@@ -15,6 +15,8 @@ enum { PS_NAME_BUFFER = PS_NAME_MAX + 1 };
 size_t ps_class_name(char *to, VALUE klass);
 /* "Foo#bar", "Foo.bar" for a singleton method of a module, "#<Foo>.bar" for one of another object, "<main>" outside. */
 size_t ps_method_name(char *to, VALUE klass, VALUE method_id);
+/* "Foo#bar", also for a block in it; "<main>", "<class:Foo>" and the like outside methods. frame: of rb_profile_frames(). */
+size_t ps_frame_name(char *to, VALUE frame);
 /* path is a String or nil. */
 const ps_site *ps_ruby_site(const char *name, size_t size, VALUE path, long line);
 

@@ -38,9 +38,9 @@ static bool needs_upkeep(void)
 static const ps_vm vm = {request, needs_upkeep};
 
 /* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
-static const uint32_t served = PS_FUNCTION_PROBES | PS_LINE_PROBES | PS_EXCEPTION_PROBES | PS_OBJECT_PROBES |
-                               PS_GC_PROBES | PS_SAMPLE_PROBES | PS_GVL_PROBES | PS_BIT(FUNCTIONS__ALL) |
-                               PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+static const uint32_t served = PS_FUNCTION_PROBES | PS_LINE_PROBES | PS_EXCEPTION_PROBES | PS_BACKTRACE_PROBES |
+                               PS_OBJECT_PROBES | PS_GC_PROBES | PS_SAMPLE_PROBES | PS_GVL_PROBES |
+                               PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
 
 static void state_probes(uint32_t wanted)
 {
@@ -72,6 +72,7 @@ static void switch_hooks(void)
     if (wanted && !any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
     any = wanted != 0;
     bool done = ps_exceptions_switch(wanted);
+    done &= ps_backtraces_switch(wanted);
     done &= ps_objects_switch(wanted);
     done &= ps_collections_switch(wanted);
     done &= ps_sampling_switch(wanted);
@@ -115,6 +116,7 @@ static void mark_all(void *unused)
     ps_trace_context_mark();
     ps_functions_mark();
     ps_exceptions_mark();
+    ps_backtraces_mark();
     ps_objects_mark();
     ps_sampling_mark();
 }
@@ -147,8 +149,9 @@ static VALUE native_stop(VALUE self)
     ps_info_flag(PS_INFO_INSTALLED, 0);
     /* The flush that could be in the way ended with the watcher; slices remain. */
     uint32_t none = 0;
-    while (!(ps_exceptions_switch(none) & ps_objects_switch(none) & ps_collections_switch(none) &
-             ps_sampling_switch(none) & ps_gvl_switch(none) & ps_functions_switch(none))) {
+    while (!(ps_exceptions_switch(none) & ps_backtraces_switch(none) & ps_objects_switch(none) &
+             ps_collections_switch(none) & ps_sampling_switch(none) & ps_gvl_switch(none) &
+             ps_functions_switch(none))) {
     }
     state_probes(none);
     ps_watcher_applied(none);
@@ -159,6 +162,7 @@ static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE ours, VA
 {
     ps_coverage_set(roots, outside, ours, patterns);
     ps_functions_restart();
+    ps_backtraces_forget();
     return Qnil;
 }
 
@@ -208,6 +212,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_ractors_init();
     ps_functions_init();
     ps_exceptions_init();
+    ps_backtraces_init();
     ps_objects_init();
     ps_collections_init();
     ps_gvl_init();

@@ -41,24 +41,12 @@ void ps_sampling_mark(void)
     if (sampling.known) st_foreach(sampling.known, mark_frame, 0);
 }
 
-/* "Foo#bar", also for a block in it; "<main>", "<class:Foo>" and the like outside methods. */
-static size_t frame_name(char *to, VALUE frame)
-{
-    VALUE name = rb_profile_frame_qualified_method_name(frame);
-    if (!RB_TYPE_P(name, T_STRING)) name = rb_profile_frame_label(frame);
-    if (!RB_TYPE_P(name, T_STRING)) name = rb_profile_frame_full_label(frame);
-    if (!RB_TYPE_P(name, T_STRING)) return 0;
-    size_t size = (size_t)RSTRING_LEN(name) < PS_NAME_MAX ? (size_t)RSTRING_LEN(name) : PS_NAME_MAX;
-    memcpy(to, RSTRING_PTR(name), size);
-    return size;
-}
-
 static ps_row *find_row(VALUE frame)
 {
     st_data_t known;
     if (sampling.known && st_lookup(sampling.known, (st_data_t)frame, &known)) return (ps_row *)known;
     char name[PS_NAME_BUFFER];
-    size_t size = frame_name(name, frame);
+    size_t size = ps_frame_name(name, frame);
     VALUE path = rb_profile_frame_path(frame), line = rb_profile_frame_first_lineno(frame);
     const ps_site *site = ps_ruby_site(name, size, path, FIXNUM_P(line) ? FIX2LONG(line) : 0);
     /* Keyed by name and path alone: the first frame seen gives the line, and callers are looked at before callees. */

@@ -1,0 +1,442 @@
+/*
+ * Backtraces that become strings: who asks for them, and how long it takes. At 100 frames that is 25 us, five times what
+ * the capture cost, and a raise of the same exception again asks too, before anybody reads a line.
+ *
+ * Ruby has no event for it that leaves YJIT whole. So modules that are empty while nobody listens are prepended at the
+ * first listen, to Exception for `backtrace` and `full_message`, to Kernel for `caller` and `caller_locations`; while
+ * somebody listens they hold a method that calls super and looks at the clock. A method that was taken out again leaves
+ * nothing behind, unlike one that was replaced and put back: each raise would call it for ever.
+ *
+ * An exception that passes through is not touched, and there is nothing to undo: no state outlives a call.
+ */
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+
+#include <string.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "coverage.h"
+#include "hooks.h"
+#include "info.h"
+#include "names.h"
+#include "probe.h"
+
+enum { LOOK_AT = 128, KNOWN_FRAMES = 256 };
+
+static struct {
+    /* The modules, or nil before the first listen; that of Kernel's singleton is for `Kernel.caller`. */
+    VALUE of_exceptions, of_kernel, of_singleton;
+    bool exceptions_wanted, kernel_wanted;
+    bool exceptions_on, kernel_on;
+    const char *exceptions_reason, *kernel_reason; /* why it is wanted and not on */
+    /* What is known of frames on the way to the one that asked, by address: hence marked. */
+    struct {
+        VALUE frame;
+        const ps_site *site; /* of `line`, or NULL */
+        int line;
+        bool builtin, own;
+    } known[KNOWN_FRAMES];
+    /* The last answer of `backtrace`: full_message has just asked for it. */
+    VALUE exception, strings;
+} backtraces = {.of_exceptions = Qnil, .of_kernel = Qnil, .of_singleton = Qnil, .exception = Qnil, .strings = Qnil};
+
+static ID id_bind_call, id_bt, id_backtrace, id_full_message, id_caller, id_caller_locations;
+static VALUE allocated_objects;
+/* The originals, as UnboundMethods. */
+static VALUE own_backtrace, own_full_message, own_caller, own_caller_locations;
+
+void ps_backtraces_mark(void)
+{
+    rb_gc_mark(backtraces.of_exceptions);
+    rb_gc_mark(backtraces.of_kernel);
+    rb_gc_mark(backtraces.of_singleton);
+    rb_gc_mark(backtraces.exception);
+    rb_gc_mark(backtraces.strings);
+    for (int i = 0; i < KNOWN_FRAMES; i++)
+        if (backtraces.known[i].frame) rb_gc_mark(backtraces.known[i].frame);
+}
+
+void ps_backtraces_forget(void)
+{
+    memset(backtraces.known, 0, sizeof(backtraces.known));
+    backtraces.exception = backtraces.strings = Qnil;
+}
+
+/*
+ * An application that gives one of these methods another name while somebody listens, to redefine it and call the old one,
+ * gives it to ours, whose super is then the redefined one: it would go round and round, also after the detach. What is
+ * called by another name therefore calls the original, with one frame more between.
+ */
+static bool is_aliased(void)
+{
+    return rb_frame_callee() != rb_frame_this_func();
+}
+
+static VALUE call_original(VALUE method, VALUE self, int argc, const VALUE *argv)
+{
+    VALUE all[3] = {self, argc > 0 ? argv[0] : Qnil, argc > 1 ? argv[1] : Qnil};
+    return rb_funcallv_kw(method, id_bind_call, argc + 1, all,
+                          rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+}
+
+/* ---- Who asked ---- */
+
+static int know(VALUE frame)
+{
+    int i = (int)(((uintptr_t)frame >> 3 ^ (uintptr_t)frame >> 11) % KNOWN_FRAMES);
+    if (backtraces.known[i].frame == frame) return i;
+    VALUE path = rb_profile_frame_path(frame);
+    backtraces.known[i].frame = frame;
+    backtraces.known[i].site = NULL;
+    backtraces.known[i].own = ps_coverage_is_own(path);
+    backtraces.known[i].builtin = !RB_TYPE_P(path, T_STRING) || !RSTRING_LEN(path) || RSTRING_PTR(path)[0] == '<';
+    return i;
+}
+
+static const ps_site *site_of(VALUE frame, int line)
+{
+    int i = know(frame);
+    if (!backtraces.known[i].site || backtraces.known[i].line != line) {
+        char name[PS_NAME_BUFFER];
+        size_t size = ps_frame_name(name, frame);
+        backtraces.known[i].site = ps_ruby_site(name, size, rb_profile_frame_path(frame), line);
+        backtraces.known[i].line = line;
+    }
+    return backtraces.known[i].site;
+}
+
+/* A function in C has no path. */
+static bool is_full_message(VALUE frame)
+{
+    static const char expected[] = "full_message";
+    VALUE name = NIL_P(rb_profile_frame_path(frame)) ? rb_profile_frame_method_name(frame) : Qnil;
+    return RB_TYPE_P(name, T_STRING) && RSTRING_LEN(name) == sizeof(expected) - 1 &&
+           memcmp(RSTRING_PTR(name), expected, sizeof(expected) - 1) == 0;
+}
+
+/*
+ * The nearest line of the application's own code, else the nearest line of Ruby: a logger's says little. Sets
+ * *in_full_message when it was full_message that called us.
+ */
+static const ps_site *find_asker(bool *in_full_message)
+{
+    VALUE frames[LOOK_AT];
+    int lines[LOOK_AT];
+    int count = rb_profile_frames(0, LOOK_AT, frames, lines), nearest = 0;
+    /* Frame 0 is ours. */
+    *in_full_message = count > 1 && is_full_message(frames[1]);
+    for (int i = 1; i < count; i++) {
+        int known = know(frames[i]);
+        if (!nearest && !backtraces.known[known].builtin) nearest = i;
+        if (!backtraces.known[known].own) continue;
+        nearest = i;
+        break;
+    }
+    return nearest ? site_of(frames[nearest], lines[nearest]) : &ps_site_none;
+}
+
+/* ---- Exceptions ---- */
+
+/* "app.rb:12:in `name'" -> the place, named by the exception's class; without a place where it reads otherwise. */
+static const ps_site *place_of(VALUE exception, VALUE first)
+{
+    char name[PS_NAME_BUFFER];
+    size_t size = ps_class_name(name, rb_obj_class(exception));
+    if (!RB_TYPE_P(first, T_STRING)) return ps_site_intern(name, size, "", 0, 0);
+    const char *text = RSTRING_PTR(first), *end = text + RSTRING_LEN(first);
+    for (const char *colon = text; (colon = memchr(colon, ':', (size_t)(end - colon))) != NULL; colon++) {
+        const char *at = colon + 1;
+        uint64_t line = 0;
+        while (at < end && *at >= '0' && *at <= '9' && line < UINT32_MAX) line = line * 10 + (uint64_t)(*at++ - '0');
+        bool ends = at == end || (end - at > 3 && memcmp(at, ":in", 3) == 0);
+        if (at > colon + 1 && ends) return ps_site_intern(name, size, text, (size_t)(colon - text), line);
+    }
+    return ps_site_intern(name, size, "", 0, 0);
+}
+
+static void fire(const char *kind, const ps_site *asked, const ps_site *raised, uint64_t depth, uint64_t ticks)
+{
+    if (!PS_ENABLED(BACKTRACE__DONE)) return;
+    struct ps_more_backtrace__done more = {
+        .path = asked->path,
+        .function = asked->name,
+        .type = raised->name,
+        .raise_file = raised->file,
+        .raise_line = raised->line,
+    };
+    ps_fire_backtrace__done(kind, asked->file, asked->line, depth, ps_ticks_to_ns(ticks), &more);
+}
+
+/* strings: the backtrace of the exception, an Array. held: what the exception had for it. */
+static void record(const char *kind, const ps_site *asked, VALUE exception, VALUE held, VALUE strings, uint64_t ticks)
+{
+    bool any = RB_TYPE_P(strings, T_ARRAY) && RARRAY_LEN(strings) > 0;
+    const ps_site *raised = ps_exceptions_origin(exception, held);
+    if (!raised) raised = place_of(exception, any ? RARRAY_AREF(strings, 0) : Qnil);
+    ps_exceptions_charge(exception, held, raised, asked, ticks);
+    fire(kind, asked, raised, any ? (uint64_t)RARRAY_LEN(strings) : 0, ticks);
+}
+
+/*
+ * Called instead of Exception#backtrace, on any thread and Ractor: by the application, by functions written in C that
+ * show exceptions, and by Ruby at each raise, to see whether there is one already. Only the first time that there is does it
+ * make strings, which the count of allocations tells.
+ */
+static VALUE backtrace(VALUE self)
+{
+    if (PS_UNLIKELY(is_aliased())) return call_original(own_backtrace, self, 0, NULL);
+    VALUE held = rb_attr_get(self, id_bt);
+    if (NIL_P(held) || !backtraces.exceptions_on || !ps_contexts_on_main_ractor()) return rb_call_super(0, NULL);
+    size_t allocated = rb_gc_stat(allocated_objects);
+    uint64_t start = ps_ticks();
+    VALUE strings = rb_call_super(0, NULL);
+    uint64_t ticks = ps_ticks() - start;
+    allocated = rb_gc_stat(allocated_objects) - allocated;
+    /* Taken out in the meantime? What is redefined may have run for long. */
+    if (!backtraces.exceptions_on || !RB_TYPE_P(strings, T_ARRAY)) return strings;
+    backtraces.exception = self;
+    backtraces.strings = strings;
+    if (!RB_TYPE_P(held, T_DATA) || allocated <= (size_t)RARRAY_LEN(strings)) return strings;
+    bool in_full_message;
+    const ps_site *asked = find_asker(&in_full_message);
+    /* That one counts it itself. */
+    if (!in_full_message) record("backtrace", asked, self, held, strings, ticks);
+    return strings;
+}
+
+/* Called instead of Exception#full_message, which makes its text anew each time, of the message as well. */
+static VALUE full_message(int argc, VALUE *argv, VALUE self)
+{
+    VALUE options;
+    /* As the original refuses them: from here there is one frame less above ours. */
+    rb_scan_args(argc, argv, "0:", &options);
+    if (PS_UNLIKELY(is_aliased())) return call_original(own_full_message, self, argc, argv);
+    if (!backtraces.exceptions_on || !ps_contexts_on_main_ractor())
+        return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
+    uint64_t start = ps_ticks();
+    VALUE text = rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
+    uint64_t ticks = ps_ticks() - start;
+    VALUE held = rb_attr_get(self, id_bt);
+    if (!backtraces.exceptions_on || NIL_P(held)) return text;
+    bool nested;
+    record("full_message", find_asker(&nested), self, held, backtraces.exception == self ? backtraces.strings : Qnil,
+           ticks);
+    return text;
+}
+
+/* ---- Callers ---- */
+
+static VALUE one_more(VALUE level)
+{
+    long number = NUM2LONG(level);
+    return LONG2NUM(number >= 0 && number < LONG_MAX ? number + 1 : number);
+}
+
+/*
+ * The arguments of `caller`, one frame further: ours is between. Bad ones are refused here, in Ruby's words, for then there
+ * is one frame of a function in C in the backtrace, as there would be without us. Returns how many there are.
+ */
+static int shift(int argc, const VALUE *argv, VALUE *to)
+{
+    VALUE first, last;
+    int exclusive;
+    rb_check_arity(argc, 0, 2);
+    if (argc == 2 && NIL_P(argv[1])) argc = 1;
+    if (argc == 0) {
+        to[0] = INT2FIX(2);
+        return 1;
+    }
+    if (argc == 1 && rb_range_values(argv[0], &first, &last, &exclusive)) {
+        to[0] =
+            rb_range_new(NIL_P(first) ? INT2FIX(1) : one_more(first), NIL_P(last) ? last : one_more(last), exclusive);
+        return 1;
+    }
+    long level = NUM2LONG(argv[0]), size = argc == 2 ? NUM2LONG(argv[1]) : 0;
+    if (level < 0) rb_raise(rb_eArgError, "negative level (%ld)", level);
+    if (size < 0) rb_raise(rb_eArgError, "negative size (%ld)", size);
+    to[0] = one_more(LONG2NUM(level));
+    to[1] = LONG2NUM(size);
+    return argc;
+}
+
+/* Does a Range that counts from the end begin with the first frame of all, which is ours? Then one more is out of range. */
+static bool begins_with_ours(VALUE level)
+{
+    VALUE first, last;
+    int exclusive;
+    if (!rb_range_values(level, &first, &last, &exclusive) || NUM2LONG(first) >= 0) return false;
+    VALUE further = rb_range_new(LONG2NUM(NUM2LONG(first) - 1), INT2FIX(-1), 0);
+    return NIL_P(rb_call_super(1, &further));
+}
+
+static VALUE ask(const char *kind, VALUE original, VALUE self, int argc, const VALUE *argv)
+{
+    VALUE shifted[2];
+    argc = shift(argc, argv, shifted);
+    if (PS_UNLIKELY(is_aliased())) {
+        argc = shift(argc, (VALUE[2]){shifted[0], shifted[1]}, shifted);
+        return call_original(original, self, argc, shifted);
+    }
+    uint64_t start = ps_ticks();
+    VALUE frames = rb_call_super(argc, shifted);
+    uint64_t ticks = ps_ticks() - start;
+    if (argc == 1 && RB_TYPE_P(frames, T_ARRAY) && !FIXNUM_P(shifted[0]) && begins_with_ours(shifted[0])) frames = Qnil;
+    if (!backtraces.kernel_on || !ps_contexts_on_main_ractor()) return frames;
+    bool nested;
+    fire(kind, find_asker(&nested), &ps_site_none, RB_TYPE_P(frames, T_ARRAY) ? (uint64_t)RARRAY_LEN(frames) : 0,
+         ticks);
+    return frames;
+}
+
+/* Called instead of Kernel#caller and Kernel#caller_locations. */
+static VALUE caller(int argc, VALUE *argv, VALUE self)
+{
+    return ask("caller", own_caller, self, argc, argv);
+}
+
+static VALUE caller_locations(int argc, VALUE *argv, VALUE self)
+{
+    return ask("caller_locations", own_caller_locations, self, argc, argv);
+}
+
+/* ---- On and off ---- */
+
+/* Shown by `ancestors`. From Ruby 3.4 on backtraces name a method's module, if that has a name for ever; 3.3 has others. */
+static VALUE new_module(const char *constant, const char *temporary)
+{
+    ID set_temporary_name = rb_intern("set_temporary_name");
+    if (!rb_method_boundp(rb_cModule, set_temporary_name, 0))
+        return rb_define_module_under(rb_path2class("Probescope::Native"), constant);
+    VALUE module = rb_module_new();
+    rb_funcall(module, set_temporary_name, 1, rb_str_new_cstr(temporary));
+    return module;
+}
+
+static void original(VALUE *place, VALUE klass, ID name)
+{
+    rb_gc_register_address(place);
+    *place = rb_funcall(klass, rb_intern("instance_method"), 1, rb_id2sym(name));
+}
+
+void ps_backtraces_init(void)
+{
+    id_bind_call = rb_intern("bind_call");
+    id_bt = rb_intern("bt");
+    id_backtrace = rb_intern("backtrace");
+    id_full_message = rb_intern("full_message");
+    id_caller = rb_intern("caller");
+    id_caller_locations = rb_intern("caller_locations");
+    allocated_objects = rb_id2sym(rb_intern("total_allocated_objects"));
+    original(&own_backtrace, rb_eException, id_backtrace);
+    original(&own_full_message, rb_eException, id_full_message);
+    original(&own_caller, rb_mKernel, id_caller);
+    original(&own_caller_locations, rb_mKernel, id_caller_locations);
+}
+
+/*
+ * Why methods of this class may not be taken over; NULL when they may. To prepend and to define must run no code of the
+ * application and must not raise.
+ */
+static const char *objection(VALUE klass, VALUE module, ID first, ID second)
+{
+    if (!rb_method_basic_definition_p(klass, first) || !rb_method_basic_definition_p(klass, second))
+        return "the application defines methods of its own for backtraces as strings";
+    if (!rb_method_basic_definition_p(rb_cModule, rb_intern("method_added")) ||
+        !rb_method_basic_definition_p(rb_cModule, rb_intern("method_removed")))
+        return "the application is told of each method that is defined";
+    if (RB_OBJ_FROZEN(klass) || (!NIL_P(module) && RB_OBJ_FROZEN(module)))
+        return "the application has frozen Exception or Kernel";
+    return NULL;
+}
+
+static void begin_exceptions(void)
+{
+    backtraces.exceptions_reason = objection(rb_eException, backtraces.of_exceptions, id_backtrace, id_full_message);
+    if (backtraces.exceptions_reason) return;
+    if (NIL_P(backtraces.of_exceptions)) {
+        backtraces.of_exceptions = new_module("Backtraces", "probescope's backtraces");
+        rb_prepend_module(rb_eException, backtraces.of_exceptions);
+    }
+    /* Callable on any Ractor. */
+    rb_ext_ractor_safe(true);
+    rb_define_method(backtraces.of_exceptions, "backtrace", backtrace, 0);
+    rb_define_method(backtraces.of_exceptions, "full_message", full_message, -1);
+    rb_ext_ractor_safe(false);
+    backtraces.exceptions_on = true;
+}
+
+static void begin_kernel(void)
+{
+    VALUE singleton = rb_singleton_class(rb_mKernel);
+    const char *reason = objection(rb_cObject, backtraces.of_kernel, id_caller, id_caller_locations);
+    if (!reason) reason = objection(singleton, backtraces.of_singleton, id_caller, id_caller_locations);
+    backtraces.kernel_reason = reason;
+    if (reason) return;
+    if (NIL_P(backtraces.of_kernel)) {
+        backtraces.of_kernel = new_module("Callers", "probescope's callers");
+        backtraces.of_singleton = new_module("KernelCallers", "probescope's callers of Kernel");
+        rb_prepend_module(rb_mKernel, backtraces.of_kernel);
+        rb_prepend_module(singleton, backtraces.of_singleton);
+    }
+    rb_ext_ractor_safe(true);
+    rb_define_private_method(backtraces.of_kernel, "caller", caller, -1);
+    rb_define_private_method(backtraces.of_kernel, "caller_locations", caller_locations, -1);
+    rb_define_method(backtraces.of_singleton, "caller", caller, -1);
+    rb_define_method(backtraces.of_singleton, "caller_locations", caller_locations, -1);
+    rb_ext_ractor_safe(false);
+    backtraces.kernel_on = true;
+}
+
+/* Nobody else has taken it out, or frozen what it is in? Then it stays and is a frame that only passes on. */
+static void take_out(VALUE module, ID first, ID second)
+{
+    if (RB_OBJ_FROZEN(module)) return;
+    if (rb_method_boundp(module, first, 0)) rb_remove_method_id(module, first);
+    if (rb_method_boundp(module, second, 0)) rb_remove_method_id(module, second);
+}
+
+static void end_exceptions(void)
+{
+    if (backtraces.exceptions_on) take_out(backtraces.of_exceptions, id_backtrace, id_full_message);
+    backtraces.exceptions_on = false;
+    backtraces.exceptions_reason = NULL;
+}
+
+static void end_kernel(void)
+{
+    if (backtraces.kernel_on) {
+        take_out(backtraces.of_kernel, id_caller, id_caller_locations);
+        take_out(backtraces.of_singleton, id_caller, id_caller_locations);
+    }
+    backtraces.kernel_on = false;
+    backtraces.kernel_reason = NULL;
+}
+
+/* What degrades a probe for another reason has said so. */
+static void degrade(uint32_t wanted, enum ps_probe probe, const char *reason)
+{
+    if (reason && (wanted >> probe & 1) && ps_info_state_of(probe) < PS_STATE_DEGRADED)
+        ps_info_state(probe, PS_STATE_DEGRADED, reason);
+}
+
+bool ps_backtraces_switch(uint32_t wanted)
+{
+    bool exceptions = (wanted & PS_BACKTRACE_PROBES) != 0, kernel = (wanted & PS_BIT(BACKTRACE__DONE)) != 0;
+    if (exceptions != backtraces.exceptions_wanted) {
+        if (exceptions) begin_exceptions();
+        else end_exceptions();
+        backtraces.exceptions_wanted = exceptions;
+    }
+    if (kernel != backtraces.kernel_wanted) {
+        if (kernel) begin_kernel();
+        else end_kernel();
+        backtraces.kernel_wanted = kernel;
+    }
+    /* Tracers raise one semaphore after the other, so the reason may be there before the probe. */
+    degrade(wanted, PS_PROBE_BACKTRACE__DONE, backtraces.exceptions_reason);
+    degrade(wanted, PS_PROBE_BACKTRACE__DONE, backtraces.kernel_reason);
+    degrade(wanted, PS_PROBE_EXCEPTION__STATS, backtraces.exceptions_reason);
+    if (!exceptions) ps_backtraces_forget();
+    return true;
+}
