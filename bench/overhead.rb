@@ -66,12 +66,18 @@ class Overhead
   end
 
   def write
-    text = [header, *SECTIONS.map { |title, work, rows| section(title, work, rows) }, programs].join("\n")
-    File.write(OUTPUT, "#{text}\n")
+    text = [header, *SECTIONS.map { |title, work, rows| section(title, work, rows) }, programs, *others].join("\n")
+    File.write(OUTPUT, "#{text.chomp}\n")
     puts text
   end
 
   private
+
+  # What other benchmarks wrote to the same page.
+  def others
+    sections = File.read(OUTPUT).scan(%r{^<!-- (bench/\S+) -->\n(.*?)^<!-- end of \1 -->\n}m)
+    sections.map { |name, text| "<!-- #{name} -->\n#{text}<!-- end of #{name} -->\n" }
+  end
 
   def header
     <<~MARKDOWN

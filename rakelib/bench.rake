@@ -4,3 +4,8 @@ desc "Measure what it costs beside its peers, and write docs/performance.md (as 
 task bench: :compile do
   ruby "bench/overhead.rb"
 end
+
+desc "Measure how long it takes to attach to 10,000 methods (as root; RUBY=/path RUBY_OPTIONS=--yjit adds another Ruby)"
+task "bench:attach": :compile do
+  ruby "bench/attach.rb"
+end

@@ -29,6 +29,7 @@ static struct {
     bool stop;
     /* Shared with the VM. */
     uint32_t wanted, applied;
+    uint64_t progress_ns; /* when the VM last did a slice of what is under way */
     /* The thread's own. */
     uint64_t changed_ns; /* when a semaphore last changed */
     uint64_t next_flush_ns, next_sample_ns;
@@ -44,6 +45,11 @@ uint32_t ps_watcher_wanted(void)
 void ps_watcher_applied(uint32_t probes)
 {
     if (PS_EXCHANGE(watcher.applied, probes) != probes) PS_ADD(probescope_info.switches, 1);
+}
+
+void ps_watcher_progress(void)
+{
+    PS_WRITE(watcher.progress_ns, ps_monotonic_ns());
 }
 
 void ps_watcher_recheck(void)
@@ -80,6 +86,20 @@ static void look(uint64_t now)
     else if (raised && watcher.vm->needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
 }
 
+/* Since the VM last did something about the last change. It is noted by another thread, a moment after `now` perhaps. */
+static uint64_t since_progress(uint64_t now)
+{
+    uint64_t progress = PS_READ(watcher.progress_ns);
+    if (progress < watcher.changed_ns) progress = watcher.changed_ns;
+    return progress < now ? now - progress : 0;
+}
+
+/* Is the VM about to switch hooks, or in the middle of it? Not when it sleeps or sits in a long call: no hurry then. */
+static bool is_switching(uint64_t now)
+{
+    return watcher.wanted != PS_READ_ACQUIRE(watcher.applied) && since_progress(now) < PS_POLL_NS;
+}
+
 /*
  * The first flush tells a tracer that its interval begins, so it waits until all its probes are attached (they come one
  * by one: nothing changed for a tick) and the hooks are in, unless the VM sleeps: then no event can be missed.
@@ -87,7 +107,7 @@ static void look(uint64_t now)
 static bool settled(uint64_t now)
 {
     if (now - watcher.changed_ns < PS_POLL_NS) return false;
-    return watcher.wanted == PS_READ_ACQUIRE(watcher.applied) || now - watcher.changed_ns > VM_ASLEEP_NS;
+    return watcher.wanted == PS_READ_ACQUIRE(watcher.applied) || since_progress(now) > VM_ASLEEP_NS;
 }
 
 static void flush_when_due(uint64_t now)
@@ -143,7 +163,7 @@ static void *watch(void *unused)
         now = ps_monotonic_ns();
         if (now >= next_look) {
             look(now);
-            next_look = now + PS_POLL_NS;
+            next_look = now + (is_switching(now) ? PS_HURRY_NS : PS_POLL_NS);
             flush_when_due(now);
         }
         sample_when_due(now);

@@ -1,7 +1,8 @@
 /*
  * The watcher: one native thread that looks at the semaphores, because nothing tells a process that a tracer came.
  *
- *   every 50 ms   has a semaphore changed? Then ask the VM to switch hooks; it does so on a thread of its own.
+ *   every 50 ms   has a semaphore changed? Then ask the VM to switch hooks; it does so on a thread of its own, in slices
+ *                 if there are many, and is asked for the next one 6 ms later.
  *   every second  while statistics are listened to: flush them (stats.h).
  *   99 times/s    while samples are listened to: ask the VM for one.
  *
@@ -17,7 +18,7 @@
 
 #include "probes.gen.h"
 
-enum { PS_POLL_NS = 50000000, PS_FLUSH_NS = 1000000000, PS_SAMPLE_NS = 10101010 };
+enum { PS_POLL_NS = 50000000, PS_HURRY_NS = 6000000, PS_FLUSH_NS = 1000000000, PS_SAMPLE_NS = 10101010 };
 
 /* What the watcher may ask of the VM. */
 enum {
@@ -39,6 +40,8 @@ uint32_t ps_watcher_wanted(void);
 
 /* The VM says for which probes its hooks are now as they should be; until that is all of them it is asked again. */
 void ps_watcher_applied(uint32_t probes);
+/* The VM has done a slice of it, and more is to do. */
+void ps_watcher_progress(void);
 /* Have the VM asked again, though no semaphore changed: what the hooks cover did. */
 void ps_watcher_recheck(void);
 

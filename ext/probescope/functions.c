@@ -5,13 +5,13 @@
  * Targeted, because a global :call, :return or :line hook leaves YJIT slower for the rest of the process's life. Switching
  * on:
  *   1. all modules are listed, once;
- *   2. their methods are looked at, in slices of 2 ms so that no request waits long: what is covered gets a TracePoint on
+ *   2. their methods are looked at, in slices of 4 ms so that no request waits long: what is covered gets a TracePoint on
  *      its ISeq (a define_method body has no :call of its own, so there the target is the method, and it comes last:
  *      the lines of its block belong to the method around it, where that has a TracePoint);
  *   3. :script_compiled hands over each file loaded from now on, whose top-level ISeq covers all it defines;
  *   4. when loading pauses, step 1 and 2 again for the define_method bodies of those files.
  * When other probes are listened to, each TracePoint gives way to one with other events, in slices. Switching off disables
- * them, in slices too. None of it happens while nobody listens: the library holds no ISeq.
+ * them, in slices too. None of it happens while nobody listens: the library holds no ISeq, but for the files' under YJIT.
  *
  * A TracePoint of one method carries its row, so the hook looks nothing up. One that covers several finds the row by
  * method id and class.
@@ -36,12 +36,13 @@
 #include "slow.h"
 #include "stats.h"
 
-#define SLICE_NS      2000000u
+#define SLICE_NS      4000000u
 #define LOAD_PAUSE_NS 200000000u
 #define CALL_EVENTS   (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)
 
 /* What stands in a method, for telling how it was left. */
 struct contents {
+    int line;           /* of its definition */
     bool methods;       /* others are defined in it */
     bool rescues;       /* it has a rescue clause */
     bool swallows;      /* it can return from an ensure clause, or (before 3.3) from a rescue clause */
@@ -54,9 +55,18 @@ struct target {
     ps_row *line_row;  /* of `lines`, likewise */
     bool several;      /* a whole file, or a method that defines others */
     bool has_lines;    /* false for a define_method body whose block another target covers already */
+    bool has_run;      /* a file loaded before: lines outside of its methods are not told, as without YJIT */
     bool lends_blocks; /* a block in it is a define_method body, so its lines belong to several functions */
     struct contents contents;
+    struct contents *methods; /* of several, those that have a return */
+    uint32_t method_count;
 };
+
+/* The methods inside what is about to become a target. */
+static struct {
+    struct contents *list;
+    uint32_t count, capacity;
+} found;
 
 static struct {
     bool on, everything;
@@ -71,9 +81,11 @@ static struct {
     VALUE covered;     /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
     VALUE blocks;      /* identity Hash: ISeq of a block inside a target -> the target's number */
     VALUE bodies;      /* Hash of the define_method methods that have one: many of them can share one block's ISeq */
-    VALUE modules;     /* Array, while a walk is under way */
+    VALUE files;       /* Array of the kept ISeqs, while a walk is under way */
+    VALUE modules;     /* Array, likewise */
+    VALUE names;       /* Array, likewise: of the methods of the module that it is at */
     VALUE bodies_seen; /* Array of [module, name] that the walk leaves for its end */
-    long next_module, next_body;
+    long next_file, next_module, next_name, next_body;
     bool bodies_only; /* this walk looks for define_method bodies alone */
     VALUE script_hook, raise_hook, fiber_hook;
     uint64_t loaded_ns; /* when a file was last loaded that no walk has followed; 0 none */
@@ -82,11 +94,23 @@ static struct {
                .covered = Qnil,
                .blocks = Qnil,
                .bodies = Qnil,
+               .files = Qnil,
                .modules = Qnil,
+               .names = Qnil,
                .bodies_seen = Qnil,
                .script_hook = Qnil,
                .raise_hook = Qnil,
                .fiber_hook = Qnil};
+
+/*
+ * Under YJIT each enable looks through the whole heap: 0.3 ms where there is little in it, 4 ms in a large application, for
+ * each of thousands of methods. A file's top-level ISeq covers all its methods at once, but nothing in Ruby leads to it
+ * after the file has run. So on a Ruby that has YJIT those of the covered files are kept: 2.6 KB a file.
+ */
+static struct {
+    VALUE files; /* Hash: path -> ISeq; nil where none are kept */
+    VALUE hook;
+} kept = {Qnil, Qnil};
 
 /* The functions whose lines were told: their names; nothing is counted in it. */
 static ps_table lines;
@@ -106,7 +130,7 @@ static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
 static bool yjit_recovers;   /* false for 3.1, whose YJIT never compiles again after any call hook */
 static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity,
     id_each_object, id_is_enabled, id_instruction_sequence, id_priority, id_set_priority, id_owner, id_super_method,
-    id_trace_points, id_disasm, id_is_match;
+    id_trace_points, id_disasm, id_is_match, id_first_lineno, id_eval_script, id_values;
 static VALUE event_return, event_b_return; /* Symbols */
 static VALUE throw_return;                 /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
 
@@ -130,6 +154,9 @@ void ps_functions_init(void)
     id_trace_points = rb_intern("trace_points");
     id_disasm = rb_intern("disasm");
     id_is_match = rb_intern("match?");
+    id_first_lineno = rb_intern("first_lineno");
+    id_eval_script = rb_intern("eval_script");
+    id_values = rb_intern("values");
     throw_return = rb_reg_new_str(rb_str_new_cstr("^(\\| )*\\d+ throw +1\\b"), 0);
     event_return = rb_id2sym(rb_intern("return"));
     event_b_return = rb_id2sym(rb_intern("b_return"));
@@ -139,6 +166,30 @@ void ps_functions_init(void)
     VALUE vm = rb_const_get(rb_cObject, rb_intern("RubyVM"));
     if (rb_const_defined(vm, rb_intern("YJIT"))) yjit = rb_const_get(vm, rb_intern("YJIT"));
     yjit_recovers = strncmp(ruby_version, "3.1.", 4) != 0;
+}
+
+/* Called by Ruby as on_script, also while nobody listens. Files only: there may be evals without end. */
+static void on_file(VALUE tracepoint, void *unused)
+{
+    if (!ps_contexts_on_main_ractor() || !NIL_P(rb_funcall(tracepoint, id_eval_script, 0))) return;
+    VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
+    if (NIL_P(iseq)) return;
+    VALUE path = rb_funcall(iseq, id_path, 0);
+    if (ps_coverage_file(path, false)) rb_hash_aset(kept.files, path, iseq);
+}
+
+void ps_functions_start(void)
+{
+    if (NIL_P(yjit) || !yjit_recovers) return;
+    kept.files = rb_hash_new();
+    kept.hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_file, NULL);
+    rb_tracepoint_enable(kept.hook);
+}
+
+void ps_functions_stop(void)
+{
+    if (!NIL_P(kept.hook)) rb_tracepoint_disable(kept.hook);
+    kept.files = kept.hook = Qnil;
 }
 
 static bool jit_is_on(void)
@@ -162,7 +213,11 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.covered);
     rb_gc_mark(functions.blocks);
     rb_gc_mark(functions.bodies);
+    rb_gc_mark(kept.files);
+    rb_gc_mark(kept.hook);
+    rb_gc_mark(functions.files);
     rb_gc_mark(functions.modules);
+    rb_gc_mark(functions.names);
     rb_gc_mark(functions.bodies_seen);
     rb_gc_mark(functions.script_hook);
     rb_gc_mark(functions.raise_hook);
@@ -226,16 +281,26 @@ static uint32_t real_depth(void)
     return count < ENOUGH ? (uint32_t)count : UINT32_MAX;
 }
 
+/* Of this row's method. Only a target that covers several has to look, and only while something is raised. */
+static const struct contents *contents_of(const struct target *target, const ps_row *row)
+{
+    static const struct contents unknown;
+    if (!target->several) return &target->contents;
+    for (uint32_t i = 0; i < target->method_count; i++)
+        if (row->site && (uint64_t)target->methods[i].line == row->site->line) return &target->methods[i];
+    return &unknown;
+}
+
 /*
  * Does an exception leave this frame? Ruby does not say: its :return event hides the error. What is known is that an
  * exception was raised on this stack and, from 3.3 on, whether it was rescued since; that an unwound frame returns nil; and
  * on which line the frame is: a method that came to its end is on the line of its `end`, and one that was unwound is not.
  * Where that line has code of its own, a method before 3.3 with a rescue clause is taken to have used it.
  */
-static bool is_raising(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
+static bool is_raising(const ps_stack *stack, const struct target *target, const ps_row *row, rb_trace_arg_t *arg)
 {
     if (PS_LIKELY(!stack->unwinding)) return false;
-    const struct contents *contents = &target->contents;
+    const struct contents *contents = contents_of(target, row);
     if (contents->swallows || !NIL_P(rb_tracearg_return_value(arg))) return false;
     if (contents->end_line && NUM2INT(rb_tracearg_lineno(arg)) == contents->end_line) return false;
     if (PS_HAVE_RESCUE_EVENT || !contents->rescues) return true;
@@ -313,6 +378,7 @@ static bool is_retry(const ps_stack *stack, const ps_row *row, const struct targ
 static void on_line(struct target *target, rb_trace_arg_t *arg)
 {
     if (!PS_ENABLED(LINE) || !ps_contexts_on_main_ractor()) return;
+    if (PS_UNLIKELY(target->has_run) && NIL_P(rb_tracearg_method_id(arg))) return;
     const ps_row *row = find_line_row(target, arg);
     if (row->excluded) return;
     struct ps_more_line more = {.path = row->site->path};
@@ -343,7 +409,7 @@ static void on_event(VALUE tracepoint, void *data)
         if (PS_LIKELY(frame)) frame->start = ps_ticks();
     } else {
         ps_call call;
-        int outcome = is_raising(stack, target, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
+        int outcome = is_raising(stack, target, row, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
         if (!ps_stack_leave(stack, row, now, outcome, &call)) return;
         if (PS_ENABLED(FUNCTION__RETURN)) fire_return(row, stack, &call, outcome);
         if (ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
@@ -358,7 +424,7 @@ static void on_event(VALUE tracepoint, void *data)
  *
  * In a job, those that had come before were taken already and are delivered after it, and signals are masked. So what
  * could come in is what another thread sends, and that thread needs the VM lock, which we would hand over only when our
- * time slice ends. A higher priority makes the slice up to eight times as long, and we need 2 ms: nobody comes in between.
+ * time slice ends. A higher priority makes the slice up to eight times as long, and we need 4 ms: nobody comes in between.
  * In a hook we may raise, so whatever is not an error of ours goes on to the application.
  */
 struct slice {
@@ -434,9 +500,17 @@ static void disable_target(long number)
     if (!NIL_P(tracepoint)) rb_tracepoint_disable(tracepoint);
 }
 
-/* Adds an ISeq or method, and its TracePoint. */
+static void free_target(struct target *target)
+{
+    ps_memory_give(target->methods, target->method_count * sizeof(struct contents));
+    ps_memory_give(target, sizeof(*target));
+}
+
+/* Adds an ISeq or method, and its TracePoint, with the methods that were found in it. */
 static void add_target(VALUE place, struct target is, bool may_raise)
 {
+    uint32_t methods = is.several ? found.count : 0;
+    found.count = 0;
     if (functions.target_count == functions.target_capacity) {
         long capacity = functions.target_capacity ? functions.target_capacity * 2 : 256;
         struct target **targets = ps_memory_take((size_t)capacity * sizeof(*targets));
@@ -455,6 +529,10 @@ static void add_target(VALUE place, struct target is, bool may_raise)
         return;
     }
     *target = is;
+    if (methods && (target->methods = ps_memory_take(methods * sizeof(struct contents))) != NULL) {
+        memcpy(target->methods, found.list, methods * sizeof(struct contents));
+        target->method_count = methods;
+    }
     rb_ary_push(functions.places, place);
     rb_ary_push(functions.tracepoints, Qnil);
     functions.targets[functions.target_count] = target;
@@ -486,6 +564,7 @@ static void find_end(VALUE iseq, struct contents *contents)
         if (!first || line < first) first = line;
         if (line > last) last = line;
     }
+    contents->line = NUM2INT(rb_funcall(iseq, id_first_lineno, 0));
     contents->returns_early = first != last;
     contents->end_line = last;
     for (long i = 0; i < RARRAY_LEN(points); i++) {
@@ -493,6 +572,22 @@ static void find_end(VALUE iseq, struct contents *contents)
         if (event != event_return && event != event_b_return && NUM2INT(RARRAY_AREF(point, 0)) == last)
             contents->end_line = 0;
     }
+}
+
+/* Notes a method inside of what becomes a target. Without memory it has no lines, and what is told of it is less sure. */
+static void note_method(VALUE iseq, struct contents contents)
+{
+    if (found.count == found.capacity) {
+        uint32_t capacity = found.capacity ? found.capacity * 2 : 64;
+        struct contents *list = ps_memory_take(capacity * sizeof(*list));
+        if (!list) return;
+        if (found.list) memcpy(list, found.list, found.count * sizeof(*list));
+        ps_memory_give(found.list, found.capacity * sizeof(*list));
+        found.list = list;
+        found.capacity = capacity;
+    }
+    find_end(iseq, &contents);
+    if (contents.end_line || contents.returns_early || contents.rescues) found.list[found.count++] = contents;
 }
 
 static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
@@ -514,10 +609,15 @@ static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
     if (!is_block) rb_hash_aset(functions.covered, child, Qtrue);
     else if (NIL_P(rb_hash_lookup(functions.blocks, child)))
         rb_hash_aset(functions.blocks, child, LONG2FIX(functions.target_count));
+    if (!is_block && !is_rescue && !is_ensure) {
+        note_method(child, inside);
+        sum->methods = true;
+        return Qnil;
+    }
+    sum->methods |= inside.methods;
     sum->rescues |= inside.rescues || is_rescue;
     sum->swallows |= inside.swallows;
     if (is_ensure || (is_rescue && !PS_HAVE_RESCUE_EVENT)) sum->swallows |= returns_from_clause(child);
-    sum->methods |= inside.methods || !(is_rescue || is_ensure || is_block);
     return Qnil;
 }
 
@@ -573,7 +673,8 @@ static void look_at_method(VALUE module, VALUE name)
     }
     struct target target = {.contents = note_children(iseq), .has_lines = !is_body || !share_block(iseq)};
     target.several = target.contents.methods && !is_body;
-    if (!target.several) find_end(iseq, &target.contents);
+    if (target.several) note_method(iseq, target.contents);
+    else find_end(iseq, &target.contents);
     if (is_body) rb_hash_aset(functions.bodies, method, Qtrue);
     else rb_hash_aset(functions.covered, iseq, Qtrue);
     add_target(is_body ? method : iseq, target, false);
@@ -593,13 +694,37 @@ static void try_method(VALUE pair)
     if (failed) rb_set_errinfo(Qnil);
 }
 
-static void look_at_module(VALUE module)
+/* False when the time is up. */
+static bool look_at_module(VALUE module, uint64_t end)
 {
     VALUE own = Qfalse;
-    VALUE lists[2] = {rb_class_instance_methods(1, &own, module), rb_class_private_instance_methods(1, &own, module)};
-    for (int l = 0; l < 2; l++) {
-        for (long i = 0; i < RARRAY_LEN(lists[l]); i++) try_method(rb_assoc_new(module, RARRAY_AREF(lists[l], i)));
+    if (NIL_P(functions.names)) {
+        functions.names = rb_class_instance_methods(1, &own, module);
+        rb_ary_concat(functions.names, rb_class_private_instance_methods(1, &own, module));
+        functions.next_name = 0;
     }
+    while (functions.next_name < RARRAY_LEN(functions.names)) {
+        try_method(rb_assoc_new(module, RARRAY_AREF(functions.names, functions.next_name++)));
+        if (ps_monotonic_ns() > end) return false;
+    }
+    functions.names = Qnil;
+    return true;
+}
+
+/* Covers a file, or the text of an eval, by its top-level ISeq. False when it is not to be covered, or is already. */
+static bool add_file(VALUE iseq, bool has_run)
+{
+    if (is_covered(iseq) || !ps_coverage_file(rb_funcall(iseq, id_path, 0), functions.everything)) return false;
+    note_children(iseq);
+    rb_hash_aset(functions.covered, iseq, Qtrue);
+    add_target(iseq, (struct target){.several = true, .has_lines = true, .has_run = has_run}, !has_run);
+    return true;
+}
+
+static VALUE add_file_protected(VALUE iseq)
+{
+    add_file(iseq, true);
+    return Qnil;
 }
 
 static VALUE collect_module(RB_BLOCK_CALL_FUNC_ARGLIST(module, list))
@@ -612,21 +737,31 @@ static void begin_walk(bool bodies_only)
 {
     VALUE argument = rb_cModule;
     functions.modules = rb_ary_new();
+    functions.names = Qnil;
     functions.bodies_seen = rb_ary_new();
-    functions.next_module = functions.next_body = 0;
+    functions.next_file = functions.next_module = functions.next_body = 0;
+    /* Where names decide, few of a file's methods may be wanted. */
+    bool by_file =
+        !bodies_only && jit_is_on() && !NIL_P(kept.files) && (functions.everything || !ps_coverage_by_name());
+    functions.files = by_file ? rb_funcall(kept.files, id_values, 0) : rb_ary_new();
     functions.bodies_only = bodies_only;
     functions.loaded_ns = 0;
     rb_block_call(rb_const_get(rb_cObject, rb_intern("ObjectSpace")), id_each_object, 1, &argument, collect_module,
                   functions.modules);
 }
 
-/* Continues for one slice. True when the walk is done. */
-static bool continue_walk(void)
+/* Continues until the end of the slice. True when the walk is done. */
+static bool continue_walk(uint64_t end)
 {
     if (NIL_P(functions.modules)) return true;
-    uint64_t end = ps_monotonic_ns() + SLICE_NS;
+    while (functions.next_file < RARRAY_LEN(functions.files)) {
+        int failed = 0;
+        rb_protect(add_file_protected, RARRAY_AREF(functions.files, functions.next_file++), &failed);
+        if (failed) rb_set_errinfo(Qnil);
+        if (ps_monotonic_ns() > end) return false;
+    }
     while (functions.next_module < RARRAY_LEN(functions.modules)) {
-        look_at_module(RARRAY_AREF(functions.modules, functions.next_module));
+        if (!look_at_module(RARRAY_AREF(functions.modules, functions.next_module), end)) return false;
         functions.next_module++;
         if (ps_monotonic_ns() > end) return false;
     }
@@ -634,7 +769,7 @@ static bool continue_walk(void)
         try_method(RARRAY_AREF(functions.bodies_seen, functions.next_body++));
         if (ps_monotonic_ns() > end) return false;
     }
-    functions.modules = functions.bodies_seen = Qnil;
+    functions.files = functions.modules = functions.bodies_seen = Qnil;
     return true;
 }
 
@@ -643,12 +778,7 @@ static void on_script(VALUE tracepoint, void *unused)
 {
     if (!ps_contexts_on_main_ractor()) return;
     VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
-    if (NIL_P(iseq) || is_covered(iseq) || !ps_coverage_file(rb_funcall(iseq, id_path, 0), functions.everything))
-        return;
-    note_children(iseq);
-    rb_hash_aset(functions.covered, iseq, Qtrue);
-    functions.loaded_ns = ps_monotonic_ns();
-    add_target(iseq, (struct target){.several = true, .has_lines = true}, true);
+    if (!NIL_P(iseq) && add_file(iseq, false)) functions.loaded_ns = ps_monotonic_ns();
 }
 
 bool ps_functions_need_walk(void)
@@ -660,8 +790,9 @@ bool ps_functions_need_walk(void)
 
 static VALUE walk_slice(VALUE unused)
 {
+    uint64_t end = ps_monotonic_ns() + SLICE_NS;
     if (NIL_P(functions.modules)) begin_walk(true);
-    continue_walk();
+    continue_walk(end);
     return Qnil;
 }
 
@@ -726,9 +857,8 @@ static void change_events(rb_event_flag_t events)
 }
 
 /* Continues for one slice. No Ruby code runs between the end of one TracePoint and the begin of the next: nothing is missed. */
-static bool continue_change(void)
+static bool continue_change(uint64_t end)
 {
-    uint64_t end = ps_monotonic_ns() + SLICE_NS;
     while (functions.next_target < functions.last_target) {
         disable_target(functions.next_target);
         enable_target(functions.next_target++, false);
@@ -748,17 +878,16 @@ static void kick_jit(void)
 }
 
 /* Disables for one slice. True when all are out and the rows are cleared. */
-static bool switch_off(void)
+static bool switch_off(uint64_t end)
 {
-    uint64_t end = ps_monotonic_ns() + SLICE_NS;
     functions.closing = true;
     rb_tracepoint_disable(functions.script_hook);
     switch_beside_calls(false);
-    functions.modules = functions.bodies_seen = Qnil;
+    functions.files = functions.modules = functions.names = functions.bodies_seen = Qnil;
     functions.loaded_ns = 0;
     while (functions.target_count) {
         disable_target(functions.target_count - 1);
-        ps_memory_give(functions.targets[--functions.target_count], sizeof(struct target));
+        free_target(functions.targets[--functions.target_count]);
         if (ps_monotonic_ns() > end) return false;
     }
     if (!forget_calls()) return false;
@@ -792,20 +921,21 @@ void ps_functions_restart(void)
 
 static VALUE switch_slice(VALUE listened_to)
 {
+    uint64_t end = ps_monotonic_ns() + SLICE_NS;
     uint32_t wanted = (uint32_t)NUM2UINT(listened_to);
     rb_event_flag_t events = 0;
     if (wanted & PS_FUNCTION_PROBES) events |= CALL_EVENTS;
     if (wanted & PS_LINE_PROBES) events |= RUBY_EVENT_LINE;
     bool on = events && !is_refused();
     bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
-    if (!on) return !functions.on || switch_off() ? Qtrue : Qfalse;
+    if (!on) return !functions.on || switch_off(end) ? Qtrue : Qfalse;
     if (functions.on && (functions.closing || functions.restart || functions.everything != everything)) {
-        if (!switch_off()) return Qfalse;
+        if (!switch_off(end)) return Qfalse;
     }
     functions.restart = false;
     if (!functions.on) switch_on(everything, events);
     else if (functions.events != events) change_events(events);
-    return continue_change() && continue_walk() ? Qtrue : Qfalse;
+    return continue_change(end) && continue_walk(end) ? Qtrue : Qfalse;
 }
 
 bool ps_functions_switch(uint32_t wanted)

@@ -25,6 +25,9 @@
     (PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS))
 #define PS_LINE_PROBES PS_BIT(LINE)
 void ps_functions_init(void);
+/* From the installation on until it ends. */
+void ps_functions_start(void);
+void ps_functions_stop(void);
 bool ps_functions_switch(uint32_t wanted);
 void ps_functions_mark(void);
 /* Files were loaded since the last walk, and loading has paused: their define_method bodies want a look. */

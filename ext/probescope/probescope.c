@@ -78,7 +78,10 @@ static void switch_hooks(void)
     done &= ps_sampling_switch(wanted);
     done &= ps_gvl_switch(wanted);
     done &= ps_functions_switch(wanted);
-    if (!done) return;
+    if (!done) {
+        ps_watcher_progress();
+        return;
+    }
     state_probes(wanted);
     ps_watcher_applied(wanted);
 }
@@ -135,6 +138,7 @@ static VALUE native_start(VALUE self, VALUE limit)
         installed = false;
         rb_syserr_fail(error, "probescope's watcher thread");
     }
+    ps_functions_start();
     ps_info_flag(PS_INFO_INSTALLED, 1);
     return Qtrue;
 }
@@ -145,6 +149,7 @@ static VALUE native_stop(VALUE self)
     if (!installed) return Qfalse;
     ps_objects_find_names();
     ps_watcher_stop();
+    ps_functions_stop();
     installed = false;
     ps_info_flag(PS_INFO_INSTALLED, 0);
     /* The flush that could be in the way ended with the watcher; slices remain. */

@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_SITES = 64, MAX_PROBES = 32, WAIT_MS = 20000 };
+enum { MAX_SITES = 64, MAX_PROBES = 32, WAIT_MS = 120000 };
 
 /* One place in the library to attach to, as file offsets: the kernel knows nothing of virtual addresses here. */
 typedef struct {

@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+# How long it takes until the hooks of a large program are in and out again, and how long it stands still meanwhile: 1,000
+# files, 10,000 methods, all in use. Writes its section of docs/performance.md.
+#
+#   bundle exec rake bench:attach       # half a minute, as root
+#   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit bundle exec rake bench:attach
+#
+# Without RUBY_OPTIONS the section begins anew; with them, lines are added to it.
+require "fileutils"
+require "rbconfig"
+require "tmpdir"
+%w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+
+class Attach
+  include Support::Await
+
+  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
+  SECTION = %r{^<!-- bench/attach.rb -->\n.*^<!-- end of bench/attach.rb -->\n}m
+  FILES = 1000
+  METHODS_EACH = 10
+  ROUNDS = 3
+
+  def initialize(ruby: ENV.fetch("RUBY", RbConfig.ruby), options: ENV.fetch("RUBY_OPTIONS", "").split)
+    @ruby = ruby
+    @options = options
+  end
+
+  def write
+    text = File.read(OUTPUT)
+    before = @options.empty? ? [] : text[SECTION].to_s.scan(/^\| .*\n/).drop(1)
+    section = section(before.join + rows)
+    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
+    puts section
+  end
+
+  # Figures of one attach and detach, in ms. later: probescope is loaded after the program's files.
+  def measure(later:, files: FILES, methods: METHODS_EACH)
+    directory = Dir.mktmpdir("probescope")
+    subject = Support::Target.new(File.join(__dir__, "many.rb"), files.to_s, methods.to_s, *("later" if later),
+                                  loaded: false, stdin: true, ruby: @ruby, options: @options,
+                                  env: { "PROBESCOPE_ROOT" => directory })
+    subject.await_line(/\Aready$/, within: 120)
+    target = subject.info
+    idle = longest(subject)
+    attacher = Support::Attacher.new(subject, "function__stats")
+    hooked = attacher.attached(within: 120)[:hooked_ms]
+    on = longest(subject)
+    out = attacher.detach
+    await("the hooks out") { target.state("function__stats") == :off }
+    { idle: idle, hooked: hooked, on: on, unhooked: out[:unhooked_ms] - out[:detach_ms], off: longest(subject) }
+  ensure
+    attacher&.kill_all
+    subject&.kill_all
+    FileUtils.rm_rf(directory)
+  end
+
+  private
+
+  # CPU ms of the longest step since this was last asked.
+  def longest(subject)
+    seen = subject.out.scan(/^longest/).size
+    subject.puts("longest")
+    await("a report of #{subject}") { subject.out.scan(/^longest cpu=([\d.]+).*\n/)[seen] }.first.to_f
+  end
+
+  def rows
+    version = `#{@ruby} #{@options.join(" ")} -e 'print RUBY_VERSION'`
+    name = [version, *@options].join(" ")
+    [["before its files", false], ["after them", true]].map do |label, later|
+      warn "bench: #{name}, probescope loaded #{label} ..."
+      rounds = Array.new(ROUNDS) { measure(later: later) }
+      figures = rounds.first.keys.to_h { |key| [key, rounds.map { |round| round[key] }.min] }
+      format("| %s, probescope loaded %s | %.0f ms | %.1f ms | %.0f ms | %.1f ms | %.1f ms |\n", name, label,
+             *figures.values_at(:hooked, :on, :unhooked, :off, :idle))
+    end.join
+  end
+
+  def section(rows)
+    <<~MARKDOWN
+      <!-- bench/attach.rb -->
+      ## Attaching to a large program
+
+      #{FILES.to_s.sub(/(?=000$)/, ",")} files, #{(FILES * METHODS_EACH).to_s.sub(/(?=000$)/, ",")} methods, all in use and compiled, in a heap of some 200,000 objects (`rake bench:attach`, the least of #{ROUNDS}).
+      "In" counts from the attach, "out" from the moment the kernel has taken the probe out. "Longest" is CPU time of the longest
+      step of the program's only thread meanwhile, with its own work and garbage collections in it; a step without a tracer is in the last column.
+
+      | | in | longest | out | longest | no tracer |
+      |---|---|---|---|---|---|
+      #{rows.chomp}
+      <!-- end of bench/attach.rb -->
+    MARKDOWN
+  end
+end
+
+Attach.new.write if $PROGRAM_NAME == __FILE__

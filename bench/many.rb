@@ -1,0 +1,54 @@
+# frozen_string_literal: true
+
+# What bench/attach.rb attaches to: a program of many files and methods that are all in use. FILES METHODS_EACH [later]: with
+# "later" it loads probescope after its files. It looks at its thread's CPU clock about every 20 us; on a line on
+# standard input it says what the longest step was since the line before, in ms of CPU (which other processes do not
+# lengthen) and of wall clock, and how many garbage collections there were.
+files, methods, later = ARGV
+$LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
+require "probescope/auto" unless later
+
+ENV.fetch("PROBESCOPE_ROOT").then do |directory|
+  Array.new(Integer(files)) do |n|
+    bodies = Array.new(Integer(methods)) { |m| "  def m#{m}(x)\n    y = x + #{m}\n    y.odd? ? y : y + 1\n  end\n" }
+    path = File.join(directory, "file#{n}.rb")
+    File.write(path, "class File#{n}\n#{bodies.join("\n")}end\n")
+    require path
+  end
+end
+require "probescope/auto" if later
+
+calls = Array.new(Integer(files)) do |n|
+  object = Object.const_get("File#{n}").new
+  Array.new(Integer(methods)) { |m| object.method(:"m#{m}").to_proc }
+end.flatten
+40.times { calls.each { |call| call.call(1) } } # until a JIT has compiled them
+ballast = Array.new(100_000) { |n| "object #{n}" } # a heap to walk
+
+cpu = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :float_millisecond) }
+wall = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :float_millisecond) }
+longest = longest_wall = 0.0
+collections = GC.count
+last = cpu.call
+last_wall = wall.call
+puts "ready"
+$stdout.flush
+calls.each_slice(100).to_a.cycle do |slice|
+  slice.each { |call| call.call(1) }
+  now = cpu.call
+  now_wall = wall.call
+  longest = now - last if now - last > longest
+  longest_wall = now_wall - last_wall if now_wall - last_wall > longest_wall
+  last = now
+  last_wall = now_wall
+  if IO.select([$stdin], nil, nil, 0)
+    exit unless $stdin.gets
+    puts format("longest cpu=%.2f wall=%.2f collections=%d", longest, longest_wall, GC.count - collections)
+    $stdout.flush
+    longest = longest_wall = 0.0
+    collections = GC.count
+    last = cpu.call
+    last_wall = wall.call
+  end
+end
+ballast.clear
