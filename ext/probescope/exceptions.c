@@ -530,7 +530,7 @@ void ps_exceptions_init(void)
 
 bool ps_exceptions_switch(uint32_t wanted)
 {
-    bool on = (wanted & PS_EXCEPTION_PROBES) != 0;
+    bool on = (wanted & PS_EXCEPTION_PROBES) && !ps_jit_refuses_raises();
 #if PS_HAVE_RESCUE_EVENT
     switch_rescue(rescue_wanted(wanted));
 #endif

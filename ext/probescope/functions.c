@@ -18,9 +18,7 @@
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
-#include <ruby/version.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "atomic.h"
@@ -125,12 +123,11 @@ static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
                                        PS_PROBE_LINE};
 enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 
-static VALUE iseq_class, instance_method, yjit = Qnil;
+static VALUE iseq_class, instance_method;
 static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
-static bool yjit_recovers;   /* false for 3.1, whose YJIT never compiles again after any call hook */
 static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity,
-    id_each_object, id_is_enabled, id_instruction_sequence, id_priority, id_set_priority, id_owner, id_super_method,
-    id_trace_points, id_disasm, id_is_match, id_first_lineno, id_eval_script, id_values;
+    id_each_object, id_instruction_sequence, id_priority, id_set_priority, id_owner, id_super_method, id_trace_points,
+    id_disasm, id_is_match, id_first_lineno, id_eval_script, id_values;
 static VALUE event_return, event_b_return; /* Symbols */
 static VALUE throw_return;                 /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
 
@@ -145,7 +142,6 @@ void ps_functions_init(void)
     id_each_child = rb_intern("each_child");
     id_compare_by_identity = rb_intern("compare_by_identity");
     id_each_object = rb_intern("each_object");
-    id_is_enabled = rb_intern("enabled?");
     id_instruction_sequence = rb_intern("instruction_sequence");
     id_priority = rb_intern("priority");
     id_set_priority = rb_intern("priority=");
@@ -163,9 +159,6 @@ void ps_functions_init(void)
     iseq_class = rb_path2class("RubyVM::InstructionSequence");
     instance_method = rb_funcall(rb_cModule, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("instance_method")));
     nobodys_method = rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end"));
-    VALUE vm = rb_const_get(rb_cObject, rb_intern("RubyVM"));
-    if (rb_const_defined(vm, rb_intern("YJIT"))) yjit = rb_const_get(vm, rb_intern("YJIT"));
-    yjit_recovers = strncmp(ruby_version, "3.1.", 4) != 0;
 }
 
 /* Called by Ruby as on_script, also while nobody listens. Files only: there may be evals without end. */
@@ -180,7 +173,7 @@ static void on_file(VALUE tracepoint, void *unused)
 
 void ps_functions_start(void)
 {
-    if (NIL_P(yjit) || !yjit_recovers) return;
+    if (!ps_jit_may_come()) return;
     kept.files = rb_hash_new();
     kept.hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_file, NULL);
     rb_tracepoint_enable(kept.hook);
@@ -190,11 +183,6 @@ void ps_functions_stop(void)
 {
     if (!NIL_P(kept.hook)) rb_tracepoint_disable(kept.hook);
     kept.files = kept.hook = Qnil;
-}
-
-static bool jit_is_on(void)
-{
-    return !NIL_P(yjit) && RTEST(rb_funcall(yjit, id_is_enabled, 0));
 }
 
 /* The class in a row's key: its address must not come to mean another class. */
@@ -224,7 +212,6 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.fiber_hook);
     rb_gc_mark(iseq_class);
     rb_gc_mark(instance_method);
-    rb_gc_mark(yjit);
     rb_gc_mark(nobodys_method);
     rb_gc_mark(throw_return);
     mark_classes(&ps_functions);
@@ -896,21 +883,9 @@ static bool switch_off(uint64_t end)
     functions.targets = NULL;
     functions.target_capacity = 0;
     functions.tracepoints = functions.places = functions.covered = functions.blocks = functions.bodies = Qnil;
-    if (jit_is_on()) kick_jit();
+    if (ps_jit_is_on()) kick_jit();
     functions.on = functions.closing = false;
     return true;
-}
-
-/* YJIT of Ruby 3.1 would stay slow for the rest of the process's life: not without being told to. */
-static bool is_refused(void)
-{
-    static const char reason[] =
-        "YJIT of Ruby 3.1 never recovers from call hooks; set PROBESCOPE_FORCE=1 to accept that";
-    const char *force = getenv("PROBESCOPE_FORCE");
-    bool refused = !yjit_recovers && jit_is_on() && !(force && strcmp(force, "1") == 0);
-    for (int i = 0; i < PROBES; i++)
-        if (refused) ps_info_state(probes[i], PS_STATE_REFUSED, reason);
-    return refused;
 }
 
 void ps_functions_restart(void)
@@ -926,7 +901,7 @@ static VALUE switch_slice(VALUE listened_to)
     rb_event_flag_t events = 0;
     if (wanted & PS_FUNCTION_PROBES) events |= CALL_EVENTS;
     if (wanted & PS_LINE_PROBES) events |= RUBY_EVENT_LINE;
-    bool on = events && !is_refused();
+    bool on = events && !ps_jit_refuses_calls();
     bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
     if (!on) return !functions.on || switch_off(end) ? Qtrue : Qfalse;
     if (functions.on && (functions.closing || functions.restart || functions.everything != everything)) {

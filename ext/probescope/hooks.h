@@ -98,6 +98,14 @@ void ps_trace_context_mark(void);
 /* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
 void ps_trace_context(char *to, uint32_t probes);
 
+/* jit.c: what the JIT that is on does not recover from: NULL, or why those hooks are refused */
+void ps_jit_init(void);
+bool ps_jit_is_on(void);
+/* Can YJIT be on, now or later, beside hooks of calls? */
+bool ps_jit_may_come(void);
+const char *ps_jit_refuses_calls(void);
+const char *ps_jit_refuses_raises(void);
+
 /* ractors.c: may allocations be hooked? Not on a Ruby that crashes then, once it has Ractors. */
 void ps_ractors_init(void);
 bool ps_newobj_allowed(void);

@@ -42,14 +42,19 @@ static const uint32_t served = PS_FUNCTION_PROBES | PS_LINE_PROBES | PS_EXCEPTIO
                                PS_OBJECT_PROBES | PS_GC_PROBES | PS_SAMPLE_PROBES | PS_GVL_PROBES |
                                PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
 
+/* What the JIT refuses is stated also while nobody listens. */
 static void state_probes(uint32_t wanted)
 {
+    const char *calls = ps_jit_refuses_calls(), *raises = ps_jit_refuses_raises();
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
         enum ps_state state = ps_info_state_of((enum ps_probe)i);
         bool on = (wanted >> i) & 1;
         /* What a hook refuses or degrades it says itself, while it is on. */
         if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
-        ps_info_state((enum ps_probe)i, on ? PS_STATE_ON : PS_STATE_OFF, NULL);
+        const char *refused = NULL;
+        if (((PS_FUNCTION_PROBES | PS_LINE_PROBES) >> i) & 1) refused = calls;
+        if ((PS_EXCEPTION_PROBES >> i) & 1) refused = raises;
+        ps_info_state((enum ps_probe)i, refused ? PS_STATE_REFUSED : on ? PS_STATE_ON : PS_STATE_OFF, refused);
     }
 }
 
@@ -140,6 +145,7 @@ static VALUE native_start(VALUE self, VALUE limit)
     }
     ps_functions_start();
     ps_info_flag(PS_INFO_INSTALLED, 1);
+    state_probes(0);
     return Qtrue;
 }
 
@@ -215,6 +221,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_contexts_init();
     ps_trace_context_init();
     ps_ractors_init();
+    ps_jit_init();
     ps_functions_init();
     ps_exceptions_init();
     ps_backtraces_init();

@@ -1,0 +1,82 @@
+/*
+ * What a JIT makes of hooks. Decision 037 has the measurements: whether a call is as fast as before once the hooks are out.
+ *
+ *                      targeted call and line hooks   raise hook     allocations, collections, samples
+ *   YJIT of 3.1        slow for good                  slow for good  as before
+ *   YJIT of 3.2-4.0    as before, after a kick        as before      as before
+ *   ZJIT of 4.0        slow for good                  as before      as before
+ *
+ * Hooks that leave a process slow for good are refused there, as are call and line hooks on a JIT that nobody measured.
+ */
+#include <ruby/ruby.h>
+#include <ruby/version.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hooks.h"
+
+static VALUE yjit = Qnil, zjit = Qnil;
+static ID id_is_enabled;
+
+static VALUE find(const char *name)
+{
+    VALUE vm = rb_const_get(rb_cObject, rb_intern("RubyVM"));
+    return rb_const_defined(vm, rb_intern(name)) ? rb_const_get(vm, rb_intern(name)) : Qnil;
+}
+
+void ps_jit_init(void)
+{
+    id_is_enabled = rb_intern("enabled?");
+    yjit = find("YJIT");
+    zjit = find("ZJIT");
+    rb_gc_register_mark_object(yjit);
+    rb_gc_register_mark_object(zjit);
+}
+
+static bool is_on(VALUE jit)
+{
+    return !NIL_P(jit) && RTEST(rb_funcall(jit, id_is_enabled, 0));
+}
+
+/* It can be switched on while the process runs, so ask each time. */
+bool ps_jit_is_on(void)
+{
+    return is_on(yjit) || is_on(zjit);
+}
+
+static bool is_ruby(const char *series)
+{
+    return strncmp(ruby_version, series, strlen(series)) == 0;
+}
+
+bool ps_jit_may_come(void)
+{
+    return !NIL_P(yjit) && !is_ruby("3.1.");
+}
+
+static bool is_forced(void)
+{
+    const char *force = getenv("PROBESCOPE_FORCE");
+    return force && strcmp(force, "1") == 0;
+}
+
+const char *ps_jit_refuses_calls(void)
+{
+    if (is_forced() || !ps_jit_is_on()) return NULL;
+    if (is_on(zjit)) return "ZJIT never recovers from call hooks; set PROBESCOPE_FORCE=1 to accept that";
+    if (is_ruby("3.1."))
+        return "YJIT of Ruby 3.1 never recovers from call hooks; set PROBESCOPE_FORCE=1 to accept that";
+    if (is_ruby("3.2.") || is_ruby("3.3.") || is_ruby("3.4.") || is_ruby("4.0.")) return NULL;
+    return "nobody measured that YJIT of this Ruby recovers from call hooks; set PROBESCOPE_FORCE=1 to try";
+}
+
+/*
+ * 3.1 throws all compiled code away at each change of any hook while a raise hook is in, and compiles a method three times
+ * at most.
+ */
+const char *ps_jit_refuses_raises(void)
+{
+    if (is_forced() || !is_ruby("3.1.") || !is_on(yjit)) return NULL;
+    return "YJIT of Ruby 3.1 does not recover from raise hooks; set PROBESCOPE_FORCE=1 to accept that";
+}

@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+require "open3"
+
+# What a tracer does to a process with YJIT. The program measures itself all the time: ns for a call, the least of many short
+# loops, so that other programs do not show, and compares with itself, so that the machine's speed does not matter.
+RSpec.describe "A process with YJIT", :bpf do
+  # YJITs that were measured to compile again after targeted call hooks are gone: decision 037.
+  recovers = RUBY_VERSION.match?(/\A(3\.[234]|4\.0)\./)
+  program = <<~RUBY
+    def callee(number) = number
+
+    def work
+      i = 0
+      while i < 1000
+        callee(i)
+        i += 1
+      end
+    end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+
+    def round
+      start = now
+      work
+      now - start
+    end
+
+    $stdout.sync = true
+    puts "ready"
+    loop { puts "ns \#{Array.new(300) { round }.min / 1000.0}" }
+  RUBY
+
+  before(:context) do
+    @yjit = Open3.capture2e(RbConfig.ruby, "--yjit", "-e", "puts RubyVM::YJIT.enabled?").first == "true\n"
+  end
+  before { skip "this Ruby has no YJIT" unless @yjit }
+
+  define_method(:with_yjit) { |env = {}| target(program, options: ["--yjit"], env: env).ready }
+
+  # ns for a call from now on, once what was thrown away had the time to be compiled again.
+  def ns(target)
+    figures = -> { target.out.scan(/^ns ([\d.]+)$/).flatten }
+    seen = figures.call.size
+    await("measurements of #{target}", within: 120) { figures.call.size >= seen + 12 }
+    figures.call.drop(seen + 2).map(&:to_f).min
+  end
+
+  # ns for a call before, while and after a tracer listens to these probes.
+  def around(target, *probes, state: :on)
+    before = ns(target)
+    tracer = tracer(probes.map { |probe| "usdt:*:probescope:#{probe} { @rows = count(); }" }.join("\n"), pid: target.pid)
+    probes.each { |probe| await("#{probe} #{state}", within: 60) { target.info.state(probe) == state } }
+    during = ns(target)
+    yield if block_given?
+    tracer.stop(:INT)
+    target.await_off(*probes)
+    [before, during, ns(target)]
+  end
+
+  it "runs as before, during and after probes of allocations, collections and samples" do
+    before, during, after = around(with_yjit, "object__stats", "gc__done", "sample__stats")
+    expect([during, after]).to all(be < before * 2)
+  end
+
+  if recovers
+    it "runs as before, during and after probes of exceptions" do
+      target = with_yjit
+      3.times do
+        before, during, after = around(target, "exception__stats", "object__stats")
+        expect([during, after]).to all(be < before * 2)
+      end
+    end
+
+    it "runs as before once a tracer of functions has left, and one of lines" do
+      target = with_yjit
+      %w[function__stats line].each do |probe|
+        before, during, after = around(target, probe)
+        expect(during).to be > before * 3 # or nothing was hooked
+        expect(after).to be < before * 2
+      end
+    end
+  else
+    it "refuses probes of functions, lines and exceptions, says why, and is left as fast as it was" do
+      target = with_yjit
+      refused = %w[function__stats line exception__stats]
+      before, during, after = around(target, *refused, state: :refused) do
+        refused.each { |probe| expect(target.info.probes[probe][:reason]).to match(/YJIT .*PROBESCOPE_FORCE=1/) }
+      end
+      expect([during, after]).to all(be < before * 2)
+      %w[calls exceptions].each do |command|
+        asked = probescope(command, "-p", target.pid, "-d", 1)
+        expect(asked.status.exitstatus).to eq(1)
+        expect(asked.err).to match(/YJIT .*PROBESCOPE_FORCE=1/)
+      end
+    end
+
+    it "serves them all the same when PROBESCOPE_FORCE=1 says so" do
+      before, during, = around(with_yjit("PROBESCOPE_FORCE" => "1"), "function__stats", "exception__stats")
+      expect(during).to be > before * 3
+    end
+  end
+end
