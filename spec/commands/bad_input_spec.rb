@@ -27,7 +27,7 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", status: 2)).to include("-p PID is missing").and include("probescope ps")
       expect(refuse("hot", "-p", "ruby", status: 2)).to include("is no process id")
       expect(refuse("hot", "-p", "-1", status: 2)).to include("is no process id")
-      expect(refuse("hot", "-p", 1, "-p", 2, status: 2)).to include("one process at a time")
+      expect(refuse("doctor", "-p", 1, "-p", 2, status: 2)).to include("one process at a time")
       expect(refuse("hot", "-p", 1, "-d", "0", status: 2)).to include("positive number of seconds")
       expect(refuse("hot", "-p", 1, "-d", "soon", status: 2)).to include("invalid argument: -d soon")
       expect(refuse("hot", "-p", 1, "--top", "-1", status: 2)).to include("--top")
@@ -54,16 +54,6 @@ RSpec.describe "Bad input" do
     it "is one without probescope: it says how to load it" do
       bare = target("$stdout.sync = true; puts 'ready'; sleep", loaded: false).ready
       expect(refuse("hot", "-p", bare.pid)).to include("does not have probescope loaded").and include("probescope run -- COMMAND")
-    end
-
-    it "is a library that was replaced on disk" do
-      Dir.mktmpdir do |folder|
-        copy = File.join(folder, "copy")
-        FileUtils.cp(Support::HostTarget.binary, copy)
-        process = host_target(binary: copy)
-        File.unlink(copy)
-        expect(refuse("hot", "-p", process.pid)).to include("was replaced or deleted on disk").and include("restart")
-      end
     end
 
     it "is a probe that the process refuses: with its reason" do

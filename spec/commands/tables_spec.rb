@@ -16,7 +16,7 @@ RSpec.describe "The commands that trace", :bpf do
 
   it "says everything of its JSON object, always" do
     result = json("exceptions")
-    expect(result.keys).to eq(%w[command pids seconds rows lost])
+    expect(result.keys).to eq(%w[command pids seconds rows lost others])
     expect(result["command"]).to eq("exceptions")
     expect(result["lost"].keys).to eq(%w[events rows map_full samples details])
     expect(result["lost"]).to include("events" => 0, "map_full" => 0, "rows" => 2 * 4, "samples" => 5 * 4, "details" => 7 * 4)

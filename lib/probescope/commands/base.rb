@@ -45,9 +45,13 @@ module Probescope
         parser.on("-p", "--pid PID", "the process") do |text|
           raise CLI::Usage.new("one process at a time", "probescope #{name} -p #{@pid}") if @pid
 
-          @pid = Integer(text, 10, exception: false)
-          raise CLI::Usage.new("#{text.inspect} is no process id", "probescope ps") unless @pid&.positive?
+          @pid = process_id(text)
         end
+      end
+
+      def process_id(text)
+        pid = Integer(text, 10, exception: false)
+        pid&.positive? ? pid : raise(CLI::Usage.new("#{text.inspect} is no process id", "probescope ps"))
       end
     end
   end

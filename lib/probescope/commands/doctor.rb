@@ -80,7 +80,7 @@ module Probescope
         return unless @target
 
         check { watcher }
-        check { on_disk }
+        check(:note) { on_disk }
         check(:note) { memory }
         @target[:probes].each { |name, probe| check(:note) { served(name, probe) } }
         note = @target[:note]
@@ -97,8 +97,8 @@ module Probescope
       def on_disk
         return "its library is on disk (#{@target[:path]})" unless @target[:deleted]
 
-        raise Host::Error.new("its library was replaced or deleted on disk (#{@target[:path]}): bpftrace cannot attach to it",
-                              "restart the process")
+        raise Host::Error.new("its library was replaced or deleted on disk (#{@target[:path]}): bpftrace -p cannot attach to it, " \
+                              "the commands can", nil)
       end
 
       def memory

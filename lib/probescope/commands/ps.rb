@@ -9,12 +9,19 @@ module Probescope
     # The processes that have the library.
     class Ps < Base
       USAGE = "ps [options]"
-      ABOUT = "Lists the processes that can be traced.\n\n  ENABLED  probes that some tracer listens to right now\n"
+      ABOUT = <<~TEXT
+        Lists the processes that can be traced.
+
+          NAME     what `--comm` takes
+          LIBRARY  version of probescope in it; "gone" when its file was deleted or replaced on disk, and the process still
+                   uses the old one: it is traced all the same
+          ENABLED  probes that some tracer listens to right now
+      TEXT
       EXAMPLES = <<~TEXT
         probescope ps
         probescope ps --json | jq '.pids[]'
       TEXT
-      HEADINGS = [">PID", "RUNTIME", "VERSION", ">ABI", "LIBRARY", "ENABLED"].freeze
+      HEADINGS = [">PID", "NAME", "RUNTIME", "VERSION", ">ABI", "LIBRARY", "ENABLED"].freeze
 
       private
 
@@ -40,8 +47,8 @@ module Probescope
 
       def row(target)
         enabled = target[:probes].select { |_, probe| probe[:enabled].positive? }.keys
-        {pid: target[:pid], runtime: target[:runtime], version: target[:version], abi: target[:abi], library: target[:library],
-         enabled: enabled}
+        {pid: target[:pid], name: target[:name], runtime: target[:runtime], version: target[:version], abi: target[:abi],
+         library: target[:library], deleted: target[:deleted], enabled: enabled}
       end
 
       def print_json(rows)
@@ -54,8 +61,13 @@ module Probescope
           puts "no process has probescope loaded; `probescope run -- COMMAND` starts one"
         else
           require_relative "../host/table"
-          puts Host::Table.render(HEADINGS, rows.map { |row| row.merge(enabled: row[:enabled].join(" ")).values.map(&:to_s) })
+          puts Host::Table.render(HEADINGS, rows.map { |row| cells(row) })
         end
+      end
+
+      def cells(row)
+        library = row[:deleted] ? "#{row[:library]} gone" : row[:library]
+        [*row.values_at(:pid, :name, :runtime, :version, :abi).map(&:to_s), library, row[:enabled].join(" ")]
       end
     end
   end

@@ -14,11 +14,13 @@ require_relative "../host/trace"
 
 module Probescope
   module Commands
-    # A command that traces one process for some seconds and shows a table. A subclass has PROGRAM (in providers/),
+    # A command that traces processes for some seconds and shows a table. A subclass has PROGRAM (in providers/),
     # HEADINGS, MIN (what --min is a share of), NOTHING (said when there are no rows), perhaps WIDENED, and
     #   rows(trace)   hashes with the keys of its JSON rows, the most important one first; :share is taken out again and is
     #                 what --min compares
     #   cells(row)    the strings of its table
+    # It need not know how many processes there are: see Host::Trace for how rows of several become one, and with --by-pid
+    # #rows is asked once for each process.
     class Traced < Base
       # Rows that bpftrace has room for; a row is about 1 KiB of kernel memory.
       KEYS = 16_384
@@ -31,12 +33,13 @@ module Probescope
         @seconds = 10.0
         @top = 20
         @min = 0.0
+        @pids = []
       end
 
       private
 
       def options(parser)
-        pid_option(parser)
+        process_options(parser)
         parser.on("-d", "--duration SECONDS", Float,
                   "how long, 10 by default; it ends with the process's next flush") do |seconds|
           raise CLI::Usage.new("-d takes a positive number of seconds", "-d 10") unless seconds.positive? && seconds.finite?
@@ -53,27 +56,45 @@ module Probescope
         parser.on("--json", "one JSON object instead of the table") { @json = true }
       end
 
-      def call
-        raise CLI::Usage.new("which process? -p PID is missing", "probescope ps") unless @pid
+      def process_options(parser)
+        parser.on("-p", "--pid PID", "a process; give several for several") { |text| @pids |= [process_id(text)] }
+        parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
+        parser.on("--comm NAME", "the processes of that name (`probescope ps` shows it)") { |text| @comm = text }
+        parser.on("--by-pid", "rows of each process by itself, the busiest first") { @by_pid = true }
+      end
 
-        trace = trace_process
+      def call
+        raise CLI::Usage.new("which process? -p PID is missing", "probescope ps") if @pids.empty? && !@comm
+
+        trace = trace_processes
         check(trace)
-        found = rows(trace)
-        shown = found.select { |row| (row.delete(:share) || 0) * 100 >= @min }
-        shown = shown.first(@top) if @top.positive?
-        @json ? print_json(trace, shown) : print_table(trace, shown, found.size)
+        found, shown = @by_pid ? split(trace) : merged(trace)
+        @json ? print_json(trace, shown) : print_table(trace, shown, found)
         0
       end
 
-      def trace_process
+      # [how many rows there are, those to show]
+      def merged(trace)
+        found = rows(trace)
+        shown = found.select { |row| (row.delete(:share) || 0) * 100 >= @min }
+        [found.size, @top.positive? ? shown.first(@top) : shown]
+      end
+
+      # The same for each process by itself: shares are those of the process, --top and --min count for each.
+      def split(trace)
+        parts = trace.by_process.map do |pid, part|
+          found, shown = merged(part)
+          [found, shown.map { |row| {pid: pid}.merge(row) }]
+        end
+        [parts.sum(&:first), parts.flat_map(&:last)]
+      end
+
+      def trace_processes
         Host::Kernel.new.check
         bpftrace = Host::Bpftrace.find
         output = Host::Output.new
         ended = nil
         Host::Client.open(Host::Privilege.new.prefix(bpftrace)) do |client|
-          target = client.inspect_process(@pid)
-          attachable(target)
-          supported(target)
           Host::Progress.show(@seconds) do |progress|
             ending_early(client) do
               client.trace(order(bpftrace)) do |answer|
@@ -86,44 +107,20 @@ module Probescope
             end
           end
         end
-        Host::Trace.new(output, ended)
-      end
-
-      # By process id bpftrace finds the library through its path, and where another file is there now, nothing or the wrong
-      # thing.
-      def attachable(target)
-        return unless target[:deleted]
-
-        raise Host::Error.new("the library of process #{@pid} was replaced or deleted on disk (#{target[:path]})",
-                              "restart the process")
-      end
-
-      # What this Ruby can never serve need not be waited for.
-      def supported(target)
-        Host::Program.probes(Host::Program.path(self.class::PROGRAM)).each do |name|
-          probe = target[:probes][name.to_sym]
-          refuse(name, probe) if probe && probe[:state] == "unsupported"
-        end
-      end
-
-      def refuse(name, probe)
-        raise Host::Error.new("the process does not serve #{name}: #{probe[:reason]}", "probescope doctor -p #{@pid}")
+        Host::Trace.new(output, ended, Host::Program.path(self.class::PROGRAM))
       end
 
       def order(bpftrace)
         programs = [self.class::PROGRAM, *("all.bt" if @all && self.class::WIDENED)].map { |file| Host::Program.path(file) }
-        {pid: @pid, programs: programs, seconds: @seconds, bpftrace: bpftrace.path, setpriv: Host::Path.find("setpriv"),
-         keys: keys}
+        {pids: @pids, comm: @comm, workers: @workers || false, programs: programs, seconds: @seconds, keys: keys,
+         bpftrace: bpftrace.path, version: bpftrace.version, setpriv: Host::Path.find("setpriv")}
       end
 
       def keys
         number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", KEYS), exception: false)
-        if number&.positive?
-          number
-        else
-          raise(CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows",
-                               "unset PROBESCOPE_MAP_KEYS"))
-        end
+        return number if number&.positive?
+
+        raise CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows", "unset PROBESCOPE_MAP_KEYS")
       end
 
       # Ctrl-C, TERM and a closed terminal end the trace, and what there is is shown.
@@ -136,19 +133,59 @@ module Probescope
 
       # Raises Host::Error when there is nothing to show for a reason; warns of what makes the figures less than whole.
       def check(trace)
-        doctor = "probescope doctor -p #{@pid}"
+        doctor = "probescope doctor -p #{trace.pids.first}"
         raise Host::Error.new(trace.error, doctor) if trace.error
         raise Host::Error.new("bpftrace failed: #{complaint(trace)}", doctor) if trace.reason == :tracer_ended
 
-        served(trace).each do |name, probe|
-          refuse(name, probe) if probe[:state] != "degraded"
-
-          say("the process serves #{name} in part: #{probe[:reason]}")
-        end
-        say("process #{@pid} ended while it was traced; this is what it told until then") if trace.reason == :target_ended
-        say("the process flushed while bpftrace was leaving: some figures may cover a second more than others") if trace.torn?
-        say("the process finished no interval in that time: nothing is known") unless trace.any?
+        check_served(trace, doctor)
+        trace.notes.each { |note| say(note) }
+        check_ends(trace)
+        say("a process flushed while bpftrace was leaving: some figures may cover a second more than others") if trace.torn?
+        say("no process finished an interval in that time: nothing is known") unless trace.any?
+        check_others(trace.others)
         trace.lost.each { |what, number| say(format(LOST.fetch(what), number)) if number.positive? }
+      end
+
+      # Probes that are not simply on: an error when no process serves one, a line when some do not.
+      def check_served(trace, doctor)
+        Host::Program.probes(Host::Program.path(self.class::PROGRAM)).each do |name|
+          probes = trace.targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
+          refused = probes.select { |_, probe| %w[refused unsupported].include?(probe[:state]) }
+          if refused.any? && refused.size == probes.size
+            raise Host::Error.new("#{theirs(refused)} not serve #{name}: #{refused.values.first[:reason]}", doctor)
+          end
+
+          degraded = probes.select { |_, probe| probe[:state] == "degraded" }
+          say("#{theirs(refused)} not serve #{name}: #{refused.values.first[:reason]}") if refused.any?
+          say("#{theirs(degraded)} serve #{name} only in part: #{degraded.values.first[:reason]}") if degraded.any?
+        end
+      end
+
+      # "process 1 does", "processes 1, 2 do"
+      def theirs(processes) = "#{list(processes.keys)} #{processes.one? ? "does" : "do"}"
+
+      def list(pids) = pids.one? ? "process #{pids.first}" : "processes #{numbers(pids)}"
+
+      # The first of them, where there are many.
+      def numbers(pids) = "#{pids.first(8).join(", ")}#{", ..." if pids.size > 8}"
+
+      def check_ends(trace)
+        ended = trace.targets.select { |target| target[:ended] }.map { |target| target[:pid] }
+        say("#{list(ended)} ended while #{ended.one? ? "it was" : "they were"} traced; this is what was told until then") if ended.any?
+        silent = trace.targets.reject { |target| target[:flushed] || target[:ended] }.map { |target| target[:pid] }
+        say("#{list(silent)} sent no statistics: stopped, or just started?") if silent.any? && trace.any?
+        return if trace.strangers.empty?
+
+        say("#{list(trace.strangers)} came later with another library, and nobody traced #{trace.strangers.one? ? "it" : "them"}: " \
+            "run the command again")
+      end
+
+      def check_others(others)
+        return if others.values.sum.zero?
+
+        count = others[:processes]
+        say("#{count} other #{count == 1 ? "process has" : "processes have"} the same library and were switched on too; " \
+            "rows left out: #{others[:rows]}")
       end
 
       LOST = {
@@ -159,13 +196,6 @@ module Probescope
         details: "%d exception details were over the limit of 10 a second"
       }.freeze
 
-      # The probes of this command that are not simply on.
-      def served(trace)
-        Host::Program.probes(Host::Program.path(self.class::PROGRAM))
-                     .filter_map { |name| [name, trace.probes[name.to_sym]] if trace.probes[name.to_sym] }
-                     .select { |_, probe| %w[degraded refused unsupported].include?(probe[:state]) }
-      end
-
       def complaint(trace)
         lines = trace.stderr.lines.map(&:strip).reject { |line| line.empty? || line.match?(/RLIMIT_MEMLOCK|\AWARNING/) }
         lines.grep(/error/i).first || lines.last || "it ended by itself"
@@ -174,20 +204,23 @@ module Probescope
       def say(text) = warn("probescope: #{Host::Text.clean(text)}")
 
       def print_json(trace, rows)
-        puts Host::Text.json({command: name, pids: [@pid], seconds: trace.seconds, rows: rows, lost: trace.lost})
+        puts Host::Text.json({command: name, pids: trace.pids, seconds: trace.seconds, rows: rows, lost: trace.lost,
+                              others: trace.others})
       end
 
       def print_table(trace, rows, found)
-        puts "#{name} of process #{@pid}, #{format("%.1f", trace.seconds)} s, " \
+        puts "#{name} of #{processes(trace.pids)}, #{format("%.1f", trace.seconds)} s, " \
              "#{Host::Figure.share(trace.seconds.positive? ? trace.cpu_ns / trace.seconds / 1e9 : nil)} CPU"
         return puts("  #{none(trace, found)}") if rows.empty?
 
         require_relative "../host/table"
-        puts "", Host::Table.render(self.class::HEADINGS, rows.map { |row| cells(row) })
+        puts "", Host::Table.render([*(">PID" if @by_pid), *self.class::HEADINGS], rows.map { |row| [*row[:pid]&.to_s, *cells(row)] })
         puts "", "#{found - rows.size} more rows; --top 0 shows all" if found > rows.size
         more = below(rows)
         puts "", more if more
       end
+
+      def processes(pids) = pids.one? ? "process #{pids.first}" : "#{pids.size} processes (#{numbers(pids)})"
 
       def none(trace, found)
         return "nothing was collected" unless trace.any?

@@ -11,7 +11,7 @@ require_relative "tracing"
 
 module Probescope
   module Host
-    # Orders: {"do": "list"}, {"do": "inspect", "pid"}, {"do": "trace", "pid", ...} (see Tracing), {"do": "stop"}.
+    # Orders: {"do": "list"}, {"do": "inspect", "pid"}, {"do": "trace", "pids", ...} (see Tracing), {"do": "stop"}.
     # Answers: {"is": "targets" | "target" | "attached" | "counting" | "ended" | "error", ...}, and for each line that bpftrace
     # prints that line itself behind a "=".
     class Helper
@@ -74,10 +74,7 @@ module Probescope
       end
 
       def trace(order)
-        target = Target.find(order.fetch("pid"))
-        @tracing = Tracing.new(target, order) { |kind, value| kind == :output ? write("=", value) : answer(kind, value) }
-      rescue SystemCallError, EOFError
-        raise Error.new("process #{order["pid"]} has just ended", nil)
+        @tracing = Tracing.new(order) { |kind, value| kind == :output ? write("=", value) : answer(kind, value) }
       end
 
       def answer(kind, fields) = write("", JSON.generate({is: kind}.merge(fields)))

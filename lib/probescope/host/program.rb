@@ -10,6 +10,9 @@ module Probescope
 
       def path(file) = File.join(FOLDER, file)
 
+      # How a map's values for several processes become one, where they are not added up: {"max_ns" => :max}.
+      def merges(path) = File.read(path).scan(/@(\w+)\[[^=]*\] = (max|min)\(/).to_h.transform_values(&:to_sym)
+
       # The names of the probes that a program waits for.
       def probes(path) = File.read(path).scan(/^usdt:\$1:probescope:(\w+)/).flatten.uniq
     end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "digest"
 require_relative "elf"
 require_relative "error"
 require_relative "info"
@@ -10,8 +11,16 @@ module Probescope
     # A process with the library in it. Runs in the helper, because other users' memory takes privilege.
     class Target
       SYMBOL = "probescope_info"
+      HOW_TO_LOAD = "start it with `probescope run -- COMMAND`, or add `gem \"probescope\", require: \"probescope/auto\"` " \
+                    "to its Gemfile and restart it"
+      # A library is a few hundred KB; a hostile file may be any size.
+      MAX_DIGESTED = 16 << 20
+
+      NotLoaded = Class.new(Error)
+
       # Virtual address of the symbol (or nil) by file id: one library is mapped by many processes.
       @symbols = {}
+      @digests = {}
 
       attr_reader :pid, :file, :info
 
@@ -19,13 +28,18 @@ module Probescope
         # Raises Error, with the next step, when there is nothing to trace.
         def find(pid)
           check_process(pid)
-          locate(pid) || raise(Error.new("process #{pid} does not have probescope loaded",
-                                         "start it with `probescope run -- COMMAND`, or add `gem \"probescope\", " \
-                                         "require: \"probescope/auto\"` to its Gemfile and restart it"))
+          locate(pid) || raise(NotLoaded.new("process #{pid} does not have probescope loaded", HOW_TO_LOAD))
         rescue Errno::EACCES, Errno::EPERM
           raise Error.new("process #{pid} may not be read", "run the command as root, or as a user who may use sudo")
         rescue Errno::ENOENT, Errno::ESRCH, EOFError
           raise Error.new("process #{pid} has just ended", "`probescope ps` lists the processes that can be traced")
+        end
+
+        # A Target, or nil where there is none.
+        def try(pid)
+          locate(pid)
+        rescue SystemCallError, EOFError, Error
+          nil
         end
 
         # Every process with the library, and how many processes could not be looked at: [[Target, ...], Integer].
@@ -40,6 +54,14 @@ module Probescope
             nil
           end
           [targets, unreadable]
+        end
+
+        # What tells two library files apart. Their devices do not: one file in a layer below several overlay mounts shows a
+        # device for each of them, and yet it is one file for the kernel's probes.
+        def identity(file)
+          @digests[file.id] ||= [file.id.last, file.open { |io| Digest::SHA256.hexdigest(io.read(MAX_DIGESTED).to_s) }]
+        rescue SystemCallError
+          [file.id.last, nil]
         end
 
         private
@@ -81,9 +103,26 @@ module Probescope
       # False as soon as the process has ended, also when its number has been given to another one.
       def alive? = !@born.nil? && born == @born
 
+      # See Target.identity.
+      def identity = self.class.identity(file)
+
+      # False when bpftrace would not find the library through its path: it was deleted or replaced.
+      def on_disk?
+        !file.deleted? && File.stat("/proc/#{pid}/root#{file.path}").ino.to_s == file.id.last
+      rescue SystemCallError
+        false
+      end
+
       # For the command, as plain data. Raises as Info#snapshot.
       def to_h
-        info.snapshot.merge(pid: pid, path: file.path.dup.force_encoding(Encoding::UTF_8).scrub, deleted: file.deleted?)
+        info.snapshot.merge(pid: pid, name: name, path: file.path.dup.force_encoding(Encoding::UTF_8).scrub, deleted: !on_disk?)
+      end
+
+      # As the kernel keeps it: at most 15 bytes, and what `--comm` compares.
+      def name
+        File.binread("/proc/#{pid}/comm").chomp.force_encoding(Encoding::UTF_8).scrub
+      rescue SystemCallError
+        ""
       end
 
       private

@@ -2,54 +2,111 @@
 
 module Probescope
   module Host
-    # The result of one trace: rows by name, the interval, what was lost, and how the process stands.
+    # The result of one trace: rows by name, the interval, what was lost, and how the processes stand.
+    #
+    # Every map of a program has the pid as its first key. What several processes have under the rest of a key is one row:
+    # figures and histograms are added up, and where the program itself says `= max(...)` or `= min(...)` the largest or
+    # smallest counts; of what is no figure, some process's. So a command does nothing for it. #of gives the part of one process.
     class Trace
       # bpftrace 0.24 and later print integers that a double cannot hold as strings.
       def self.number(value) = value.nil? ? nil : Integer(value)
 
-      # output: an Output that has read one of providers/*.bt. ended: the helper's last answer.
-      def initialize(output, ended)
-        @maps = output.maps
-        @lost_events = output.lost_events
+      # maps: Output#maps. ended: the helper's last answer. program: path of the program. pids: whose rows count; nil where all
+      # are of the one process that was traced.
+      def initialize(output, ended, program, pids: nil)
+        @output = output
         @ended = ended
+        @program = program
+        @pids = pids || (wanted unless ended[:by_pid])
+        @merges = Program.merges(program)
+        @maps = output.maps.transform_values { |map| @pids ? map.select { |key, _| @pids.include?(Trace.pid(key)) } : map }
       end
 
-      # One row of the program: names, in the order of its map @row, and its figures in the other maps.
-      Row = Struct.new(:names, :key, :maps) do
+      # Number and rest of a key.
+      def self.pid(key) = key.to_i
+      def self.rest(key) = key.sub(/\A\d+,?\s*/, "")
+
+      # One row of the program: names, in the order of its map @row, and its figures in the other maps. keys: one for each
+      # process that has it.
+      Row = Struct.new(:names, :keys, :maps, :merges) do
         # nil where the map has nothing for it.
-        def number(map) = Trace.number(values(map))
-        def values(map) = maps.fetch(map, {})[key]
+        def number(map)
+          found = all(map).map { |value| Trace.number(value) }
+          found.public_send(merges.fetch(map, :sum)) if found.any?
+        end
+
+        # What is no figure: some process's. Of a histogram, as bpftrace writes one, the sum.
+        def values(map)
+          found = all(map)
+          found.size > 1 && found.last.is_a?(Array) && found.last.all?(Hash) ? buckets(found.flatten) : found.last
+        end
+
+        private
+
+        def buckets(all)
+          all.group_by { |bucket| bucket.values_at("min", "max") }
+             .map { |_, same| same.first.merge("count" => same.sum { |bucket| bucket["count"] }) }
+             .sort_by { |bucket| bucket["min"] || -Float::INFINITY }
+        end
+
+        def all(map) = maps.fetch(map, {}).values_at(*keys).compact
       end
 
-      def rows = @maps.fetch("row", {}).map { |key, names| Row.new(names, key, @maps) }
+      def rows
+        @maps.fetch("row", {}).group_by { |key, _| Trace.rest(key) }.values.map do |same|
+          Row.new(same.first.last, same.map(&:first), @maps, @merges)
+        end
+      end
 
-      # Seconds of wall time, and nanoseconds of CPU time of the process, that the rows cover.
-      def seconds = (total("wall_ns") / 1e9).round(3)
+      # The part of each process that sent anything, the one that used most CPU time first: {pid => Trace}.
+      def by_process
+        pids = @maps.fetch("wall_ns", {}).keys.sort_by { |key| [-Trace.number(@maps.dig("cpu_ns", key) || 0), Trace.pid(key)] }
+        pids.to_h { |key| [Trace.pid(key), Trace.new(@output, @ended, @program, pids: [Trace.pid(key)])] }
+      end
+
+      # Every process that was covered, also those that came later and those that ended.
+      def pids = @ended.fetch(:targets).map { |target| target[:pid] }
+
+      # Seconds of wall time of the process that was covered for longest, and nanoseconds of CPU time of all, that the rows
+      # cover.
+      def seconds = ((@maps.fetch("wall_ns", {}).values.map { |value| Trace.number(value) }.max || 0) / 1e9).round(3)
       def cpu_ns = total("cpu_ns")
 
-      # Events the kernel lost; rows the process had no memory for; rows without room in bpftrace's maps; samples that could
+      # Events the kernel lost; rows the processes had no memory for; rows without room in bpftrace's maps; samples that could
       # not be taken; details over the limit.
       def lost
-        {events: @lost_events, rows: total("rows_dropped"), map_full: total("map_full"), samples: total("samples_missed"),
+        {events: @output.lost_events, rows: total("rows_dropped"), map_full: total("map_full"), samples: total("samples_missed"),
          details: total("details_suppressed")}
+      end
+
+      # What came from processes that nobody asked for and that map the same library file: how many were switched on, and
+      # how many of their rows were dropped.
+      def others
+        rows = @output.maps.fetch("row", {})
+        {processes: @ended.fetch(:others), rows: @ended[:by_pid] ? 0 : rows.keys.count { |key| !wanted.include?(Trace.pid(key)) }}
       end
 
       # :time, :stopped, :target_ended, :tracer_ended or :failed
       def reason = @ended.fetch(:reason).to_sym
       # Why it failed, or nil.
       def error = @ended[:error]
-      # True when the process flushed while bpftrace was detaching.
+      # True when a process flushed while bpftrace was detaching.
       def torn? = @ended[:torn]
       # bpftrace's complaints.
       def stderr = @ended[:stderr].to_s
-      # {name => {state:, reason:, ...}} as last seen.
-      def probes = @ended.dig(:target, :probes) || {}
-      # False when the process never got to the end of an interval.
+      # [{pid:, ended:, flushed:, probes: {name => {state:, reason:, ...}}}, ...] as last seen.
+      def targets = @ended.fetch(:targets)
+      # Children that came later with another library file, which nobody traced.
+      def strangers = @ended.fetch(:strangers)
+      # What else is worth a line.
+      def notes = @ended.fetch(:notes)
+      # False when no process got to the end of an interval.
       def any? = total("wall_ns").positive?
 
       private
 
-      # One process is traced, so its maps have one entry; its key is the pid in whichever namespace bpftrace counts.
+      def wanted = @wanted ||= pids
+
       def total(map) = @maps.fetch(map, {}).values.sum { |value| Trace.number(value) }
     end
   end

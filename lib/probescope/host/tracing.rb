@@ -1,16 +1,27 @@
 # frozen_string_literal: true
 
 require_relative "error"
+require_relative "links"
+require_relative "participant"
 require_relative "program"
+require_relative "selection"
+require_relative "tracer"
 
 module Probescope
   module Host
-    # One run of bpftrace on one process, in the helper. Steps: attach, wait for the first flush (it starts the interval),
-    # count, wait for the flush that ends it, interrupt bpftrace, which then prints its maps. What happens is known from
-    # the process's own memory (semaphores, flush counter), not from bpftrace's messages, which differ by version.
+    # One run of bpftrace on one process or several, in the helper. Steps: attach, wait for the first flush of each process
+    # (it starts the interval), count, wait for the flushes that end it, interrupt bpftrace, which then prints its maps. What
+    # happens is known from the processes' own memory (semaphores, flush counters), not from bpftrace's messages, which
+    # differ by version.
+    #
+    # One process that will have no children traced is covered by `bpftrace -p`. Several, those that are still to come, and
+    # one whose library is gone from the disk are covered by one bpftrace over a folder of links to their library files
+    # (Links), which switches on every process that maps one of them.
     class Tracing
-      POLL = 0.02 # seconds between two looks at the process
+      POLL = 0.02 # seconds between two looks at the processes
+      FOLLOW = 0.2 # seconds between two looks for new children
       ATTACH_LIMIT = 30.0 # bpftrace takes 0.4 to 0.8 s
+      HIDDEN_LIMIT = 2.0 # semaphores are up, and the kernel does not tell where bpftrace waits
       FLUSH_LIMIT = 1.2 # flushes come each second
       FIRST_FLUSH_LIMIT = 5.0
       INT_AGAIN = 3.0 # an INT may fall into the moment before bpftrace is ready for one
@@ -19,64 +30,69 @@ module Probescope
       EARLY = 0.25
       # The counter moves just before the last event of a flush fires.
       SETTLE = 0.02
+      # bpftrace leaves in a pause of that length between two flushes, where there is one.
+      PAUSE = 0.3
+      RESTARTS = 5
+      # The initial PID namespace, in whose numbers bpftrace counts up to 0.22.
+      INITIAL = "pid:[4026531836]"
+      OWN_NUMBERS_SINCE = [0, 23].freeze
 
-      # target: Target. order: {"programs" => [paths], "seconds" => Numeric, "bpftrace" => path, "setpriv" => path or nil,
-      # "keys" => Integer, "arguments" => [...]}; the first program is the one whose output counts. tell: called with each
-      # message for the command.
-      def initialize(target, order, &tell)
-        @target = target
-        @seconds = order.fetch("seconds")
+      # order: {"pids" => [Integer], "comm" => name or nil, "workers" => bool (see Selection), "programs" => [paths], "seconds" =>
+      # Numeric, "bpftrace" => path, "version" => [Integer], "setpriv" => path or nil, "keys" => Integer}; the first program is
+      # the one whose output counts. tell: called with each message for the command.
+      # Raises Error when there is nothing to trace.
+      def initialize(order, &tell)
+        @order = order
         @tell = tell
+        @seconds = order.fetch("seconds")
+        @probes = order.fetch("programs").flat_map { |program| Program.probes(program) }.uniq
+        @selection = Selection.new(order)
+        targets = @selection.targets
+        @notes = @selection.notes
+        @participants = participants(targets)
+        @alone = @selection.single? && targets.first.on_disk?
+        @strangers = [] # children that map a library file without a link
+        @files = []
+        @restarts = 0
         @state = :attaching
-        @since = now
-        @snapshot = target.info.snapshot
-        @semaphores = semaphores(order.fetch("programs"))
-        @before = @semaphores.map { |address| target.info.tracers(address) }
-        @tracers = order.fetch("programs").map { |program| start(order, program) }
-        @tracer = @tracers.first
+        @since = @began = now
+        count_by_pid(targets) unless @alone
+        start
       end
 
-      # To be read by whoever runs the loop: IO => the method that takes its bytes.
-      def streams
-        @tracers.flat_map { |tracer| [tracer[:out], tracer[:err]] }.reject(&:closed?)
-      end
+      # To be read by whoever runs the loop.
+      def streams = @tracers.flat_map(&:streams)
 
       # Takes what is there to read on one of #streams.
       def read(stream)
-        tracer = @tracers.find { |one| [one[:out], one[:err]].include?(stream) }
-        bytes = stream.read_nonblock(1 << 16, exception: false)
-        return if bytes == :wait_readable
-        return stream.close if bytes.nil?
-
-        if stream == tracer[:err] then tracer[:errors] << bytes.byteslice(0, 4096)
-        elsif tracer == @tracer then lines(tracer, bytes) { |line| @tell.call(:output, line) }
-        end
+        tracer = @tracers.find { |one| one.streams.include?(stream) } or return
+        tracer.read(stream) { |line| output(tracer, line) }
       end
 
-      # Ends early: at the next flush, or at once when asked a second time.
+      # Ends early: at the next flushes, or at once when asked a second time.
       def stop
         observe # the interval may have begun since the last look
+        again = @asked
+        @asked = now
         case @state
-        when :attaching, :waiting then give_up
+        when :attaching, :waiting then give_up if again || alive.none?(&:raised?)
         when :counting then close(:stopped)
         when :closing then interrupt(:stopped)
         end
-      rescue SystemCallError, EOFError # #step sees to the end of the process
-        nil
       end
 
       # No hook may outlive the command.
-      def kill = @tracers.each { |tracer| signal(tracer, :KILL) }
+      def kill
+        @tracers.each { |tracer| tracer.signal(:KILL) }
+        @links&.remove
+        @links = nil
+      end
 
       # To be called every POLL seconds. Returns true when all is over.
       def step
-        @tracers.each { |tracer| tracer[:status] ||= Process.wait2(tracer[:pid], Process::WNOHANG)&.last }
-        return finish if @tracers.all? { |tracer| tracer[:status] } && streams.empty?
+        return finish if @state == :ending && @tracers.all?(&:status) && streams.empty?
 
         observe
-        false
-      rescue SystemCallError, EOFError # the process's memory is gone with it
-        interrupt(:target_ended, grace: 0.5) unless @state == :ending
         false
       end
 
@@ -84,51 +100,182 @@ module Probescope
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
+      def output(tracer, line)
+        @tell.call(:output, line) if tracer == @tracers.first
+      end
+
+      def alive = @participants.select(&:alive?)
+
+      # Those whose library lacks a probe fail the order when they were asked for one by one.
+      def participants(targets)
+        targets.filter_map do |target|
+          Participant.new(target, @probes)
+        rescue Error => e
+          raise if @order.fetch("pids").include?(target.pid) || targets.one?
+
+          @notes << e.message
+          nil
+        end
+      end
+
+      # Over links, rows of wanted processes are told from others by the number that bpftrace knows them by.
+      def count_by_pid(targets)
+        own = File.readlink("/proc/self/ns/pid")
+        return if own == INITIAL
+
+        if (@order.fetch("version") <=> OWN_NUMBERS_SINCE).negative?
+          raise Error.new("bpftrace #{@order["version"].join(".")} counts processes by their numbers outside of this PID namespace",
+                          "trace one process at a time (-p PID), use bpftrace 0.23 or later, or run the command on the host")
+        end
+        inner = targets.reject { |target| File.readlink("/proc/#{target.pid}/ns/pid") == own }
+        return if inner.empty?
+
+        raise Error.new("process #{inner.first.pid} is in a PID namespace below this one, where bpftrace has no number for it",
+                        "trace it by itself (-p #{inner.first.pid}), or run the command on the host")
+      end
+
+      def start
+        options, library = @alone ? [["-p", @participants.first.pid.to_s], "*"] : [[], linked]
+        @tracers = @order.fetch("programs").map { |program| Tracer.new(@order, program, options, library) }
+      end
+
+      # One link for each distinct file, by a process that is there: the kernel goes by the file once it is attached.
+      def linked
+        @links ||= Links.new
+        @links.clear
+        alive.map(&:target).uniq(&:identity).each { |target| @links.add(target.file) }
+        @missing&.each { |target| @links.add(target.file) }
+        @links.pattern
+      end
+
       def observe
         return see_to_the_end if @state == :ending
-        return interrupt(:target_ended, grace: 0.5) unless @target.alive?
-        return interrupt(:tracer_ended) if @tracers.any? { |tracer| tracer[:status] }
+
+        follow
+        return everybody_ended if alive.empty? && !(@selection.roots? && @state == :counting)
+
+        @participants.each { |one| one.keep if one.look(now) }
+        return tracer_ended if @tracers.any?(&:status)
 
         send(@state)
       end
 
-      def attaching
-        return too_late("bpftrace did not attach within #{ATTACH_LIMIT.to_i} s") if now - @since > ATTACH_LIMIT
-        return unless @semaphores.zip(@before).all? { |address, before| @target.info.tracers(address) > before }
+      def everybody_ended = interrupt(:target_ended, grace: @alone ? 0.5 : 0)
 
+      # A process that a link led to may have ended before bpftrace came to it.
+      def tracer_ended
+        return interrupt(:tracer_ended) if @alone || @state != :attaching || @participants.all?(&:alive?)
+
+        restart
+      end
+
+      def restart
+        return too_late("bpftrace did not reach every process") if (@restarts += 1) > RESTARTS
+
+        @tracers.each(&:discard)
+        start
+        @since = now
+      end
+
+      def attaching
+        return give_up if @asked && now - @asked > FLUSH_LIMIT
+        return too_late("bpftrace did not attach within #{ATTACH_LIMIT.to_i} s") if now - @since > ATTACH_LIMIT
+        return unless attached?
+        return wait_for_flushes if @alone
+
+        # Files that look the same may be two after all, on two devices.
+        deaf = alive.reject(&:raised?).select(&:alive?).map(&:target).uniq { |target| target.file.id } - (@missing || [])
+        return wait_for_flushes if deaf.empty?
+
+        @missing = (@missing || []) + deaf
+        restart
+      end
+
+      def attached?
+        return false unless @alone ? alive.all?(&:raised?) : alive.any?(&:raised?)
+
+        @raised_since ||= now
+        @tracers.all? { |tracer| tracer.waiting_for_events? || (tracer.hidden? && now - @raised_since > HIDDEN_LIMIT) }
+      end
+
+      def wait_for_flushes
+        @participants.each { |one| one.begin(now) }
+        besides
         go(:waiting)
-        @flushes = @target.info.flushes
-        @tell.call(:attached, seconds: now - @began)
+        @tell.call(:attached, seconds: now - @began, pids: @participants.map(&:pid), others: @others)
+      end
+
+      # How many processes were switched on that nobody asked for.
+      def besides
+        @others = 0
+        return if @alone
+
+        files = @participants.map { |one| one.target.identity }.uniq
+        known = @participants.map(&:pid)
+        all, = Target.all
+        @others = all.count { |target| !known.include?(target.pid) && files.include?(target.identity) }
       end
 
       def waiting
-        return too_late(silence) if now - @since > FIRST_FLUSH_LIMIT
-        return if @target.info.flushes == @flushes
+        return give_up if @asked && now - @asked > FLUSH_LIMIT
+
+        flushed = alive.count(&:flushed?)
+        return too_late(silence) if flushed.zero? && now - @since > FIRST_FLUSH_LIMIT
+        return unless flushed == alive.size || now - @since > FIRST_FLUSH_LIMIT
 
         go(:counting)
         @tell.call(:counting, {})
       end
 
       def counting
-        @snapshot = @target.info.snapshot if @snapshot[:flushes] != @target.info.flushes
+        return close(:stopped) if @asked
+
         close(:time) if now - @since > @seconds - EARLY
       end
 
+      # Those that send statistics end their intervals one after the other; bpftrace takes its time to leave, and it leaves
+      # when no flush is due, if there is such a time.
       def closing
-        @flushed ||= now if @target.info.flushes != @flushes
-        interrupt(@reason) if (@flushed && now - @flushed > SETTLE) || now - @since > FLUSH_LIMIT
+        waited = now - @since
+        talking = alive.select(&:flushed?)
+        done = talking.all? { |one| one.flushed_at > @since } && talking.all? { |one| quiet?(one) || waited > FLUSH_LIMIT }
+        interrupt(@reason) if done || waited > 2 * FLUSH_LIMIT || (waited > FLUSH_LIMIT && talking.size < 2)
+      end
+
+      def quiet?(one)
+        passed = now - one.flushed_at
+        passed > SETTLE && (passed < 1 - PAUSE || @alone)
+      end
+
+      # Children that have come since the last look.
+      def follow
+        return if @alone || (@followed && now - @followed < FOLLOW)
+
+        @followed = now
+        known = @participants.map(&:pid) + @strangers
+        @selection.newcomers(known).each do |target|
+          @participants << Participant.new(target, @probes) if covered?(target)
+        rescue Error # has just ended, or is too old
+          @strangers << target.pid
+        end
+      end
+
+      # A child that maps another library file than those before it would take a bpftrace more.
+      def covered?(target)
+        @files = @participants.map { |one| one.target.identity }.uniq if @files.size < @participants.size
+        fits = @participants.size < Selection::MOST && (@state == :attaching || @files.include?(target.identity))
+        @strangers << target.pid unless fits
+        fits
       end
 
       # Nothing has been counted yet.
       def give_up
         interrupt(:stopped)
         @interrupt_at = nil
-        kill
+        @tracers.each { |tracer| tracer.signal(:KILL) }
       end
 
       def close(reason)
-        @snapshot = @target.info.snapshot
-        @flushes = @target.info.flushes
         @reason = reason
         go(:closing)
       end
@@ -143,24 +290,20 @@ module Probescope
       end
 
       def see_to_the_end
-        return kill if now - @since > EXIT_LIMIT
+        return @tracers.each { |tracer| tracer.signal(:KILL) } if now - @since > EXIT_LIMIT
 
         watch_detach if @interrupted
-        return unless @interrupt_at && now >= @interrupt_at && (!@interrupted || attached?)
+        return unless @interrupt_at && now >= @interrupt_at && (!@interrupted || alive.any?(&:held?))
 
-        @flushes = @target.info.flushes if @target.alive? && !@interrupted
-        @tracers.each { |tracer| signal(tracer, :INT) }
+        alive.each { |one| one.look(now) } unless @interrupted
+        @tracers.each { |tracer| tracer.signal(:INT) }
         @interrupted = true
         @interrupt_at = now + INT_AGAIN
       end
 
       # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in others.
       def watch_detach
-        @torn = true if attached? && @target.info.flushes != @flushes
-      end
-
-      def attached?
-        @target.alive? && @semaphores.zip(@before).any? { |address, before| @target.info.tracers(address) > before }
+        @torn = true if alive.any? { |one| one.look(now) && one.held? }
       end
 
       def too_late(why)
@@ -169,60 +312,32 @@ module Probescope
       end
 
       def silence
-        "process #{@target.pid} is traced, but sends no statistics: is it stopped?"
+        pids = @participants.map(&:pid)
+        return "process #{pids.first} is traced, but sends no statistics: is it stopped?" if pids.one?
+
+        "processes #{pids.join(", ")} are traced, but send no statistics: are they stopped?"
       end
 
       def finish
-        lines(@tracer, "\n") { |line| @tell.call(:output, line) }
-        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, torn: @torn || false, stderr: @tracers.map do |t|
-          t[:errors]
-        end.join,
-                           target: @snapshot)
+        first = @tracers.first
+        first.finish { |line| output(first, line) }
+        @links&.remove
+        reused
+        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, torn: @torn || false, by_pid: @alone,
+                           stderr: @tracers.map(&:errors).join, targets: @participants.map(&:to_h),
+                           others: @others || 0, strangers: @strangers, notes: @notes)
         true
+      end
+
+      def reused
+        @participants.reject(&:alive?).select { |one| Target.try(one.pid) }.each do |one|
+          @notes << "process #{one.pid} ended, and another one got its number: its rows may be of both"
+        end
       end
 
       def go(state)
         @state = state
         @since = now
-      end
-
-      # Addresses in the process.
-      def semaphores(programs)
-        programs.flat_map { |program| Program.probes(program) }.uniq.map do |name|
-          probe = @snapshot[:probes][name] || raise(unknown(name))
-          probe[:semaphore]
-        end
-      end
-
-      def unknown(probe)
-        Error.new("the library in process #{@target.pid} (#{@snapshot[:library]}) does not have the probe #{probe}",
-                  "update it there")
-      end
-
-      def start(order, program)
-        @began ||= now
-        out, out_writer = IO.pipe(Encoding::BINARY)
-        err, err_writer = IO.pipe(Encoding::BINARY)
-        command = [order.fetch("bpftrace"), "-f", "json", "-p", @target.pid.to_s, program, "*"]
-        command.unshift(order["setpriv"], "--pdeathsig", "KILL", "--") if order["setpriv"]
-        # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for the command.
-        env = {"BPFTRACE_MAP_KEYS_MAX" => order["keys"].to_s, "BPFTRACE_MAX_MAP_KEYS" => order["keys"].to_s,
-               "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8"}
-        pid = Process.spawn(env, *command, unsetenv_others: true, in: File::NULL, out: out_writer, err: err_writer, pgroup: true)
-        [out_writer, err_writer].each(&:close)
-        {pid: pid, out: out, err: err, errors: +"", rest: "".b}
-      end
-
-      def lines(tracer, bytes)
-        tracer[:rest] << bytes
-        *whole, tracer[:rest] = tracer[:rest].split("\n", -1)
-        whole.each { |line| yield line unless line.empty? }
-      end
-
-      def signal(tracer, name)
-        Process.kill(name, tracer[:pid]) unless tracer[:status]
-      rescue Errno::ESRCH
-        nil
       end
     end
   end

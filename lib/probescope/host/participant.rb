@@ -1,0 +1,91 @@
+# frozen_string_literal: true
+
+require_relative "error"
+
+module Probescope
+  module Host
+    # One process of a trace: what it says about itself while it is traced. What it can no longer be asked for reads as its
+    # end; no method raises when the process is gone.
+    class Participant
+      attr_reader :target, :snapshot, :flushes, :flushed_at
+
+      # target: Target. probes: names of the probes that are traced. Raises Error when it cannot serve one of them, or when it
+      # has just ended.
+      def initialize(target, probes)
+        @target = target
+        @probes = probes
+        @snapshot = target.info.snapshot
+        @semaphores = probes.map { |name| served(name).fetch(:semaphore) }
+        @before = tracers
+        @flushes = target.info.flushes
+      rescue SystemCallError, EOFError
+        raise Error.new("process #{target.pid} has just ended", "`probescope ps` lists the processes that can be traced")
+      end
+
+      def pid = target.pid
+
+      def alive? = !@ended && (target.alive? || !(@ended = true))
+
+      # True when somebody listens to each of the probes.
+      def raised? = tracers.all?(&:positive?)
+
+      # True while a tracer that came after the beginning listens. Others may leave meanwhile, so the lowest count is kept.
+      def held?
+        now = tracers
+        @before = @before.zip(now).map(&:min)
+        now.zip(@before).any? { |count, before| count > before }
+      end
+
+      # Looks at the flush counter. Returns true when it has moved since the last look.
+      def look(now)
+        current = target.info.flushes
+        return false if current == @flushes
+
+        @flushes = current
+        @flushed_at = now
+        true
+      rescue SystemCallError, EOFError
+        @ended = true
+        false
+      end
+
+      # Forgets the flushes so far.
+      def begin(now)
+        look(now)
+        @flushed_at = nil
+      end
+
+      def flushed? = !@flushed_at.nil?
+
+      # Keeps how the process stands, for the command.
+      def keep
+        @snapshot = target.info.snapshot
+      rescue SystemCallError, EOFError, Error
+        nil
+      end
+
+      # For the command, as plain data.
+      def to_h = {pid: pid, ended: !alive?, flushed: flushed?, probes: snapshot[:probes].slice(*@probes)}
+
+      private
+
+      # One count for each probe; none when the process has ended.
+      def tracers
+        @semaphores.map { |address| target.info.tracers(address) }
+      rescue SystemCallError, EOFError
+        @ended = true
+        @semaphores.map { 0 }
+      end
+
+      # What its Ruby can never serve need not be waited for.
+      def served(name)
+        probe = @snapshot[:probes][name] or
+          raise Error.new("the library in process #{pid} (#{@snapshot[:library]}) does not have the probe #{name}",
+                          "update it there")
+        return probe if probe[:state] != "unsupported"
+
+        raise Error.new("process #{pid} does not serve #{name}: #{probe[:reason]}", "probescope doctor -p #{pid}")
+      end
+    end
+  end
+end

@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+require_relative "error"
+require_relative "target"
+
+module Probescope
+  module Host
+    # The processes that one command is about: those named by number, those with a name, and with `workers` all that descend
+    # from them, also those that come later. Runs in the helper.
+    class Selection
+      # Each has its memory open, and is looked at every 20 ms.
+      MOST = 500
+      # The kernel keeps so much of a process's name.
+      COMM_BYTES = 15
+
+      # What is worth a word besides.
+      attr_reader :notes
+
+      # order: {"pids" => [Integer], "comm" => String or nil, "workers" => true or false}
+      def initialize(order, most: MOST)
+        @pids = order.fetch("pids").uniq
+        @comm = order["comm"]
+        @workers = order["workers"]
+        @most = most
+        @notes = []
+      end
+
+      # True when only the one process is to be traced, and none that comes later.
+      def single? = @pids.one? && !@comm && !@workers
+
+      # Array of Target. Raises Error when one that was asked for cannot be traced, or when there is none at all.
+      def targets
+        named = @comm ? with_name : []
+        @roots = @pids | named.map(&:pid)
+        found = (@workers ? @pids.filter_map { |pid| root(pid) } : @pids.map { |pid| Target.find(pid) }) + named
+        known = found.map(&:pid)
+        found += newcomers(known)
+        found.uniq!(&:pid)
+        without_workers(found - named) if @workers && (found.map(&:pid) - @roots).empty?
+        raise too_many(found) if found.size > @most
+
+        found
+      end
+
+      # Targets among the processes that descend from those asked for. known: numbers to leave out.
+      def newcomers(known)
+        return [] unless @workers
+
+        (@roots.flat_map { |pid| descendants(pid) }.uniq - known).filter_map { |pid| Target.try(pid) }
+      end
+
+      # False when nobody is left who could have children.
+      def roots? = @workers && @roots.any? { |pid| File.exist?("/proc/#{pid}") }
+
+      private
+
+      def with_name
+        all, = Target.all
+        found = all.select { |target| target.name == @comm.byteslice(0, COMM_BYTES).scrub }
+        return found if found.any?
+
+        names = all.map(&:name).tally.map { |name, count| "#{name} (#{count})" }
+        there = names.empty? ? "no process has it" : "there are: #{names.sort.join(", ")}"
+        raise Error.new("no process with probescope is named #{@comm.inspect}; #{there}", "probescope ps")
+      end
+
+      # A master need not have the library itself.
+      def root(pid)
+        Target.find(pid)
+      rescue Target::NotLoaded
+        nil
+      end
+
+      def without_workers(found)
+        if found.empty? && @comm.nil?
+          raise Error.new("#{list(@roots)} and its children do not have probescope loaded", Target::HOW_TO_LOAD)
+        end
+
+        @notes << "#{list(@roots)} has no children with probescope yet; those to come are traced too"
+      end
+
+      def list(pids) = "process#{"es" unless pids.one?} #{pids.join(", ")}"
+
+      def too_many(found)
+        Error.new("#{found.size} processes are too many for one command: #{@most} at most", "trace some of them: -p PID -p PID")
+      end
+
+      def descendants(pid)
+        children(pid).flat_map { |child| [child, *descendants(child)] }
+      end
+
+      def children(pid)
+        Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split.map(&:to_i) }
+      rescue SystemCallError
+        []
+      end
+    end
+  end
+end

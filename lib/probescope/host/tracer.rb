@@ -1,0 +1,83 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Host
+    # One bpftrace, in the helper.
+    class Tracer
+      MAX_ERRORS = 1 << 16
+
+      attr_reader :pid, :out, :err, :errors
+
+      # library: ["-p", PID] or [], and what the program takes for $1. order: see Tracing.
+      def initialize(order, program, options, library)
+        @out, out_writer = IO.pipe(Encoding::BINARY)
+        @err, err_writer = IO.pipe(Encoding::BINARY)
+        @errors = +""
+        @rest = "".b
+        @hidden = true
+        command = [order.fetch("bpftrace"), "-f", "json", *options, program, library]
+        command.unshift(order["setpriv"], "--pdeathsig", "KILL", "--") if order["setpriv"]
+        # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for the command.
+        env = {"BPFTRACE_MAP_KEYS_MAX" => order["keys"].to_s, "BPFTRACE_MAX_MAP_KEYS" => order["keys"].to_s,
+               "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8"}
+        @pid = Process.spawn(env, *command, unsetenv_others: true, in: File::NULL, out: out_writer, err: err_writer,
+                                            pgroup: true)
+        [out_writer, err_writer].each(&:close)
+      end
+
+      def streams = [out, err].reject(&:closed?)
+
+      # Takes what is there to read on one of #streams. Yields each whole line of stdout.
+      def read(stream, &block)
+        bytes = stream.read_nonblock(1 << 16, exception: false)
+        return if bytes == :wait_readable
+        return stream.close if bytes.nil?
+
+        return lines(bytes, &block) if stream == out
+
+        errors << bytes.byteslice(0, 4096) if errors.bytesize < MAX_ERRORS
+      end
+
+      # What came without an end of line.
+      def finish(&block) = lines("\n", &block)
+
+      # Process::Status once it has ended.
+      def status = @status ||= Process.wait2(pid, Process::WNOHANG)&.last
+
+      # True when it waits for events, which it does when all its probes are attached, and only then. Its messages do not
+      # say: up to 0.23 they come before the attach, later after it. A kernel that hides where a process waits says "0", as
+      # for one that runs: #hidden? tells the two apart in the long run.
+      def waiting_for_events?
+        place = File.read("/proc/#{pid}/wchan")
+        @hidden = false unless ["", "0"].include?(place)
+        place.include?("epoll")
+      rescue SystemCallError
+        false
+      end
+
+      # False as soon as the kernel has told where it waits.
+      def hidden? = @hidden
+
+      def signal(name)
+        Process.kill(name, pid) unless status
+      rescue Errno::ESRCH
+        nil
+      end
+
+      # Ends it at once, with everything that it has to say unread.
+      def discard
+        signal(:KILL)
+        @status ||= Process.wait2(pid).last
+        streams.each(&:close)
+      end
+
+      private
+
+      def lines(bytes)
+        @rest << bytes
+        *whole, @rest = @rest.split("\n", -1)
+        whole.each { |line| yield line unless line.empty? }
+      end
+    end
+  end
+end
