@@ -51,6 +51,20 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", "-p", 4_194_305)).to include("there is no process 4194305")
     end
 
+    it "is a dead one among several: it is named" do
+      expect(refuse("hot", "-p", host_target.pid, "-p", 4_194_305)).to include("there is no process 4194305")
+    end
+
+    it "is a name that no process with the library has: it says which there are" do
+      host_target
+      expect(refuse("hot", "--comm", "nobody")).to match(/no process with probescope is named "nobody"; there are: .*host_target \(\d+\)/)
+    end
+
+    it "is one without workers and without the library" do
+      bare = target("$stdout.sync = true; puts 'ready'; sleep", loaded: false).ready
+      expect(refuse("hot", "-p", bare.pid, "--workers")).to include("process #{bare.pid} and its children do not have probescope")
+    end
+
     it "is one without probescope: it says how to load it" do
       bare = target("$stdout.sync = true; puts 'ready'; sleep", loaded: false).ready
       expect(refuse("hot", "-p", bare.pid)).to include("does not have probescope loaded").and include("probescope run -- COMMAND")

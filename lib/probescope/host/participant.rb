@@ -29,12 +29,11 @@ module Probescope
       # True when somebody listens to each of the probes.
       def raised? = tracers.all?(&:positive?)
 
-      # True while a tracer that came after the beginning listens. Others may leave meanwhile, so the lowest count is kept.
-      def held?
-        now = tracers
-        @before = @before.zip(now).map(&:min)
-        now.zip(@before).any? { |count, before| count > before }
-      end
+      # True when somebody listens to any of them.
+      def heard? = tracers.any?(&:positive?)
+
+      # True when somebody listened before: the kernel counts places and not tracers, so that ours adds nothing.
+      def shared? = @before.any?(&:positive?)
 
       # Looks at the flush counter. Returns true when it has moved since the last look.
       def look(now)

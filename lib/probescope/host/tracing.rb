@@ -293,7 +293,7 @@ module Probescope
         return @tracers.each { |tracer| tracer.signal(:KILL) } if now - @since > EXIT_LIMIT
 
         watch_detach if @interrupted
-        return unless @interrupt_at && now >= @interrupt_at && (!@interrupted || alive.any?(&:held?))
+        return unless @interrupt_at && now >= @interrupt_at && (!@interrupted || @tracers.any? { |one| deaf?(one) })
 
         alive.each { |one| one.look(now) } unless @interrupted
         @tracers.each { |tracer| tracer.signal(:INT) }
@@ -301,10 +301,16 @@ module Probescope
         @interrupt_at = now + INT_AGAIN
       end
 
+      # It waits for events as if nobody had told it to leave.
+      def deaf?(tracer) = tracer.status.nil? && (tracer.waiting_for_events? || (tracer.hidden? && held?))
+
       # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in others.
       def watch_detach
-        @torn = true if alive.any? { |one| one.look(now) && one.held? }
+        @torn = true if alive.select { |one| one.look(now) }.any? && held?
       end
+
+      # Where another tracer listens too, the semaphores do not tell: then it may be torn.
+      def held? = alive.any? { |one| one.shared? || one.heard? }
 
       def too_late(why)
         @error = why

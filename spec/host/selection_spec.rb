@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+require "probescope/host/links"
+require "probescope/host/selection"
+
+RSpec.describe "Choosing processes" do
+  def selection(*pids, **options)
+    fields = {"pids" => pids, "comm" => nil, "workers" => false}.merge(options.slice(:comm, :workers).transform_keys(&:to_s))
+    Probescope::Host::Selection.new(fields, **options.slice(:most))
+  end
+
+  it "takes each once, and refuses more than fit" do
+    one, two = Array.new(2) { host_target.pid }
+    expect(selection(one, two, one).targets.map(&:pid)).to eq([one, two])
+    by_name = selection(one, comm: "host_target").targets.map(&:pid)
+    expect(by_name).to include(one, two)
+    expect(by_name.uniq).to eq(by_name)
+    expect { selection(one, two, most: 1).targets }.to raise_error(Probescope::Host::Error, /2 processes are too many.*1 at most/)
+  end
+
+  it "finds grandchildren" do
+    shell = keep(Support::Child.new("sh", "-c", "sh -c '#{Support::HostTarget.binary}; true'; true"))
+    shell.await_line(/\Aready$/)
+    expect(selection(shell.pid, workers: true).targets.map(&:name)).to eq(["host_target"])
+  end
+end
+
+RSpec.describe Probescope::Host::Links do
+  it "takes no folder that others may write to" do
+    Dir.mktmpdir do |folder|
+      File.chmod(0o777, folder)
+      expect { described_class.new(folder) }.to raise_error(Probescope::Host::Error, /not a folder that only its owner may enter/)
+      File.chmod(0o700, folder)
+      links = described_class.new(folder)
+      expect(links.pattern).to match(%r{\A#{folder}/\h{16}/\*\.so\z})
+      links.remove
+      expect(Dir.children(folder)).to be_empty
+    end
+  end
+
+  it "follows no link in place of the folder" do
+    Dir.mktmpdir do |folder|
+      File.symlink(folder, File.join(folder, "link"))
+      expect { described_class.new(File.join(folder, "link")) }.to raise_error(Probescope::Host::Error)
+    end
+  end
+
+  it "removes only what nobody holds" do
+    Dir.mktmpdir do |folder|
+      links = described_class.new(folder)
+      FileUtils.mkdir_p(File.join(folder, "stale"))
+      File.write(File.join(folder, "stale/lock"), "")
+      described_class.sweep(folder)
+      expect(Dir.children(folder).size).to eq(1)
+      links.remove
+    end
+  end
+end

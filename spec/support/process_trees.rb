@@ -1,0 +1,87 @@
+# frozen_string_literal: true
+
+module Support
+  # Processes beside each other, below each other and in containers.
+  module ProcessTrees
+    # A small preforking server: forks a worker for each line on stdin, ends the newest one at "end". Each worker calls
+    # Job#run 10 times every 10 ms, and raises once.
+    PREFORKING = <<~RUBY
+      class Job
+        def run(n) = n + 1
+
+        def fail
+          raise ArgumentError
+        rescue ArgumentError
+          nil
+        end
+      end
+
+      def worker
+        job = Job.new
+        loop do
+          10.times { |n| job.run(n) }
+          job.fail
+          sleep 0.01
+        end
+      end
+
+      $stdout.sync = true
+      trap("CHLD", "IGNORE")
+      workers = []
+      puts "ready"
+      while (order = $stdin.gets)
+        case order.chomp
+        when "fork" then puts "worker \#{(workers << fork { worker }).last}"
+        when "end" then Process.kill(:KILL, workers.pop)
+        end
+      end
+    RUBY
+
+    # The process, and the numbers of its workers.
+    def preforking(count, **options)
+      @tree_folder = Dir.mktmpdir
+      script = File.join(@tree_folder, "preforking.rb")
+      File.write(script, PREFORKING)
+      master = target(script, stdin: true, env: {"PROBESCOPE_FUNCTIONS" => "#{@tree_folder}/**"}, **options).ready
+      [master, Array.new(count) { another_worker(master) }]
+    end
+
+    def another_worker(master)
+      seen = master.out.scan(/^worker (\d+)$/).size
+      master.puts("fork")
+      await("a worker") { master.out.scan(/^worker (\d+)\n/).flatten[seen] }.to_i
+    end
+
+    # Runs a shell script in mounts and a PID namespace of its own, like a container, and returns the Child: its last command
+    # is to say "ready". What follows `exec` is process 1 in there.
+    def container(script, within: 20, **options)
+      command = %w[unshare --mount --pid --fork --mount-proc --kill-child sh -ec]
+      child = keep(Child.new(*command, script, **options))
+      child.await_line(/\Aready$/, within: within)
+      child
+    end
+
+    def children_of(pid) = Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split.map(&:to_i) }
+
+    # The number outside of the first process of a container.
+    def inside(container) = await("the process in it") { children_of(container.pid).first }
+
+    # Every folder of links that there is.
+    def link_folders = Dir.glob("/run/probescope/*")
+
+    # The bpftrace that goes by links.
+    def link_tracers
+      Dir["/proc/[0-9]*/cmdline"].filter_map do |path|
+        words = File.read(path).split("\0")
+        path[/\d+/].to_i if File.basename(words.first.to_s) == "bpftrace" && words.last.to_s.start_with?("/run/probescope/")
+      rescue SystemCallError
+        nil
+      end
+    end
+  end
+end
+
+RSpec.configure do |config|
+  config.include Support::ProcessTrees
+  config.after { FileUtils.rm_rf(@tree_folder) if @tree_folder }
+end
