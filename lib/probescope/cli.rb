@@ -18,6 +18,8 @@ module Probescope
       "calls" => "how often functions are called, and how long they take",
       "alloc" => "which lines allocate objects, and of which class",
       "lines" => "which lines are on the CPU",
+      "flow" => "which function calls which, as it happens",
+      "stat" => "what happens in the process, a line each second",
       "gc" => "how long the garbage collector stops the program",
       "gvl" => "which threads wait for the VM lock",
       "script" => "print the bpftrace program behind a command"

@@ -92,28 +92,46 @@ module Probescope
       def trace_processes
         Host::Kernel.new.check
         bpftrace = Host::Bpftrace.find
-        output = Host::Output.new
+        output = listen
         ended = nil
         Host::Client.open(Host::Privilege.new.prefix(bpftrace)) do |client|
-          Host::Progress.show(@seconds) do |progress|
+          progressing do |progress|
+            @client = client
             ending_early(client) do
               client.trace(order(bpftrace)) do |answer|
                 case answer[:is]
                 when "output" then output << answer[:line]
+                when "leaving" then output.deaf = true
                 when "counting" then progress.count
                 when "ended" then ended = answer
+                else heard(answer)
                 end
               end
             end
           end
         end
-        Host::Trace.new(output, ended, Host::Program.path(self.class::PROGRAM))
+        Host::Trace.new(output, ended, Host::Program.path(program))
       end
 
+      # What takes bpftrace's output.
+      def listen = Host::Output.new
+
+      # Other answers of the helper.
+      def heard(_answer) = nil
+
+      def progressing(&block) = Host::Progress.show(@seconds, &block)
+
+      # The file in providers/.
+      def program = self.class::PROGRAM
+
+      # What it finds in $2 and later.
+      def program_arguments = []
+
       def order(bpftrace)
-        programs = [self.class::PROGRAM, *("all.bt" if @all && self.class::WIDENED)].map { |file| Host::Program.path(file) }
-        {pids: @pids, comm: @comm, workers: @workers || false, programs: programs, seconds: @seconds, keys: keys,
-         bpftrace: bpftrace.path, version: bpftrace.version, setpriv: Host::Path.find("setpriv")}
+        programs = [program, *("all.bt" if @all && self.class::WIDENED)].map { |file| Host::Program.path(file) }
+        {pids: @pids, comm: @comm, workers: @workers || false, programs: programs, arguments: program_arguments,
+         seconds: @seconds, keys: keys, bpftrace: bpftrace.path, version: bpftrace.version,
+         setpriv: Host::Path.find("setpriv")}
       end
 
       def keys
@@ -148,7 +166,7 @@ module Probescope
 
       # Probes that are not simply on: an error when no process serves one, a line when some do not.
       def check_served(trace, doctor)
-        Host::Program.probes(Host::Program.path(self.class::PROGRAM)).each do |name|
+        Host::Program.probes(Host::Program.path(program)).each do |name|
           probes = trace.targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
           refused = probes.select { |_, probe| %w[refused unsupported].include?(probe[:state]) }
           if refused.any? && refused.size == probes.size

@@ -12,8 +12,8 @@ require_relative "tracing"
 module Probescope
   module Host
     # Orders: {"do": "list"}, {"do": "inspect", "pid"}, {"do": "trace", "pids", ...} (see Tracing), {"do": "stop"}.
-    # Answers: {"is": "targets" | "target" | "attached" | "counting" | "ended" | "error", ...}, and for each line that bpftrace
-    # prints that line itself behind a "=".
+    # Answers: {"is": "targets" | "target" | "attached" | "joined" | "counting" | "leaving" | "ended" | "error", ...}, and for
+    # each line that bpftrace prints that line itself behind a "=".
     class Helper
       def initialize(input, output)
         @input = input

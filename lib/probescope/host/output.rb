@@ -15,7 +15,12 @@ module Probescope
       # Events that the kernel could not hand over.
       attr_reader :lost_events
 
-      def initialize
+      # From here on what programs print is left out, and their maps alone are taken.
+      attr_writer :deaf
+
+      # The block takes each text that the program prints with printf().
+      def initialize(&printed)
+        @printed = printed
         @maps = {}
         @lost_events = 0
       end
@@ -27,6 +32,7 @@ module Probescope
 
         case message["type"]
         when "map", "hist" then message["data"].each { |name, values| @maps[name.delete_prefix("@")] = values }
+        when "printf" then @printed&.call(message["data"].to_s) unless @deaf
         when "lost_events" then @lost_events += Integer(message.dig("data", "events") || message["count"] || 0)
         end
         self

@@ -58,6 +58,9 @@ module Probescope
         end
       end
 
+      # What a map holds, whatever its keys.
+      def values(map) = @maps.fetch(map, {}).values
+
       # The part of each process that sent anything, the one that used most CPU time first: {pid => Trace}.
       def by_process
         pids = @maps.fetch("wall_ns", {}).keys.sort_by { |key| [-Trace.number(@maps.dig("cpu_ns", key) || 0), Trace.pid(key)] }

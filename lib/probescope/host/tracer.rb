@@ -15,7 +15,7 @@ module Probescope
         @errors = +""
         @rest = "".b
         @hidden = true
-        command = [order.fetch("bpftrace"), "-f", "json", *options, program, library]
+        command = [order.fetch("bpftrace"), "-f", "json", *options, program, library, *order.fetch("arguments", [])]
         command.unshift(order["setpriv"], "--pdeathsig", "KILL", "--") if order["setpriv"]
         # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for the command.
         env = {"BPFTRACE_MAP_KEYS_MAX" => order["keys"].to_s, "BPFTRACE_MAX_MAP_KEYS" => order["keys"].to_s,

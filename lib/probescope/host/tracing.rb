@@ -38,8 +38,8 @@ module Probescope
       OWN_NUMBERS_SINCE = [0, 23].freeze
 
       # order: {"pids" => [Integer], "comm" => name or nil, "workers" => bool (see Selection), "programs" => [paths], "seconds" =>
-      # Numeric, "bpftrace" => path, "version" => [Integer], "setpriv" => path or nil, "keys" => Integer}; the first program is
-      # the one whose output counts. tell: called with each message for the command.
+      # Numeric, "bpftrace" => path, "version" => [Integer], "setpriv" => path or nil, "keys" => Integer, "arguments" => [what the
+      # programs find in $2 and later]}; the first program is the one whose output counts. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
       def initialize(order, &tell)
         @order = order
@@ -254,7 +254,10 @@ module Probescope
         @followed = now
         known = @participants.map(&:pid) + @strangers
         @selection.newcomers(known).each do |target|
-          @participants << Participant.new(target, @probes) if covered?(target)
+          next unless covered?(target)
+
+          @participants << Participant.new(target, @probes)
+          @tell.call(:joined, pid: target.pid)
         rescue Error # has just ended, or is too old
           @strangers << target.pid
         end
@@ -295,7 +298,11 @@ module Probescope
         watch_detach if @interrupted
         return unless @interrupt_at && now >= @interrupt_at && (!@interrupted || @tracers.any? { |one| deaf?(one) })
 
-        alive.each { |one| one.look(now) } unless @interrupted
+        unless @interrupted
+          alive.each { |one| one.look(now) }
+          # bpftrace lets go of one probe after the other: events of the others are no whole any more.
+          @tell.call(:leaving, {})
+        end
         @tracers.each { |tracer| tracer.signal(:INT) }
         @interrupted = true
         @interrupt_at = now + INT_AGAIN
