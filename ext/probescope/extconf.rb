@@ -46,7 +46,7 @@ $VPATH << "$(srcdir)/../core"
 $INCFLAGS << " -I$(srcdir)/../core"
 # No red zone: a probe that the kernel made a call overwrites it (ext/core/probe.h). No LTO: it could move a site.
 $CFLAGS << " -D_GNU_SOURCE -fvisibility=hidden -fno-lto -fno-strict-aliasing"
-$CFLAGS << " -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers"
+$CFLAGS << " -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Werror=implicit-function-declaration"
 $CFLAGS << " -mno-red-zone" if RUBY_PLATFORM.include?("x86_64")
 # The symbols of Ruby come from the process that loads us: an explicit libruby would bring a second one into a Ruby that
 # is linked statically.

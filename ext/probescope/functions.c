@@ -729,7 +729,7 @@ static void begin_walk(bool bodies_only)
     functions.next_file = functions.next_module = functions.next_body = 0;
     /* Where names decide, few of a file's methods may be wanted. */
     bool by_file =
-        !bodies_only && jit_is_on() && !NIL_P(kept.files) && (functions.everything || !ps_coverage_by_name());
+        !bodies_only && ps_jit_is_on() && !NIL_P(kept.files) && (functions.everything || !ps_coverage_by_name());
     functions.files = by_file ? rb_funcall(kept.files, id_values, 0) : rb_ary_new();
     functions.bodies_only = bodies_only;
     functions.loaded_ns = 0;
