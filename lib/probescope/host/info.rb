@@ -44,6 +44,9 @@ module Probescope
       # The kernel's own count of tracers on a probe. semaphore: from a snapshot.
       def tracers(semaphore) = @memory.pread(2, semaphore).unpack1("S<")
 
+      # Whatever is asked for afterwards raises IOError.
+      def close = @memory.close
+
       private
 
       def attempt

@@ -9,7 +9,10 @@ module Probescope
     class Participant
       attr_reader :target, :snapshot, :flushes, :flushed_at
 
-      # target: Target. probes: names of the probes that are traced. Raises Error when it cannot serve one of them, or when it
+      # Of the states that a process tells, those in which a probe never fires.
+      NEVER = %w[refused unsupported].freeze
+
+      # target: Target. probes: names of the probes that are traced. Raises Error when it does not serve one of them, or when it
       # has just ended.
       def initialize(target, probes)
         @target = target
@@ -24,7 +27,7 @@ module Probescope
 
       def pid = target.pid
 
-      def alive? = !@ended && (target.alive? || !(@ended = true))
+      def alive? = !@ended && (target.alive? || !ended)
 
       # True when somebody listens to each of the probes.
       def raised? = tracers.all?(&:positive?)
@@ -43,9 +46,8 @@ module Probescope
         @flushes = current
         @flushed_at = now
         true
-      rescue SystemCallError, EOFError
-        @ended = true
-        false
+      rescue SystemCallError, IOError
+        !ended
       end
 
       # Forgets the flushes so far.
@@ -59,7 +61,7 @@ module Probescope
       # Keeps how the process stands, for the command.
       def keep
         @snapshot = target.info.snapshot
-      rescue SystemCallError, EOFError, Error
+      rescue SystemCallError, IOError, Error
         nil
       end
 
@@ -71,17 +73,23 @@ module Probescope
       # One count for each probe; none when the process has ended.
       def tracers
         @semaphores.map { |address| target.info.tracers(address) }
-      rescue SystemCallError, EOFError
-        @ended = true
+      rescue SystemCallError, IOError
+        ended
         @semaphores.map { 0 }
       end
 
-      # What its Ruby can never serve need not be waited for.
+      # Of workers that come and go there may be more than files that can be open.
+      def ended
+        target.info.close
+        @ended = true
+      end
+
+      # What it never fires need not be waited for.
       def served(name)
         probe = @snapshot[:probes][name] or
           raise Error.new("the library in process #{pid} (#{@snapshot[:library]}) does not have the probe #{name}",
                           "update it there")
-        return probe if probe[:state] != "unsupported"
+        return probe unless NEVER.include?(probe[:state])
 
         raise Error.new("process #{pid} does not serve #{name}: #{probe[:reason]}", "probescope doctor -p #{pid}")
       end

@@ -52,6 +52,7 @@ module Probescope
         @participants = participants(targets)
         @alone = @selection.single? && targets.first.on_disk?
         @strangers = [] # children that map a library file without a link
+        @passed_by = [] # children that ended at once, or do not serve what is asked for
         @files = []
         @restarts = 0
         @state = :attaching
@@ -106,16 +107,19 @@ module Probescope
 
       def alive = @participants.select(&:alive?)
 
-      # Those whose library lacks a probe fail the order when they were asked for one by one.
+      # Those that do not serve a probe are left out and named, unless nobody serves it.
       def participants(targets)
-        targets.filter_map do |target|
+        refused = []
+        found = targets.filter_map do |target|
           Participant.new(target, @probes)
         rescue Error => e
-          raise if @order.fetch("pids").include?(target.pid) || targets.one?
-
-          @notes << e.message
+          refused << e
           nil
         end
+        raise refused.first if found.empty? && refused.any?
+
+        @notes.concat(refused.map(&:message))
+        found
       end
 
       # Over links, rows of wanted processes are told from others by the number that bpftrace knows them by.
@@ -252,21 +256,21 @@ module Probescope
         return if @alone || (@followed && now - @followed < FOLLOW)
 
         @followed = now
-        known = @participants.map(&:pid) + @strangers
+        known = @participants.map(&:pid) + @strangers + @passed_by
         @selection.newcomers(known).each do |target|
           next unless covered?(target)
 
           @participants << Participant.new(target, @probes)
           @tell.call(:joined, pid: target.pid)
-        rescue Error # has just ended, or is too old
-          @strangers << target.pid
+        rescue Error
+          @passed_by << target.pid
         end
       end
 
       # A child that maps another library file than those before it would take a bpftrace more.
       def covered?(target)
         @files = @participants.map { |one| one.target.identity }.uniq if @files.size < @participants.size
-        fits = @participants.size < Selection::MOST && (@state == :attaching || @files.include?(target.identity))
+        fits = alive.size < Selection::MOST && (@state == :attaching || @files.include?(target.identity))
         @strangers << target.pid unless fits
         fits
       end
