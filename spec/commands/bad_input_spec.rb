@@ -70,9 +70,15 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", "-p", bare.pid)).to include("does not have probescope loaded").and include("probescope run -- COMMAND")
     end
 
-    it "is a probe that the process refuses: with its reason" do
-      expect(refuse("calls", "-p", host_target("--state", 3).pid, "-d", 1))
-        .to include("does not serve function__stats: as the spec asked")
+    it "is a probe that the process refuses or cannot serve: with its reason, of each command, before bpftrace starts" do
+      refusing, unable = host_target("--state", 3), host_target("--state", 4)
+      commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "sample__stats", "lines" => "sample",
+                  "alloc" => "object__stats", "gc" => "gc__done", "gvl" => "gvl__wait"}
+      commands.each_with_index do |(command, probe), i|
+        pids = [refusing.pid, unable.pid].rotate(i)
+        named = i < 4 ? ["-p", pids[0]] : ["-p", pids[0], "-p", pids[1]]
+        expect(refuse(command, *named, "-d", 600)).to include("process #{pids[0]} does not serve #{probe}: as the spec asked")
+      end
     end
 
     it "is a library too old for the probe" do
