@@ -46,6 +46,13 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     raises = File.join(Support::ROOT, "providers/raises.bt")
     expect(run_program(raises, host_target, lines: /Error0/).out)
       .to include("Error0 at /app/lib/parser.rb:10, 100 frames, 1000 ns: a message\n")
+    flow = File.join(Support::ROOT, "providers/flow.bt")
+    expect(run_program(flow, host_target, lines: /^= \d/).out)
+      .to match(%r{^> \d+ \d+ \d+ 1 0 10\tParser#step0\t/app/lib/parser\.rb$}).and match(/^< \d+ \d+ \d+ 1 1 2000 1000 1\tParser#step1$/)
+    {"stat.bt" => "6 6 60000000 6 240 3000000 3 2 5 7", "light.bt" => "0 6 60000000 0 0 3000000 3 2 5 7"}.each do |name, figures|
+      expect(run_program(File.join(Support::ROOT, "providers", name), host_target, lines: /^= /).out)
+        .to match(/^= \d+ 1000000000 500000000 #{figures}$/)
+    end
   end
 
   it "warn of nothing" do

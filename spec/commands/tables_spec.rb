@@ -75,6 +75,67 @@ RSpec.describe "The commands that trace", :bpf do
                              "max_ns" => 3_000_000, "wall_share" => 0.003)
   end
 
+  # Lines of JSON of a command that says what comes as it comes.
+  def streamed(command, *options, processes: [host_target("--burst", 4)], **keywords)
+    result = probescope(command, *processes.flat_map { |process| ["-p", process.pid] }, "-d", 2, "--json", *options, **keywords)
+    expect(result.status.exitstatus).to eq(0), result.err
+    result.out.lines.map { |line| JSON.parse(line) }
+  end
+
+  it "stat: has a line a second with everything" do
+    process = host_target("--burst", 4)
+    everything = {"command" => "stat", "pids" => [process.pid], "seconds" => 1.0, "cpu_ns" => 500_000_000, "calls" => 6, "raises" => 6,
+                  "backtrace_ns" => 60_000_000, "allocations" => 6, "bytes" => 240, "gc_ns" => 3_000_000, "samples" => 3,
+                  "lost" => {"rows" => 2, "samples" => 5, "details" => 7}}
+    expect(streamed("stat", processes: [process])).to eq([everything] * 4)
+    light = probescope("stat", "-p", host_target("--burst", 4).pid, "-d", 2, "--light")
+    expect(light.out).to eq(<<~TEXT.gsub(/^/, "  "))
+         CPU       CALLS    RAISES BACKTRACES      ALLOCS     BYTES       GC SAMPLES  LOST
+      #{(["50.0 %           -         6    60.0 ms           -         -  3.00 ms       3     7"] * 4).join("\n")}
+    TEXT
+  end
+
+  it "stat: adds several processes up, or has a line for each with --by-pid" do
+    pair = -> { [host_target("--burst", 4), host_target("--burst", 4, "--rows", 1)] }
+    lines = streamed("stat", processes: pair.call)
+    expect(lines.sum { |line| line["calls"] }).to eq((6 + 1) * 4)
+    expect(lines.sum { |line| line["cpu_ns"] }).to eq(4_000_000_000)
+    one, two = pair.call
+    lines = streamed("stat", "--by-pid", processes: [one, two])
+    expect(lines.map { |line| [line["pids"], line["calls"]] }.tally).to eq([[one.pid], 6] => 4, [[two.pid], 1] => 4)
+  end
+
+  it "flow: is the tree of the calls, whole or in part" do
+    process = host_target("--burst", 4)
+    lines = streamed("flow", processes: [process])
+    expect(lines.size).to be >= 5 * 4 # what was called while it attached comes on top
+    expect(lines.last(5).map { |line| line.values_at("event", "depth", "function", "outcome") })
+      .to eq([["enter", 0, "Parser#step0", nil], ["enter", 1, "Parser#step1", nil], ["call", 2, "Parser#step2", "returned"],
+              ["leave", 1, "Parser#step1", "raised"], ["leave", 0, "Parser#step0", "returned"]])
+    expect(lines.last).to include("pid" => process.pid, "thread_id" => process.pid, "context_id" => 1, "line" => 10,
+                                  "file" => "/app/lib/parser.rb", "elapsed_ns" => 2000, "self_ns" => 1000)
+    lines = streamed("flow", "--function", "Parser#step1", "--thread", process.pid, processes: [process])
+    expect(lines.map { |line| line["function"] }.tally.keys).to eq(%w[Parser#step1 Parser#step2])
+  end
+
+  it "flow: is of one thread, whatever the number of processes; ends after --top lines; leaves nothing to the terminal" do
+    pids = Array.new(2) { host_target("--hostile").pid }
+    result = probescope("flow", "-p", pids[0], "-p", pids[1], "--top", 7)
+    expect(result.status.exitstatus).to eq(0), result.err
+    expect(result.out).to match(/\A[[:print:]\n]*\z/).and include('odd,name\t\e[31m').and match(%r{/app/lib/parser\.rb:1\d$})
+    expect(result.out.lines.size).to eq(2 + 7)
+    expect(result.out).to match(/\Aflow of process (#{pids.join("|")}), thread \1$/)
+  end
+
+  it "flow: says what was called, when not what was asked for" do
+    process = host_target
+    result = probescope("flow", "-p", process.pid, "-d", 1, "--function", "Parser.step2")
+    expect(result.err).to match(/"Parser\.step2" was not called in that time; the nearest of those that were: Parser#step2, Parser#step0/)
+    expect([result.status.exitstatus, result.out]).to eq([1, ""])
+    result = probescope("flow", "-p", process.pid, "-d", 1, "--thread", 1)
+    expect(result.err).to include("thread 1 called nothing in that time; those that did: #{process.pid}\n")
+  end
+
   it "--top and --min hide rows, in JSON as in the table" do
     expect(json("calls", "--top", 1)["rows"].size).to eq(1)
     expect(json("hot", "--min", 40)["rows"].map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1])

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "did_you_mean/levenshtein"
 require_relative "streamed"
 require_relative "../host/call_tree"
 require_relative "../host/numbered"
@@ -23,39 +24,35 @@ module Probescope
       EXAMPLES = <<~TEXT
         probescope flow -p 4711 --function 'Order#total' --top 50   50 lines below one function
         probescope flow -p 4711 --min 10ms                          calls of 10 ms and more, and their callers
+        probescope flow -p 4711 --workers                           the busiest thread of all workers
         probescope flow -p 4711 --json | jq 'select(.outcome == "raised")'
       TEXT
       HEADING = "#{"ELAPSED".rjust(9)}#{"SELF".rjust(10)}  CALL".freeze
       # Events kept back until the thread is chosen.
       CHOICE = 50_000
+      # Deeper calls are indented as far as those of this depth.
       DEEPEST = 60
       UNITS = {"ns" => 1, "us" => 1e3, "ms" => 1e6, "s" => 1e9}.freeze
       # A name is told up to here.
       NAME_BYTES = 63
+      # Seconds without a call of --function, after which it is worth a word.
+      PATIENCE = 3
 
-      Event = Struct.new(:mark, :pid, :thread, :rest, :names)
+      # mark: ">" or "<"; figures and names: as flow.bt prints them.
+      Event = Struct.new(:mark, :thread, :figures, :names)
 
       def initialize
         super
         @top = 0
         @min_ns = 0
         @shown = 0
-        @waiting = []
+        @seconds_passed = 0
         @processes = Hash.new { |hash, pid| hash[pid] = Host::Numbered.new }
-        @tree = Host::CallTree.new(0) { |call| print_call(call) }
-        @ticks = 0
+        @seen = Hash.new(0) # [pid, thread] => calls, until the thread is chosen
+        forget_waiting
       end
 
       private
-
-      # One thread is shown, so one process is traced.
-      def process_options(parser)
-        parser.on("-p", "--pid PID", "the process") do |text|
-          raise CLI::Usage.new("one process at a time", "probescope flow -p #{@pids.first}") if @pids.any?
-
-          @pids = [process_id(text)]
-        end
-      end
 
       def more_options(parser)
         parser.on("--function NAME", "only this function, as `probescope calls` names it, and what it calls") do |text|
@@ -63,11 +60,7 @@ module Probescope
         end
         parser.on("--min TIME", "only calls of that length and their callers: 10ms, 500us, 1s") { |text| @min_ns = duration(text) }
         parser.on("--thread ID", Integer, "the thread, by its number (`top -H`)") { |id| @thread = id }
-        parser.on("--top N", Integer, "ends after N lines") do |top|
-          raise CLI::Usage.new("--top takes 0 or more", "--top 50") if top.negative?
-
-          @top = top
-        end
+        top_option(parser, "ends after N lines")
         parser.on("--all", "functions of gems and of the standard library too") { @all = true }
       end
 
@@ -89,45 +82,56 @@ module Probescope
       def receive(text)
         head, names = text.split("\t", 2)
         mark, *words = head.split
-        number, pid, thread, *rest = words.map { |word| Integer(word, exception: false) }
-        return unless pid && wanted?(pid)
+        number, pid, thread, *figures = words.map { |word| Integer(word, exception: false) }
+        return if pid.nil? || (@pid && pid != @pid)
 
         case mark
-        when ">", "<" then @processes[pid].push(number, Event.new(mark, pid, thread, rest, names.to_s)) { |event| take(event) }
-        when "=" then tick(number, pid)
+        when ">", "<"
+          @processes[pid].push(number, Event.new(mark, thread, figures, names.to_s)) { |event| take(pid, event) }
+        when "=" then tick(pid, number)
         end
       end
 
-      def tick(number, pid)
-        @processes[pid].fired(number) { |event| take(event) }
-        choose if @waiting.any?
+      # A second has passed in this process, and it fired so many events by now.
+      def tick(pid, number)
+        @processes[pid].fired(number) { |event| take(pid, event) }
+        choose unless @pid
         @tree.pause
-        @ticks += 1
-        say("#{@function} has not been called yet; Ctrl-C tells which functions were") if @ticks == 3 && @function && number.zero?
+        @seconds_passed += 1
+        return unless @function && @pid.nil? && @seconds_passed == PATIENCE * @processes.size
+
+        say("#{@function} has not been called yet; Ctrl-C tells which functions were")
       end
 
       # An event, or the number of those that are missing here.
-      def take(event)
-        return if @closed
-        return lost(event) if event.is_a?(Integer)
-        return follow(event) if event.thread == @thread
-        return if @thread
+      def take(pid, event)
+        return follow(event) if @pid
 
-        @waiting << event
-        choose if @waiting.size >= CHOICE
+        @waiting[pid] << event
+        choose if (@kept += 1) >= CHOICE
       end
 
       def choose
-        @thread = @waiting.group_by(&:thread).max_by { |_, events| events.size }.first
+        @waiting.each { |pid, events| events.grep(Event).each { |event| @seen[[pid, event.thread]] += 1 } if wanted?(pid) }
+        fitting = @thread ? @seen.select { |(_, thread), _| thread == @thread } : @seen
         waiting = @waiting
-        @waiting = []
-        waiting.each { |event| follow(event) if event.thread == @thread && !@closed }
+        forget_waiting
+        (@pid, @thread), = fitting.max_by(&:last) || return
+        waiting[@pid].each { |event| follow(event) }
+      end
+
+      def forget_waiting
+        @waiting = Hash.new { |hash, pid| hash[pid] = [] }
+        @kept = 0
       end
 
       def follow(event)
-        context, depth, *figures = event.rest
+        return lost(event) if event.is_a?(Integer)
+        return unless event.thread == @thread
+
+        context, depth, *figures = event.figures
         if event.mark == ">"
-          function, file = event.names.split("\t", 2)
+          function, _, file = event.names.rpartition("\t") # of the two, a function's name is more likely to have one
           @tree.enter(context, depth, function, file, figures.first)
         else
           @tree.leave(context, depth, *figures, event.names)
@@ -140,10 +144,9 @@ module Probescope
       end
 
       def print_call(call)
-        return if @closed
-        return out(Host::Text.json({thread_id: @thread, **call})) if @json
+        return out(Host::Text.json({pid: @pid, thread_id: @thread, **call})) if @json
 
-        if @context && @context != call[:context_id] then out("-- another fiber (context #{call[:context_id]})") end
+        out("-- another fiber (context #{call[:context_id]})") if @context && @context != call[:context_id]
         @context = call[:context_id]
         out(line(call))
       end
@@ -157,51 +160,49 @@ module Probescope
       end
 
       def out(text)
+        return if @closed
+
         title if @shown.zero? && !@json
         show(text)
         enough if (@shown += 1) == @top
       end
 
       def title
-        show("flow of process #{@pids.first}, thread #{@thread || "?"}")
+        show("flow of process #{@pid}, thread #{@thread}")
         show(HEADING)
       end
 
       def finish(trace)
-        @processes.each_value { |events| events.rest { |event| take(event) } } unless @closed
-        choose if @waiting.any?
-        return unless @shown.zero?
+        @processes.each { |pid, events| events.rest { |event| take(pid, event) } if @pid.nil? || pid == @pid }
+        choose unless @pid
+        return unless @shown.zero? && !@closed
 
-        others = trace.values("other")
-        raise uncalled(others) if @function
+        raise uncalled(trace) if @function && @seen.empty?
+        raise other_threads(trace) if @thread && @pid.nil? && @seen.any?
 
         puts "  no call of the application#{" took so long" if @min_ns.positive?} (--all follows those of gems too)" unless @json
       end
 
-      def uncalled(others)
-        Host::Error.new("#{@function.inspect} was not called in that time#{nearest(others)}", "probescope calls -p #{@pids.first}")
+      def uncalled(trace)
+        called = trace.values("other").uniq
+        near = called.empty? ? "no function was" : "the nearest of those that were: #{nearest(called).join(", ")}"
+        Host::Error.new("#{@function.inspect} was not called in that time; #{near}", "probescope calls -p #{trace.pids.first}")
       end
 
-      # The names most like the one that was asked for, of those that were called.
+      # The names most like the one that was asked for: first those that have its last part.
       def nearest(names)
-        return "; no function was" if names.empty?
-
         wanted = @function.downcase
-        method = wanted[/[^#.]+\z/].to_s
-        near = names.sort_by { |name| [distance(name.downcase, wanted) - (name.downcase.include?(method) ? wanted.size : 0), name] }
-        "; the nearest of those that were: #{near.first(3).join(", ")}"
+        last = wanted[/[^#.]+\z/].to_s
+        names.min_by(3) do |name|
+          lower = name.downcase
+          [lower.include?(last) ? 0 : 1, DidYouMean::Levenshtein.distance(lower, wanted), name]
+        end
       end
 
-      # Single letters to change, to add or to leave out (Levenshtein).
-      def distance(one, other)
-        row = (0..other.size).to_a
-        one.each_char.with_index(1) do |a, i|
-          diagonal, row[0] = row[0], i
-          other.each_char.with_index(1) do |b, j|
-            diagonal, row[j] = row[j], [row[j] + 1, row[j - 1] + 1, diagonal + (a == b ? 0 : 1)].min
-          end
-        end
-        row.last
+      def other_threads(trace)
+        busiest = @seen.max_by(3, &:last).map { |(_, thread), _| thread }
+        Host::Error.new("thread #{@thread} called nothing in that time; those that did: #{busiest.join(", ")}",
+                        "top -H -p #{trace.pids.first}")
       end
     end
   end

@@ -12,7 +12,7 @@ module Probescope
       ABOUT = <<~TEXT
         What happens in the process, a line each second, as vmstat does for the machine. It counts every call of the
         application's own functions and every allocation, which costs each of them 0.05 to 0.1 us; with --light it leaves these
-        columns out and costs next to nothing.
+        columns out and costs next to nothing. Several processes are added up.
 
           CPU         of the process, of one processor
           CALLS       of the application's own functions
@@ -24,77 +24,100 @@ module Probescope
           LOST        rows without memory, and samples that could not be taken
       TEXT
       EXAMPLES = <<~TEXT
-        probescope stat -p 4711                until Ctrl-C
-        probescope stat -p 4711 --light -d 60  a minute, without what costs each call and each allocation
+        probescope stat -p 4711                     until Ctrl-C
+        probescope stat -p 4711 --light -d 60       a minute, without what costs each call and each allocation
+        probescope stat -p 4711 --workers --by-pid  a line for each worker
         probescope stat -p 4711 --json | jq --unbuffered '.raises'
       TEXT
       COLUMNS = {"CPU" => 8, "CALLS" => 12, "RAISES" => 10, "BACKTRACES" => 11, "ALLOCS" => 12, "BYTES" => 10, "GC" => 9,
                  "SAMPLES" => 8, "LOST" => 6}.freeze
       HEADING_EVERY = 20
       # The words of a line of the program, behind its mark.
-      FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows_lost samples_lost
-                  details_lost].freeze
+      FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details].freeze
+      # Those that each probe fills.
+      FILLED = {"function__stats" => %i[calls], "exception__stats" => %i[raises backtrace_ns],
+                "object__stats" => %i[allocations bytes], "gc__done" => %i[gc_ns], "sample" => %i[samples]}.freeze
+      COSTLY = %w[function__stats object__stats].freeze
 
       def initialize
         super
         @lines = 0
-        @strings = Hash.new(0)
+        @round = {}
+        @unknown = []
       end
 
       private
 
       def more_options(parser)
-        parser.on("--light", "without calls and allocations") { @light = true }
+        by_pid_option(parser, "a line for each process")
+        parser.on("--light", "without calls and allocations") do
+          @light = true
+          @unknown |= FILLED.values_at(*COSTLY).flatten
+        end
       end
 
       def program = @light ? LIGHT : PROGRAM
 
-      def receive(text)
-        mark, *words = text.split
-        figures = words.map { |word| Integer(word, exception: false) }
-        return if figures.any?(&:nil?)
-
-        case mark
-        when "+" then @strings[figures.first] += figures[1] if figures.size == 2
-        when "=" then line(FIELDS.zip(figures).to_h) if figures.size == FIELDS.size
-        end
+      # The other columns are worth showing all the same.
+      def unserved(name, why, pids)
+        super unless FILLED.key?(name)
+        say(why)
+        @unknown |= FILLED[name]
       end
 
-      def line(figures)
-        figures[:backtrace_ns] += @strings.delete(figures[:pid]) || 0
-        return unless wanted?(figures[:pid])
+      def receive(text)
+        mark, *words = text.split
+        return unless mark == "=" && words.size == FIELDS.size
 
-        figures.merge!(calls: nil, allocations: nil, bytes: nil) if @light
+        figures = FIELDS.zip(words.map(&:to_i)).to_h
+        take(figures.delete(:pid), figures)
+      end
 
-        show_heading if !@json && (@lines % HEADING_EVERY).zero?
+      # Each process has a second of its own: a line is due when all have told theirs, or when one tells its next.
+      def take(pid, figures)
+        return unless wanted?(pid)
+
+        show_round if @round.key?(pid)
+        @round[pid] = figures
+        show_round if @by_pid || @traced.nil? || (@traced - @round.keys).empty?
+      end
+
+      def show_round
+        heading if !@json && (@lines % HEADING_EVERY).zero?
         @lines += 1
-        show(@json ? json(figures) : columns(figures))
+        wall = @round.values.map { |figures| figures[:wall_ns] }.max
+        sums = @round.values.reduce { |one, other| one.merge(other) { |_, a, b| a + b } }.merge(wall_ns: wall)
+        @unknown.each { |field| sums[field] = nil }
+        who = @by_pid ? @round.keys.first : @round.size
+        show(@json ? json(sums) : row(who, cells(sums)))
+        @round = {}
+      end
+
+      def finish(_trace)
+        show_round if @round.any? && !@closed
       end
 
       def several? = @pids.size != 1 || @workers || @comm
 
-      def show_heading
-        show(row("PID", COLUMNS.keys))
-      end
+      def heading = show(row(@by_pid ? "PID" : "PROCS", COLUMNS.keys))
 
-      def row(pid, cells)
+      def row(who, cells)
         row = cells.zip(COLUMNS.values).map { |cell, width| " #{cell}".rjust(width) }
-        row.unshift(pid.to_s.rjust(8)) if several?
+        row.unshift(who.to_s.rjust(8)) if several?
         row.join
       end
 
-      def columns(figures)
-        cells = [Host::Figure.share(figures[:cpu_ns] / figures[:wall_ns].to_f), Host::Figure.count(figures[:calls]),
-                 Host::Figure.count(figures[:raises]), Host::Figure.time(figures[:backtrace_ns]),
-                 Host::Figure.count(figures[:allocations]), Host::Figure.bytes(figures[:bytes]), Host::Figure.time(figures[:gc_ns]),
-                 Host::Figure.count(figures[:samples]), Host::Figure.count(figures[:rows_lost] + figures[:samples_lost])]
-        row(figures[:pid], cells)
+      def cells(sums)
+        cpu, calls, raises, backtrace_ns, allocations, bytes, gc_ns, samples = sums.values_at(*FIELDS[2..9])
+        [Host::Figure.share(cpu / sums[:wall_ns].to_f), Host::Figure.count(calls), Host::Figure.count(raises),
+         Host::Figure.time(backtrace_ns), Host::Figure.count(allocations), Host::Figure.bytes(bytes), Host::Figure.time(gc_ns),
+         Host::Figure.count(samples), Host::Figure.count(sums[:rows] + sums[:samples_missed])]
       end
 
-      def json(figures)
-        kept = figures.slice(:pid, :cpu_ns, :calls, :raises, :backtrace_ns, :allocations, :bytes, :gc_ns, :samples)
-        lost = {rows: figures[:rows_lost], samples: figures[:samples_lost], details: figures[:details_lost]}
-        Host::Text.json({command: name, seconds: (figures[:wall_ns] / 1e9).round(3), **kept, lost: lost})
+      def json(sums)
+        figures = sums.slice(:cpu_ns, :calls, :raises, :backtrace_ns, :allocations, :bytes, :gc_ns, :samples)
+        lost = {rows: sums[:rows], samples: sums[:samples_missed], details: sums[:details]}
+        Host::Text.json({command: name, pids: @round.keys, seconds: (sums[:wall_ns] / 1e9).round(3), **figures, lost: lost})
       end
     end
   end

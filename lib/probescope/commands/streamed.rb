@@ -5,8 +5,9 @@ require_relative "traced"
 module Probescope
   module Commands
     # A command that shows what comes as it comes, until Ctrl-C or -d, one line after the other. A subclass has PROGRAM, and
-    #   receive(text)   takes what the program printed
-    #   finish(trace)   after the end
+    #   more_options(parser)   its own options
+    #   receive(text)          takes what the program printed
+    #   finish(trace)          after the end
     # and prints with #show.
     class Streamed < Traced
       # Nobody waits that long.
@@ -22,42 +23,44 @@ module Probescope
 
       def options(parser)
         process_options(parser)
-        parser.on("-d", "--duration SECONDS", Float, "how long; until Ctrl-C by default") do |seconds|
-          raise CLI::Usage.new("-d takes a positive number of seconds", "-d 10") unless seconds.positive? && seconds.finite?
-
-          @seconds = seconds
-        end
+        duration_option(parser, "how long; until Ctrl-C by default")
         more_options(parser)
         parser.on("--json", "a JSON object a line instead of columns") { @json = true }
       end
 
-      def more_options(_parser); end
-
       def call
-        raise CLI::Usage.new("which process? -p PID is missing", "probescope ps") if @pids.empty? && !@comm
-
         trace = trace_processes
         check(trace)
         finish(trace)
         0
       end
 
-      def finish(_trace); end
-
-      # Processes that nobody asked for can map the same library file: their lines are left out.
       def heard(answer)
         case answer[:is]
-        when "attached" then @wanted = answer[:pids] if answer[:others].positive?
-        when "joined" then @wanted&.push(answer[:pid])
+        when "attached"
+          # bpftrace -p has no other process, and may know this one by another number.
+          @traced = answer[:targets].map { |target| target[:pid] } unless answer[:by_pid]
+          check_served(answer[:targets])
+        when "joined" then @traced << answer[:pid]
         end
       end
 
-      def wanted?(pid) = @wanted.nil? || @wanted.include?(pid)
+      # False for processes that nobody asked for and that map the same library file.
+      def wanted?(pid) = @traced.nil? || @traced.include?(pid)
+
+      # Said when it begins: nobody wants to wait for the end.
+      def check_served(targets)
+        super unless @served
+        @served = true
+      end
+
+      # What comes while bpftrace leaves is not shown.
+      def check_torn(_trace) = nil
 
       def listen = Host::Output.new { |text| receive(text.chomp) unless @closed }
 
       # What is shown is progress enough.
-      def progressing = yield(Host::Progress.new(@seconds, File.new(File::NULL)))
+      def progressing = yield(Host::Progress.new(@seconds, nil))
 
       # One line, at once. Whoever read it may have gone: `probescope stat -p 4711 | head`.
       def show(text)

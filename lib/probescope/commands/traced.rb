@@ -40,18 +40,10 @@ module Probescope
 
       def options(parser)
         process_options(parser)
-        parser.on("-d", "--duration SECONDS", Float,
-                  "how long, 10 by default; it ends with the process's next flush") do |seconds|
-          raise CLI::Usage.new("-d takes a positive number of seconds", "-d 10") unless seconds.positive? && seconds.finite?
-
-          @seconds = seconds
-        end
+        by_pid_option(parser, "rows of each process by itself, the busiest first")
+        duration_option(parser, "how long, 10 by default; it ends with the process's next flush")
         parser.on("--all", self.class::ALL) { @all = true }
-        parser.on("--top N", Integer, "the first N rows, 20 by default; 0 for all") do |top|
-          raise CLI::Usage.new("--top takes 0 or more", "--top 20") if top.negative?
-
-          @top = top
-        end
+        top_option(parser, "the first N rows, 20 by default; 0 for all")
         parser.on("--min PERCENT", Float, "hide rows below this share of #{self.class::MIN}") { |min| @min = min }
         parser.on("--json", "one JSON object instead of the table") { @json = true }
       end
@@ -60,12 +52,29 @@ module Probescope
         parser.on("-p", "--pid PID", "a process; give several for several") { |text| @pids |= [process_id(text)] }
         parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
         parser.on("--comm NAME", "the processes of that name (`probescope ps` shows it)") { |text| @comm = text }
-        parser.on("--by-pid", "rows of each process by itself, the busiest first") { @by_pid = true }
+      end
+
+      def by_pid_option(parser, meaning)
+        parser.on("--by-pid", meaning) { @by_pid = true }
+      end
+
+      def duration_option(parser, meaning)
+        parser.on("-d", "--duration SECONDS", Float, meaning) do |seconds|
+          raise CLI::Usage.new("-d takes a positive number of seconds", "-d 10") unless seconds.positive? && seconds.finite?
+
+          @seconds = seconds
+        end
+      end
+
+      def top_option(parser, meaning)
+        parser.on("--top N", Integer, meaning) do |top|
+          raise CLI::Usage.new("--top takes 0 or more", "--top 20") if top.negative?
+
+          @top = top
+        end
       end
 
       def call
-        raise CLI::Usage.new("which process? -p PID is missing", "probescope ps") if @pids.empty? && !@comm
-
         trace = trace_processes
         check(trace)
         found, shown = @by_pid ? split(trace) : merged(trace)
@@ -90,6 +99,8 @@ module Probescope
       end
 
       def trace_processes
+        raise CLI::Usage.new("which process? -p PID is missing", "probescope ps") if @pids.empty? && !@comm
+
         Host::Kernel.new.check
         bpftrace = Host::Bpftrace.find
         output = listen
@@ -151,33 +162,40 @@ module Probescope
 
       # Raises Host::Error when there is nothing to show for a reason; warns of what makes the figures less than whole.
       def check(trace)
-        doctor = "probescope doctor -p #{trace.pids.first}"
-        raise Host::Error.new(trace.error, doctor) if trace.error
-        raise Host::Error.new("bpftrace failed: #{complaint(trace)}", doctor) if trace.reason == :tracer_ended
+        raise Host::Error.new(trace.error, doctor(trace.pids)) if trace.error
+        raise Host::Error.new("bpftrace failed: #{complaint(trace)}", doctor(trace.pids)) if trace.reason == :tracer_ended
 
-        check_served(trace, doctor)
+        check_served(trace.targets)
         trace.notes.each { |note| say(note) }
         check_ends(trace)
-        say("a process flushed while bpftrace was leaving: some figures may cover a second more than others") if trace.torn?
+        check_torn(trace)
         say("no process finished an interval in that time: nothing is known") unless trace.any?
         check_others(trace.others)
         trace.lost.each { |what, number| say(format(LOST.fetch(what), number)) if number.positive? }
       end
 
-      # Probes that are not simply on: an error when no process serves one, a line when some do not.
-      def check_served(trace, doctor)
+      def doctor(pids) = "probescope doctor -p #{pids.first}"
+
+      def check_torn(trace)
+        say("a process flushed while bpftrace was leaving: some figures may cover a second more than others") if trace.torn?
+      end
+
+      # Probes that are not simply on: #unserved when no process serves one, a line when some do not. targets: as Trace#targets.
+      def check_served(targets)
         Host::Program.probes(Host::Program.path(program)).each do |name|
-          probes = trace.targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
+          probes = targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
           refused = probes.select { |_, probe| %w[refused unsupported].include?(probe[:state]) }
-          if refused.any? && refused.size == probes.size
-            raise Host::Error.new("#{theirs(refused)} not serve #{name}: #{refused.values.first[:reason]}", doctor)
-          end
+          why = "#{theirs(refused)} not serve #{name}: #{refused.values.first[:reason]}" if refused.any?
+          next unserved(name, why, refused.keys) if refused.any? && refused.size == probes.size
 
           degraded = probes.select { |_, probe| probe[:state] == "degraded" }
-          say("#{theirs(refused)} not serve #{name}: #{refused.values.first[:reason]}") if refused.any?
+          say(why) if refused.any?
           say("#{theirs(degraded)} serve #{name} only in part: #{degraded.values.first[:reason]}") if degraded.any?
         end
       end
+
+      # No process serves this probe.
+      def unserved(_name, why, pids) = raise(Host::Error.new(why, doctor(pids)))
 
       # "process 1 does", "processes 1, 2 do"
       def theirs(processes) = "#{list(processes.keys)} #{processes.one? ? "does" : "do"}"

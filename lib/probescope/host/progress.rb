@@ -2,7 +2,7 @@
 
 module Probescope
   module Host
-    # A line on stderr that counts the seconds, where stderr is a terminal.
+    # A line on stderr that counts the seconds, where stderr is a terminal; nothing where io is nil.
     class Progress
       # Yields one of them and wipes the line afterwards.
       def self.show(seconds, io = $stderr)
@@ -14,7 +14,7 @@ module Probescope
 
       def initialize(seconds, io)
         @seconds = seconds
-        @io = io.tty? ? io : nil
+        @io = io&.tty? ? io : nil
         say("attaching ...")
       end
 
