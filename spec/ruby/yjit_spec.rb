@@ -2,9 +2,10 @@
 
 require "open3"
 
-# What a tracer does to a process with YJIT. The program measures itself all the time: ns for a call, the least of many short
-# loops, so that other programs do not show, and compares with itself, so that the machine's speed does not matter.
-RSpec.describe "A process with YJIT", :bpf do
+# What a tracer does to a process with a JIT, YJIT where nothing else is said. The program measures itself all the time: ns for
+# a call, the least of many short loops, so that other programs do not show, and compares with itself, so that the machine's
+# speed does not matter.
+RSpec.describe "A process with a JIT", :bpf do
   # YJITs that were measured to compile again after targeted call hooks are gone: decision 037.
   recovers = RUBY_VERSION.match?(/\A(3\.[234]|4\.0)\./)
   program = <<~RUBY
@@ -58,6 +59,18 @@ RSpec.describe "A process with YJIT", :bpf do
     [before, during, ns(target)]
   end
 
+  # The process itself, doctor and the commands all give the reason; the first two before any tracer comes.
+  def expect_refusal(target, reason, probes:, commands:)
+    probes.each { |probe| expect(target.info.probes[probe]).to include(state: :refused, reason: reason) }
+    doctor = probescope("doctor", "-p", target.pid)
+    probes.each { |probe| expect(doctor.out).to match(/^--  #{probe} is refused: #{reason}/) }
+    commands.map { |name| [name, probescope_start(name, "-p", target.pid, "-d", 1)] }.each do |name, command|
+      expect(command.wait.exitstatus).to eq(1), name
+      expect(command.err).to match(/process #{target.pid} does not serve #{Regexp.union(probes)}: #{reason}/)
+      expect(command.err).to include("probescope doctor -p #{target.pid}")
+    end
+  end
+
   it "runs as before, during and after probes of allocations, collections and samples" do
     before, during, after = around(with_yjit, "object__stats", "gc__done", "sample__stats")
     expect([during, after]).to all(be < before * 2)
@@ -83,21 +96,24 @@ RSpec.describe "A process with YJIT", :bpf do
   else
     it "refuses probes of functions, lines and exceptions, says why, and is left as fast as it was" do
       target = with_yjit
-      refused = %w[function__stats line exception__stats]
-      before, during, after = around(target, *refused, state: :refused) do
-        refused.each { |probe| expect(target.info.probes[probe][:reason]).to match(/YJIT .*PROBESCOPE_FORCE=1/) }
-      end
+      before, during, after = around(target, "function__stats", "line", "exception__stats", state: :refused)
       expect([during, after]).to all(be < before * 2)
-      %w[calls exceptions].each do |command|
-        asked = probescope(command, "-p", target.pid, "-d", 1)
-        expect(asked.status.exitstatus).to eq(1)
-        expect(asked.err).to match(/YJIT .*PROBESCOPE_FORCE=1/)
-      end
+      expect_refusal(target, /YJIT .*PROBESCOPE_FORCE=1/, probes: %w[function__stats function__entry line exception__stats],
+                                                          commands: %w[calls flow exceptions])
     end
 
     it "serves them all the same when PROBESCOPE_FORCE=1 says so" do
       before, during, = around(with_yjit("PROBESCOPE_FORCE" => "1"), "function__stats", "exception__stats")
       expect(during).to be > before * 3
+    end
+  end
+
+  if defined?(RubyVM::ZJIT)
+    it "refuses probes of functions and lines when it is ZJIT, says why, and serves the others" do
+      target = target(program, options: ["--zjit"]).ready
+      before, during, after = around(target, "exception__stats", "object__stats")
+      expect([during, after]).to all(be < before * 2)
+      expect_refusal(target, /ZJIT .*PROBESCOPE_FORCE=1/, probes: %w[function__stats line], commands: %w[calls])
     end
   end
 end
