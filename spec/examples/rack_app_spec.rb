@@ -43,22 +43,27 @@ RSpec.describe "examples/rack_app" do
   end
 
   describe "under load", :bpf do
+    # Asked of Puma's master, for its workers: what docs/guide/web-app.md does.
     it "is told both mistakes, and no longer when they are fixed" do
       app = rack_app
       load = load(app)
-      raised = probescope("exceptions", "-p", app.workers.first, "-d", 2, "--json").json.fetch("rows")
+      asked = %w[exceptions hot].map { |command| probescope_start(command, "-p", app.pid, "--workers", "-d", 5, "--json") }
+      asked.each { |command| expect(command.wait).to be_success, command.to_s }
+      found = asked.map { |command| JSON.parse(command.out) }
+      found.each { |answer| expect(answer["pids"]).to match_array([app.pid, *app.workers]) }
+      raised, hot = found.map { |answer| answer.fetch("rows") }
       expect(raised.first).to include("type" => "NoMethodError", "function" => "Manifest::Source#initialize")
       expect(at(raised.first)).to eq(place("lib/manifest.rb", "(from.string rescue from)"))
       expect(raised.first["mean_depth"]).to be > 60
-      hot = probescope("hot", "-p", app.workers.first, "-d", 5, "--json").json.fetch("rows")
-      expect(hot.first(4).map { |row| row["function"] }).to include("Checksum#of", "Manifest::Source#initialize")
+      expect(hot.first(6).map { |row| row["function"] }).to include("Checksum#of", "Manifest::Source#initialize")
       expect(load.stop(:INT)).to be_success, load.to_s
 
       fixed = rack_app(FIXED: "parser,checksum")
       load = load(fixed)
-      raised = probescope("exceptions", "-p", fixed.workers.first, "-d", 1, "--json").json.fetch("rows")
+      asked = %w[exceptions calls].map { |command| probescope_start(command, "-p", fixed.pid, "--workers", "-d", 2, "--json") }
+      asked.each { |command| expect(command.wait).to be_success, command.to_s }
+      raised, calls = asked.map { |command| JSON.parse(command.out).fetch("rows") }
       expect(raised.map { |row| row["type"] }).not_to include("NoMethodError")
-      calls = probescope("calls", "-p", fixed.workers.first, "-d", 2, "--json").json.fetch("rows")
       expect(calls.map { |row| row["function"] }).to include("FastChecksum#of", "Manifest#unit")
       expect(calls.map { |row| row["function"] }).not_to include("Checksum#of")
       expect(load.stop(:INT)).to be_success, load.to_s
