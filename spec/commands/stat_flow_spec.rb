@@ -1,0 +1,202 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+
+# Commands that show what comes as it comes, on Ruby processes that work when they are told to and know what they did.
+RSpec.describe "The live commands on a Ruby process", :bpf do
+  before { @folder = Dir.mktmpdir }
+  after { FileUtils.rm_rf(@folder) }
+
+  # A Ruby process that runs this and takes orders on stdin.
+  def worker(text)
+    script = File.join(@folder, "worker.rb")
+    File.write(script, text)
+    target(script, stdin: true, env: {"PROBESCOPE_FUNCTIONS" => "#{@folder}/**"}).ready
+  end
+
+  # Waits until the process has flushed so often from now on.
+  def await_intervals(ruby, count)
+    flushes = ruby.info.header[:flushes]
+    await("#{count} flushes", within: 60) { ruby.info.header[:flushes] >= flushes + count }
+  end
+
+  def lines_of(command) = command.out.lines.map { |line| JSON.parse(line) }
+
+  describe "stat" do
+    work = <<~RUBY
+      class Work
+        def step(number) = number + 1
+
+        def fail_at(depth) = depth.zero? ? raise(ArgumentError, "x") : fail_at(depth - 1)
+      end
+
+      $stdout.sync = true
+      Thread.new { sleep 0.01 while true } # a Ruby that sleeps switches no hooks
+      puts "ready"
+      $stdin.each_line do
+        work = Work.new
+        cpu = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond) }
+        began, gc, objects = cpu.call, GC.total_time, GC.stat(:total_allocated_objects)
+        20_000.times { |number| work.step(number) }
+        500.times do
+          work.fail_at(99)
+        rescue ArgumentError => e
+          e.backtrace
+        end
+        300_000.times { Object.new }
+        GC.start
+        puts "worked \#{cpu.call - began} \#{GC.total_time - gc} \#{GC.stat(:total_allocated_objects) - objects}"
+      end
+    RUBY
+
+    it "says what it did: calls, raises, backtraces, objects, collections" do
+      ruby = worker(work)
+      whole = probescope_start("stat", "-p", ruby.pid, "--json")
+      light = probescope_start("stat", "-p", ruby.pid, "--json", "--light")
+      ruby.await_on("function__stats", "object__stats", "sample", "gc__done")
+      await("their intervals", within: 60) { [whole, light].all? { |command| command.out.lines.any? } }
+      ruby.puts("work")
+      cpu_ns, gc_ns, objects = ruby.await_line(/\Aworked (.*)$/, within: 60)[1].split.map(&:to_i)
+      await_intervals(ruby, 2)
+      [whole, light].each { |command| expect(command.stop(:INT).exitstatus).to eq(0), command.err }
+      sum = ->(command, field) { lines_of(command).sum { |line| line[field] } }
+
+      # fail_at calls itself: 100 calls for each raise.
+      expect(sum[whole, "calls"]).to eq(20_000 + (500 * 100))
+      # What the process makes besides, in the seconds around it, is little.
+      expect(sum[whole, "allocations"]).to be_between(objects, objects * 1.1)
+      expect(sum[whole, "bytes"]).to be_between(objects * 40, objects * 1.1 * 80)
+      [whole, light].each do |command|
+        expect(sum[command, "raises"]).to eq(500)
+        # 500 backtraces of 100 frames, each at the 10 us and more that their strings take.
+        expect(sum[command, "backtrace_ns"]).to be_between(500 * 10_000, cpu_ns)
+        expect(sum[command, "gc_ns"]).to be > gc_ns * 0.8
+        expect(sum[command, "cpu_ns"]).to be > cpu_ns * 0.9
+        expect(sum[command, "samples"]).to be > 0
+        expect(lines_of(command)).to all(include("pids" => [ruby.pid], "seconds" => be_between(0.5, 5)))
+      end
+      expect(lines_of(light).map { |line| line.values_at("calls", "allocations", "bytes") }.uniq).to eq([[nil, nil, nil]])
+    end
+
+    it "ends with the process, and in silence with its reader" do
+      process = host_target("--flushes", 5)
+      command = probescope_start("stat", "-p", process.pid)
+      expect(command.wait.exitstatus).to eq(0)
+      expect(command.out.lines.size).to eq(1 + 5)
+      expect(command.err).to include("process #{process.pid} ended while it was traced")
+
+      process = host_target
+      child = keep(Support::Child.new("sh", "-c", "#{RbConfig.ruby} #{Support::EXE} stat -p #{process.pid} | head -3", env: ENV.to_h))
+      expect(child.wait.exitstatus).to eq(0)
+      expect([child.out.lines.size, child.err.lines.grep_v(/\Aprobescope: \d+ (samples|events|exception details) /)]).to eq([3, []])
+      await("the end of bpftrace") { tracers_of(process.pid).empty? }
+    end
+  end
+
+  describe "flow" do
+    work = <<~RUBY
+      class Shop
+        def checkout
+          total
+          reserve
+        end
+
+        def total = price(1) + price(2)
+        def price(number) = number
+
+        def reserve
+          refuse
+        rescue ArgumentError
+          wait_a_little
+        end
+
+        def refuse = raise(ArgumentError)
+        def wait_a_little = sleep(0.05)
+        def without_end = without_end()
+
+        def overflow
+          without_end
+        rescue SystemStackError
+          nil
+        end
+
+        def last(number) = number
+      end
+
+      $stdout.sync = true
+      shop = Shop.new
+      queue = Queue.new
+      other = Thread.new { shop.price(3) while queue.pop }
+      Thread.new { sleep 0.01 while true } # a Ruby that sleeps switches no hooks
+      Thread.pass until other.native_thread_id
+      puts "other \#{other.native_thread_id}", "ready"
+      $stdin.each_line do |order|
+        case order.chomp
+        when "shop"
+          queue << true
+          shop.checkout
+        when "burst"
+          shop.overflow
+          60_000.times { |number| shop.last(number) }
+        when "fiber"
+          shop.total
+          Fiber.new { shop.price(4) }.resume
+        end
+        puts "did \#{order}"
+      end
+    RUBY
+
+    def order(ruby, what)
+      ruby.puts(what)
+      ruby.await_line(/\Adid #{what}$/, within: 60)
+      await_intervals(ruby, 2)
+    end
+
+    # What came to its end, in that order.
+    def finished(lines)
+      lines.grep_v(->(line) { line["event"] == "enter" }).map { |line| [line["depth"], line["function"], line["outcome"]] }
+    end
+
+    it "shows the calls of one thread; of one function; long ones; through exceptions, losses, SystemStackError and fibers" do
+      ruby = worker(work)
+      other = ruby.await_line(/\Aother (\d+)$/)[1].to_i
+      flows = {all: [], function: %w[--function Shop#total], long: %w[--min 20ms], other: ["--thread", other]}
+      flows.transform_values! { |options| probescope_start("flow", "-p", ruby.pid, "--json", *options) }
+      ruby.await_on("function__entry", "function__return")
+      await("all of them") { tracers_of(ruby.pid).size == flows.size }
+      await_intervals(ruby, 4)
+      order(ruby, "shop")
+      all, *others = flows.values
+      others.each { |command| expect(command.stop(:INT).exitstatus).to eq(0), command.err }
+
+      tree = [[2, "Shop#price", "returned"], [2, "Shop#price", "returned"], [1, "Shop#total", "returned"], [2, "Shop#refuse", "raised"],
+              [2, "Shop#wait_a_little", "returned"], [1, "Shop#reserve", "returned"], [0, "Shop#checkout", "returned"]]
+      expect(finished(lines_of(all))).to eq(tree)
+      expect(finished(lines_of(flows[:function]))).to eq(tree.first(3))
+      expect(finished(lines_of(flows[:long]))).to eq(tree.last(3))
+      expect(finished(lines_of(flows[:other]))).to eq([[0, "Shop#price", "returned"]])
+      expect(lines_of(flows[:other])).to all(include("thread_id" => other))
+      checkout = lines_of(all).find { |line| line["function"] == "Shop#checkout" }
+      expect(checkout).to include("event" => "enter", "thread_id" => ruby.pid)
+      expect(work.lines[checkout["line"] - 1]).to include("def checkout")
+      expect(lines_of(all).last["elapsed_ns"]).to be > 50_000_000
+
+      # Nobody reads, as when a terminal is halted: the process goes on, and what is lost is counted.
+      all.signal(:STOP)
+      ruby.puts("burst")
+      ruby.await_line(/\Adid burst$/, within: 120)
+      all.signal(:CONT)
+      await("the losses") { all.out.include?('"event":"lost"') }
+      await_intervals(ruby, 2)
+      order(ruby, "fiber")
+      ruby.close_stdin
+      expect(all.wait.exitstatus).to eq(0)
+      *total, in_fiber = lines_of(all).last(5)
+      expect(finished([*total, in_fiber])).to eq([[1, "Shop#price", "returned"], [1, "Shop#price", "returned"],
+                                                  [0, "Shop#total", "returned"], [0, "Shop#price", "returned"]])
+      expect(in_fiber["context_id"]).not_to eq(total.last["context_id"])
+      expect(all.err).to match(/\d+ events were lost between the kernel and bpftrace/).and match(/ended while it was traced/)
+    end
+  end
+end
