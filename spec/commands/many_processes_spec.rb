@@ -4,17 +4,47 @@ require "spec_helper"
 require "support/host_helpers"
 require "support/process_trees"
 
+# An attach takes bpftrace about a second, so most examples look at several things of one.
 RSpec.describe "Several processes", :bpf do
-  # A command that counts in each of these processes; the block does something meanwhile.
-  def counting(*arguments, in_each:)
+  def binary = Support::HostTarget.binary
+  def result(command) = JSON.parse(command.out)
+  def pids(*numbers) = numbers.flat_map { |pid| ["-p", pid] }
+
+  # A command that counts in each of these processes of host_target; the block does something meanwhile.
+  def counting(*arguments, in_each:, tracers: 1)
     command = probescope_start(*arguments, "-d", 600, "--json", "--top", 0)
-    in_each.each { |process| await_flushes(process, 4) }
+    infos = in_each.map { |pid| memory(pid) }
+    await("every process of #{command}", within: 60) do
+      infos.all? { |info| info.semaphore("stats__done").positive? } && in?(command, tracers)
+    end
+    starts = infos.map { |info| info.header[:flushes] }
+    await("flushes") { infos.zip(starts).all? { |info, start| info.header[:flushes] >= start + 4 } }
     yield command if block_given?
     expect(command.stop(:INT).exitstatus).to eq(0), command.to_s
     command
   end
 
-  def result(command) = JSON.parse(command.out)
+  # probescope_info of a host_target, wherever its file is.
+  def memory(pid)
+    exe = File.readlink("/proc/#{pid}/exe")
+    start = File.foreach("/proc/#{pid}/maps").find { |line| line.chomp.end_with?(" #{exe}") }[/\A\h+/].hex
+    Support::Info.new(pid, start + dynamic_symbol(binary, "probescope_info").fetch(:address))
+  end
+
+  # All of its bpftrace wait for events.
+  def in?(command, tracers)
+    found = bpftraces(command)
+    found.size == tracers && found.all? { |pid| File.read("/proc/#{pid}/wchan").include?("epoll") }
+  rescue SystemCallError
+    false
+  end
+
+  # How often it has flushed.
+  def flushes(process) = info_of(process).header[:flushes]
+
+  def counts(command, name = "Parser#step0", figure = "calls")
+    result(command)["rows"].select { |row| row["function"] == name }.to_h { |row| [row["pid"], row[figure]] }
+  end
 
   # Waits until a Ruby process has flushed n times while it was listened to.
   def await_intervals(pid, count)
@@ -24,263 +54,224 @@ RSpec.describe "Several processes", :bpf do
     await("#{count} flushes of #{pid}", within: 60) { info.header[:flushes] >= before + count }
   end
 
-  describe "named one by one" do
-    it "are one table: figures are added up, the largest is the largest, and seconds are the longest" do
-      one, two = host_target("--burst", 4), host_target("--burst", 4, "--rows", 2)
-      result = probescope("calls", "-p", one.pid, "-p", two.pid, "-p", one.pid, "-d", 2, "--json").json
-      expect(result).to include("pids" => [one.pid, two.pid], "seconds" => 4.0)
-      expect(result["rows"].to_h { |row| row.values_at("function", "calls") })
-        .to eq("Parser#step2" => 3 * 4, "Parser#step1" => 2 * 4 * 2, "Parser#step0" => 4 * 2)
-      expect(result["rows"]).to all(include("max_ns" => 2000, "mean_ns" => 3000))
-      expect(result["lost"]).to include("rows" => 2 * 4 * 2, "samples" => 5 * 4 * 2)
-      expect(result["others"]).to eq("processes" => 0, "rows" => 0)
-    end
-
-    it "are rows of each by itself with --by-pid, with shares of its own" do
-      one, two = host_target("--burst", 4), host_target("--burst", 4, "--rows", 1)
-      arguments = ["exceptions", "-p", one.pid, "-p", two.pid, "-d", 2, "--by-pid"]
-      rows = probescope(*arguments, "--json").json["rows"]
-      expect(rows.map { |row| row.values_at("pid", "type", "count") })
-        .to contain_exactly([one.pid, "Error0", 4], [one.pid, "Error1", 8], [one.pid, "Error2", 12], [two.pid, "Error0", 4])
-      expect(rows.last).to include("cpu_share" => 0.02)
-    end
-
-    it "leave out the rows of others that map the same file, and say how many were switched on" do
-      one, two, other = Array.new(3) { host_target }
-      command = counting("hot", "-p", one.pid, "-p", two.pid, in_each: [one, two, other])
-      expect(result(command)).to include("pids" => [one.pid, two.pid], "others" => {"processes" => 1, "rows" => 3})
-      expect(result(command)["rows"].size).to eq(3)
-      expect(command.err).to include("1 other process has the same library and were switched on too; rows left out: 3")
-    end
-
-    it "leave no folder behind, and the processes whole" do
-      targets = Array.new(2) { host_target }
-      folders = link_folders
-      counting("hot", "-p", targets[0].pid, "-p", targets[1].pid, in_each: targets) do
-        expect((link_folders - folders).size).to eq(1)
-        expect(File.stat((link_folders - folders).first).mode & 0o777).to eq(0o700)
-        expect(Dir.glob("#{(link_folders - folders).first}/*.so").size).to eq(1)
-      end
-      expect(link_folders - folders).to be_empty
-      targets.each { |process| await("off") { info_of(process).semaphore("stats__done").zero? } }
-    end
-
-    it "go on when one of them ends" do
-      one, two = host_target("--flushes", 3), host_target
-      command = probescope_start("hot", "-p", one.pid, "-p", two.pid, "-d", 600, "--json", "--by-pid")
-      one.wait
-      await_flushes(two, 3)
-      expect(command.stop(:INT).exitstatus).to eq(0)
-      expect(command.err).to include("process #{one.pid} ended while it was traced")
-      expect(result(command)["rows"].map { |row| row["pid"] }.tally).to eq(one.pid => 3, two.pid => 3)
-    end
-
-    it "count also beside one that is stopped, which is named" do
-      one, two = Array.new(2) { host_target }
-      two.signal(:STOP)
-      command = counting("hot", "-p", one.pid, "-p", two.pid, in_each: []) do
-        await("the time for silent ones") { one.alive? && info_of(one).header[:flushes] > 150 }
-      end
-      expect(command.err).to include("process #{two.pid} sent no statistics")
-      expect(result(command)["rows"].size).to eq(3)
+  # A copy of host_target, which is another file to the kernel.
+  def copied(name = "copy")
+    Dir.mktmpdir do |folder|
+      copy = File.join(folder, name)
+      FileUtils.cp(binary, copy)
+      yield copy
     end
   end
 
-  describe "by name" do
-    it "are all of that name with the library" do
-      Dir.mktmpdir do |folder|
-        copy = File.join(folder, "ps-by-name-long-name")
-        FileUtils.cp(Support::HostTarget.binary, copy)
-        targets = Array.new(2) { host_target("--burst", 4, binary: copy) }
-        result = probescope("alloc", "--comm", "ps-by-name-long-name", "-d", 2, "--json").json
-        expect(result["pids"]).to match_array(targets.map(&:pid))
-        expect(result["rows"].sum { |row| row["count"] }).to eq((1 + 2 + 3) * 4 * 2)
+  # A host_target that flushes once, then four times that count, and ends.
+  def four_flushes(*options) = host_target("--burst", 4, "--flushes", 4, *options)
+
+  it "named one by one are one table, without the rows of others that map the same file" do
+    one, two, other = four_flushes, four_flushes("--rows", 2), host_target
+    command = probescope_start("calls", *pids(one.pid, two.pid, one.pid), "-d", 600, "--json")
+    folder = link_folder(command)
+    expect(Dir.glob("#{folder}/*.so").size).to eq(1) # two links to one file would count twice
+    expect(File.stat(folder).mode & 0o777).to eq(0o700)
+    expect(command.wait.exitstatus).to eq(0), command.to_s
+
+    expect(result(command)).to include("pids" => [one.pid, two.pid], "seconds" => 4.0, "others" => {"processes" => 1, "rows" => 3})
+    expect(command.err).to include("1 other process has the same library and were switched on too; rows left out: 3")
+    expect(result(command)["rows"].to_h { |row| row.values_at("function", "calls") })
+      .to eq("Parser#step2" => 3 * 4, "Parser#step1" => 2 * 4 * 2, "Parser#step0" => 4 * 2)
+    expect(result(command)["rows"]).to all(include("max_ns" => 2000, "mean_ns" => 3000))
+    expect(result(command)["lost"]).to include("rows" => 2 * 4 * 2, "samples" => 5 * 4 * 2)
+    expect(File.exist?(folder)).to be(false)
+    await("off") { info_of(other).semaphore("stats__done").zero? }
+  end
+
+  # A process with this number, or nil when others were faster each time.
+  def with_number(pid)
+    100.times do
+      File.write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_s)
+      child = host_target
+      return child if child.pid == pid
+
+      child.kill_all
+    end
+    nil
+  end
+
+  it "are rows of each by itself with --by-pid, also when one ends, one is stopped and one's number is reused" do
+    ending, live, stopped, killed = four_flushes, host_target("--burst", 4, "--rows", 1), host_target, host_target
+    stopped.signal(:STOP)
+    arguments = ["exceptions", *pids(ending.pid, live.pid, stopped.pid, killed.pid), "--by-pid"]
+    command = probescope_start(*arguments, "-d", 1, "--json") # after 5 s for those that are silent
+    ending.wait
+    killed.stop(:KILL)
+    reused = with_number(killed.pid)
+    expect(command.wait.exitstatus).to eq(0), command.to_s
+    rows = result(command)["rows"].reject { |row| row["pid"] == killed.pid }
+    expect(rows.map { |row| row.values_at("pid", "type", "count") })
+      .to contain_exactly([ending.pid, "Error0", 4], [ending.pid, "Error1", 8], [ending.pid, "Error2", 12], [live.pid, "Error0", 4])
+    expect(rows.find { |row| row["pid"] == live.pid }).to include("cpu_share" => 0.02, "per_second" => 1.0)
+    expect(command.err).to match(/processes #{ending.pid}, #{killed.pid} ended while they were traced/)
+    expect(command.err).to include("process #{stopped.pid} sent no statistics")
+    expect(command.err).to include("process #{killed.pid} ended, and another one got its number") if reused
+  end
+
+  it "by name are all of that name that serve the probe, with --all by two tracers" do
+    copied("ps-by-name-long-name") do |copy|
+      one, two = Array.new(2) { host_target(binary: copy) }
+      refusing = host_target("--state", 3, binary: copy)
+      command = counting("calls", "--comm", "ps-by-name-long-name", "--all", in_each: [one.pid, two.pid], tracers: 2) do
+        expect(info_of(two).semaphore("functions__all")).to be_positive
       end
+      expect(result(command)["pids"]).to contain_exactly(one.pid, two.pid)
+      expect(result(command)["rows"].map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1 Parser#step0])
+      expect(command.err).to include("process #{refusing.pid} does not serve function__stats: as the spec asked")
     end
   end
 
-  describe "that fork" do
-    it "are traced with the workers there are and those that come, and keep what an ended one told" do
-      master, (first, second) = preforking(2)
-      command = probescope_start("calls", "-p", master.pid, "--workers", "-d", 600, "--json", "--by-pid")
-      await_intervals(first, 2)
-      third = another_worker(master)
-      await_intervals(third, 3)
-      master.puts("end")
-      await("its end") { !File.exist?("/proc/#{third}") }
-      await_intervals(second, 2)
-      command.stop(:INT)
-      expect(result(command)["pids"]).to contain_exactly(master.pid, first, second, third)
-      runs = result(command)["rows"].select { |row| row["function"] == "Job#run" }.to_h { |row| [row["pid"], row["calls"]] }
-      expect(runs.keys).to contain_exactly(first, second, third)
-      expect(runs.values).to all(be_positive)
-      expect(command.err).to include("process #{third} ended while it was traced")
-    end
+  it "that fork are traced with the workers that come, beside a process of another runtime; what an ended one told stays" do
+    master, = preforking(0)
+    other = host_target("--abi", 2)
+    command = probescope_start("calls", *pids(master.pid, other.pid), "--workers", "-d", 600, "--json", "--by-pid")
+    await_intervals(master.pid, 1)
+    first, second = Array.new(2) { another_worker(master) }
+    await_intervals(second, 3)
+    master.puts("end")
+    await("its end") { !File.exist?("/proc/#{second}") }
+    await_intervals(first, 1)
+    expect(command.stop(:INT).exitstatus).to eq(0), command.to_s
 
-    it "need no library in the process that starts them" do
-      shell = keep(Support::Child.new("sh", "-c", "#{Support::HostTarget.binary} & #{Support::HostTarget.binary} & wait"))
+    expect(result(command)["pids"]).to contain_exactly(master.pid, other.pid, first, second)
+    expect(counts(command, "Job#run")).to match(first => be_positive, second => be_positive)
+    expect(counts(command)).to match(other.pid => be_between(1, flushes(other)))
+    expect(command.err).to include("process #{second} ended while it was traced")
+      .and include("processes #{master.pid}, #{other.pid} has no children with probescope yet; those to come are traced too")
+  end
+
+  it "need no library in the process that starts them; one that comes with another library is named" do
+    copied do |copy|
+      shell = keep(Support::Child.new("sh", "-c", "#{binary} & #{binary} & read go; #{copy} & wait", stdin: true))
       await("both") { shell.out.scan("ready").size == 2 }
       children = children_of(shell.pid)
-      result = probescope("hot", "-p", shell.pid, "--workers", "-d", 1, "--json")
-      expect(result.json["pids"]).to match_array(children)
-      expect(result.json["rows"].size).to eq(3)
-    end
-
-    it "may have none yet: that is said" do
-      result = probescope("hot", "-p", host_target("--burst", 4).pid, "--workers", "-d", 1)
-      expect(result.err).to match(/process \d+ has no children with probescope yet; those to come are traced too/)
-      expect(result.status).to be_success
+      late = nil
+      command = counting("hot", "-p", shell.pid, "--workers", in_each: children) do
+        shell.puts("go")
+        late = await("the late one") { (children_of(shell.pid) - children).find { |pid| File.readlink("/proc/#{pid}/exe") == copy } }
+        await("a third ready") { shell.out.scan("ready").size == 3 }
+        seen = memory(children.first).header[:flushes]
+        await("two looks for children") { memory(children.first).header[:flushes] > seen + 10 }
+      end
+      expect(result(command)["pids"]).to match_array(children)
+      expect(result(command)["rows"].size).to eq(3)
+      expect(command.err).to include("process #{late} came later with another library, and nobody traced it")
     end
   end
 
-  describe "with other tracers on them" do
-    # Rows counted twice would be twice the seconds: row 0 has one call a flush, and a flush counts for a second.
-    def once?(result)
-      calls = result["rows"].find { |row| row["function"] == "Parser#step0" }["calls"]
-      expect(calls).to be_within(2).of(result["seconds"])
-    end
+  # perf with the event of a probe, as its own documentation has it; nil where it is not installed.
+  def perf(process, probe)
+    return unless system("perf", "--version", out: File::NULL, err: File::NULL)
 
-    it "are counted once by each of two commands, and of one process when a tracer of another kind leaves meanwhile" do
-      one, two = Array.new(2) { host_target }
-      perf = attacher(one, "function__stats", "stats__done", library: Support::HostTarget.binary, wait: false)
-      perf.attached
-      inner = nil
-      outer = counting("calls", "-p", one.pid, "-p", two.pid, "--by-pid", in_each: [one, two]) do
-        inner = probescope_start("calls", "-p", one.pid, "-d", 2, "--json")
-        await("its bpftrace") { tracers_of(one.pid).any? }
-        perf.finish
-        inner.wait
-        await_flushes(two, 5)
-      end
-      once?(result(inner))
-      expect(result(outer)["rows"].map { |row| row["pid"] }.tally).to eq(one.pid => 3, two.pid => 3)
-      once?(result(outer))
-    end
+    @perf = Dir.mktmpdir
+    run = ["perf", "--buildid-dir", "#{@perf}/cache"]
+    tool(*run, "buildid-cache", "--add", binary)
+    @event = tool(*run, "probe", "-x", binary, "sdt_probescope:#{probe}")[/^ +(sdt_probescope:\w+) /, 1]
+    recording = keep(Support::Child.new(*run, "record", "-q", "-o", "#{@perf}/data", "-e", @event, "-p", process.pid.to_s))
+    await("perf in the process") { info_of(process).semaphore(probe).positive? }
+    recording
   end
 
-  describe "in containers" do
-    def told(*processes, **options)
-      result = probescope("calls", *processes.flat_map { |pid| ["-p", pid] }, "-d", 2, "--json", **options)
-      expect(result.status).to be_success, result.err
-      result.json["rows"].to_h { |row| row.values_at("function", "calls") }
-    end
-
-    def binary = Support::HostTarget.binary
-
-    it "are traced from outside, one by itself and several together" do
-      own = "mount -t tmpfs none /mnt; cp #{binary} /mnt/target; exec /mnt/target --burst 4"
-      first, second = Array.new(2) { inside(container(own)) }
-      expect(told(first)).to include("Parser#step0" => 4, "Parser#step2" => 12)
-      # Same inode number, same contents, and yet two files: the second gets a link when it turns out to be deaf.
-      expect(told(first, second)).to include("Parser#step0" => 4 * 2, "Parser#step2" => 12 * 2)
-    end
-
-    it "are counted once over one overlay layer, whatever device they show" do
-      Dir.mktmpdir do |folder|
-        FileUtils.mkdir_p(%w[lower].map { |name| File.join(folder, name) })
-        FileUtils.cp(binary, File.join(folder, "lower/target"))
-        overlay = "mount -t tmpfs none /mnt; cd /mnt; mkdir upper work all; " \
-                  "mount -t overlay overlay -o lowerdir=#{folder}/lower,upperdir=upper,workdir=work all; exec all/target --burst 4"
-        both = Array.new(2) { inside(container(overlay)) }
-        devices = both.map { |pid| File.read("/proc/#{pid}/maps")[%r{^\S+ \S+ \S+ (\S+) \d+ +\S*/target$}, 1] }
-        expect(devices.uniq.size).to eq(2)
-        expect(told(*both)).to eq("Parser#step0" => 4 * 2, "Parser#step1" => 8 * 2, "Parser#step2" => 12 * 2)
-      end
-    end
-
-    it "cannot be told apart by an older bpftrace in there, which is refused; by a newer one they are" do
-      child = container(<<~SH, env: ENV.to_h, within: 60)
-        #{binary} --burst 4 > /dev/null & one=$!
-        #{binary} --burst 4 > /dev/null & two=$!
-        until [ "$(cat /proc/$one/comm /proc/$two/comm | grep -c host_target)" = 2 ]; do :; done
-        #{RbConfig.ruby} #{Support::EXE} hot -d 1 -p $one -p $two --json || true
-        kill $one $two
-        echo ready
-      SH
-      if (Support::Bpf.version <=> [0, 23]).negative?
-        expect(child.err).to include("counts processes by their numbers outside of this PID namespace").and include("try: trace one")
-      else
-        expect(JSON.parse(child.out.lines.first)["rows"].size).to eq(3)
-      end
-    end
+  after do
+    stop_processes # an event that is in use stays
+    system("perf", "probe", "-q", "-d", @event) if @event
+    FileUtils.rm_rf(@perf) if @perf
   end
 
-  describe "whose library is gone from the disk" do
-    def copied
-      Dir.mktmpdir do |folder|
-        copy = File.join(folder, "copy")
-        FileUtils.cp(Support::HostTarget.binary, copy)
-        yield copy
+  def once(command)
+    seconds = result(command)["seconds"]
+    be_between(0.6 * seconds, 1.5 * seconds)
+  end
+
+  it "are counted once by each of two commands, beside perf and a tracer of a third kind that leaves meanwhile" do
+    one, two = Array.new(2) { host_target }
+    perf = perf(one, "stats__done")
+    bare = attacher(one, "function__stats", "stats__done", library: binary, wait: false)
+    bare.attached
+    inner = nil
+    outer = counting("calls", *pids(one.pid, two.pid), "--by-pid", in_each: [one.pid, two.pid]) do
+      inner = counting("calls", "-p", one.pid, in_each: [one.pid]) do
+        bare.finish
+        await_flushes(one, 30)
       end
+      perf&.stop(:INT)
+      await_flushes(one, 4) # ours goes on
     end
+    # Row 0 has one call a flush, and a flush counts for a second: rows counted twice would be twice the seconds. While a
+    # tracer leaves, one of the two goes first.
+    expect(counts(inner)).to match(nil => once(inner))
+    expect(counts(outer)).to match(one.pid => once(outer), two.pid => be_between(8, flushes(two)))
+    expect(tool("perf", "script", "-i", "#{@perf}/data").scan("stats__done:").size).to be_between(8, flushes(one)) if perf
+    await("off") { info_of(one).semaphore("stats__done").zero? }
+  end
 
-    it "are traced by a link, by itself and beside one with the new library" do
-      copied do |copy|
-        old = host_target("--burst", 4, binary: copy)
-        FileUtils.cp(copy, "#{copy}.new")
-        File.rename("#{copy}.new", copy)
-        new = host_target("--burst", 4, binary: copy)
+  def device(pid) = File.read("/proc/#{pid}/maps")[%r{^\S+ \S+ \S+ (\S+) \d+ +\S*/target$}, 1]
 
-        row = probescope("ps", "--json").json["rows"].find { |candidate| candidate["pid"] == old.pid }
-        expect(row).to include("deleted" => true)
-        expect(probescope("ps").out).to match(/^ *#{old.pid} .* gone *$/)
+  it "are counted once each, in containers, over one overlay layer, and with a library that is gone from the disk" do
+    copied do |copy|
+      own = "mount -t tmpfs none /mnt; cp #{binary} /mnt/target; exec /mnt/target"
+      overlay = "mount -t tmpfs none /mnt; cd /mnt; mkdir upper work all; " \
+                "mount -t overlay overlay -o lowerdir=#{File.dirname(copy)}/lower,upperdir=upper,workdir=work all; exec all/target"
+      FileUtils.mkdir_p(File.join(File.dirname(copy), "lower"))
+      FileUtils.cp(binary, File.join(File.dirname(copy), "lower/target"))
+      # The first two: same inode number, same contents, and yet two files: the second gets a link when it turns out to be deaf.
+      # The other two show two devices and map one file.
+      contained = [own, own, overlay, overlay].map { |script| inside(container(script)) }
+      expect(contained.map { |pid| device(pid) }.uniq.size).to eq(4)
+      gone = host_target(binary: copy)
+      FileUtils.cp(copy, "#{copy}.new")
+      File.rename("#{copy}.new", copy)
+      new = host_target(binary: copy)
 
-        alone = probescope("calls", "-p", old.pid, "-d", 2, "--json").json
-        expect(alone["rows"].map { |found| found["calls"] }).to eq([12, 8, 4])
-        expect(alone["others"]).to eq("processes" => 0, "rows" => 0)
-        both = probescope("calls", "-p", old.pid, "-p", new.pid, "-d", 2, "--json").json
-        expect(both["rows"].map { |found| found["calls"] }).to eq([24, 16, 8])
+      rows = probescope("ps", "--json").json["rows"].to_h { |row| row.values_at("pid", "deleted") }
+      expect(rows).to include(gone.pid => true, new.pid => false, contained.first => false)
+      all = [*contained, gone.pid, new.pid]
+      command = counting("calls", *pids(*all), "--by-pid", in_each: all)
+      expect(counts(command)).to match(all.to_h { |pid| [pid, be_between(1, memory(pid).header[:flushes])] })
+
+      # Each by itself.
+      [contained.first, gone.pid].each do |pid|
+        alone = counting("calls", *pids(pid), in_each: [pid])
+        expect(result(alone)).to include("pids" => [pid], "others" => {"processes" => 0, "rows" => 0})
+        expect(counts(alone)).to match(nil => be_positive)
       end
     end
   end
 
-  describe "whose command or helper is killed with -9" do
-    def killed(who)
-      targets = Array.new(2) { host_target }
-      folders = link_folders
-      tracers = link_tracers
-      command = probescope_start("hot", "-p", targets[0].pid, "-p", targets[1].pid, "-d", 600)
+  it "cannot be told apart inside of a container by an older bpftrace, which is refused; by a newer one they are" do
+    child = container(<<~SH, env: ENV.to_h, within: 60)
+      #{binary} > /dev/null & one=$!
+      #{binary} > /dev/null & two=$!
+      until [ "$(cat /proc/$one/comm /proc/$two/comm | grep -c host_target)" = 2 ]; do :; done
+      #{RbConfig.ruby} #{Support::EXE} hot -d 1 -p $one -p $two --json || true
+      kill $one $two
+      echo ready
+    SH
+    if (Support::Bpf.version <=> [0, 23]).negative?
+      expect(child.err).to include("counts processes by their numbers outside of this PID namespace").and include("try: trace one")
+    else
+      expect(JSON.parse(child.out.lines.first)["rows"].size).to eq(3)
+    end
+  end
+
+  it "are not traced any more when the helper or the command is killed, and the folder of links goes with the next command" do
+    targets = Array.new(2) { host_target }
+    folders = %i[helper command].map do |who|
+      command = probescope_start("hot", *pids(*targets.map(&:pid)), "-d", 600)
+      folder, bpftrace = link_folder(command), bpftraces(command).first
       targets.each { |process| await_flushes(process, 3) }
-      helper = children_of(command.pid).first
-      Process.kill(:KILL, who == :helper ? helper : command.pid)
-      await("the end of bpftrace") { (link_tracers - tracers).empty? }
+      Process.kill(:KILL, who == :helper ? children_of(command.pid).first : command.pid)
+      await("the end of bpftrace") { !File.exist?("/proc/#{bpftrace}") }
       targets.each { |process| await("off") { info_of(process).semaphore("stats__done").zero? } }
-      folders
+      folder
     end
-
-    it "are not traced any more, and the folder of links goes: at once, or with the next command" do
-      folders = killed(:command)
-      await("no folder") { (link_folders - folders).empty? }
-
-      folders = killed(:helper)
-      expect((link_folders - folders).size).to eq(1)
-      targets = Array.new(2) { host_target("--burst", 1) }
-      probescope("hot", "-p", targets[0].pid, "-p", targets[1].pid, "-d", 1)
-      expect(link_folders - folders).to be_empty
-    end
-  end
-
-  describe "one of which gets the number of another" do
-    # A process with this number, or nil when others were faster each time.
-    def with_number(pid)
-      100.times do
-        File.write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_s)
-        child = host_target
-        return child if child.pid == pid
-
-        child.kill_all
-      end
-      nil
-    end
-
-    it "is not taken for it" do
-      one, two = Array.new(2) { host_target }
-      command = counting("hot", "-p", one.pid, "-p", two.pid, in_each: [one, two]) do
-        one.stop(:KILL)
-        skip "the number went to somebody else" unless with_number(one.pid)
-        await_flushes(two, 3)
-      end
-      expect(command.err).to include("process #{one.pid} ended, and another one got its number")
-    end
+    # The helper's by the command after it, that command's own by its helper, which outlives it for a moment.
+    folders.each { |folder| await("the end of #{folder}") { !File.exist?(folder) } }
   end
 end

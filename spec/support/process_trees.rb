@@ -66,14 +66,14 @@ module Support
     # The number outside of the first process of a container.
     def inside(container) = await("the process in it") { children_of(container.pid).first }
 
-    # Every folder of links that there is.
-    def link_folders = Dir.glob("/run/probescope/*")
+    # The bpftrace of a command.
+    def bpftraces(command) = children_of(command.pid).flat_map { |helper| children_of(helper) }
 
-    # The bpftrace that goes by links.
-    def link_tracers
-      Dir["/proc/[0-9]*/cmdline"].filter_map do |path|
-        words = File.read(path).split("\0")
-        path[/\d+/].to_i if File.basename(words.first.to_s) == "bpftrace" && words.last.to_s.start_with?("/run/probescope/")
+    # The folder of links that its bpftrace goes by.
+    def link_folder(command)
+      await("bpftrace of #{command}") do
+        words = bpftraces(command).map { |pid| File.read("/proc/#{pid}/cmdline").split("\0") }.first
+        words&.last.to_s[%r{\A(/run/probescope/\h+)/\*\.so\z}, 1]
       rescue SystemCallError
         nil
       end
