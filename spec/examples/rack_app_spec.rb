@@ -70,23 +70,24 @@ RSpec.describe "examples/rack_app" do
     end
 
     # PRELOAD=0, for Puma takes no phased restart of a preloaded application.
-    it "goes on serving through a phased restart while both workers are traced, and so does the tracer" do
+    it "goes on serving through a phased restart while traced; its new workers are traced too, and rows of the old ones stay" do
       app = rack_app(PRELOAD: "0")
       load = load(app)
       old = app.workers
-      tracers = old.map { |pid| probescope_start("calls", "-p", pid, "-d", 60, "--json") }
+      one = probescope_start("calls", "-p", old.first, "-d", 600, "--json")
+      all = probescope_start("calls", "-p", app.pid, "--workers", "--by-pid", "-d", 600, "--json", "--top", 0)
       old.each { |pid| await_counting(app.info(pid)) }
       app.signal(:USR1)
       await("two workers of the next phase in #{app}", within: 60) { app.workers(1).size == 2 }
       old.each { |pid| await("the end of worker #{pid}") { !File.exist?("/proc/#{pid}") } }
+      app.workers(1).each { |pid| await_counting(app.info(pid)) }
 
-      tracers.each do |tracer|
-        expect(tracer.wait).to be_success, tracer.to_s
-        expect(tracer.err).to include("ended while it was traced")
-        expect(JSON.parse(tracer.out)["rows"].map { |row| row["function"] }).to include("Manifest#unit")
-      end
-      calls = probescope("calls", "-p", app.workers(1).last, "-d", 2, "--json").json["rows"]
-      expect(calls.map { |row| row["function"] }).to include("Checksum#of", "Manifest::Source#initialize")
+      expect(one.wait).to be_success, one.to_s
+      expect(one.err).to include("process #{old.first} ended while it was traced")
+      expect(all.stop(:INT)).to be_success, all.to_s
+      expect(all.err[/processes (.*) ended while they were traced/, 1].split(", ").map(&:to_i)).to match_array(old)
+      rows = JSON.parse(all.out)["rows"].group_by { |row| row["pid"] }.transform_values { |of| of.map { |row| row["function"] } }
+      expect(rows).to match((old + app.workers(1)).to_h { |pid| [pid, include("Manifest#unit", "Checksum#of")] })
       load.stop(:INT)
       # A client that asks again while a worker that ends closes its connection fails once; there are four.
       expect(JSON.parse(load.out)["failed"]).to be <= 8, "#{load}#{app}"
