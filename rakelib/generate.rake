@@ -1,8 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "abi_generator"
+require_relative "program_generator"
 
-desc "Generate the C header and sites, docs/probes.md and lib/probescope/abi.rb from #{AbiGenerator::SOURCE}"
+desc "Generate the C header and sites, docs/probes.md and lib/probescope/abi.rb from #{AbiGenerator::SOURCE}, and the programs " \
+     "from #{ProgramGenerator::SOURCE}"
 task :generate do
-  AbiGenerator.write(File.expand_path("..", __dir__))
+  root = File.expand_path("..", __dir__)
+  AbiGenerator.write(root)
+  ProgramGenerator.write(root)
 end

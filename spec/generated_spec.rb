@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../rakelib/abi_generator"
+require_relative "../rakelib/program_generator"
 
 RSpec.describe "What is generated from providers/probescope.yml" do
   # GIVEN the definition alone, WHEN it is generated again, THEN it is what the repository holds.
@@ -9,6 +10,12 @@ RSpec.describe "What is generated from providers/probescope.yml" do
   AbiGenerator::OUTPUTS.each do |path, method|
     it "#{path} is up to date (rake generate)" do
       expect(File.read(File.join(Support::ROOT, path))).to eq(fresh.public_send(method))
+    end
+  end
+
+  ProgramGenerator::OUTPUTS.each do |path, ms|
+    it "#{path}, from #{ProgramGenerator::SOURCE}, is up to date (rake generate)" do
+      expect(File.read(File.join(Support::ROOT, path))).to eq(ProgramGenerator.text(Support::ROOT, ms))
     end
   end
 

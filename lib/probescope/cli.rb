@@ -16,6 +16,7 @@ module Probescope
       "hot" => "which functions are on the CPU",
       "exceptions" => "which exceptions are costly, and which line raises them",
       "calls" => "how often functions are called, and how long they take",
+      "slow" => "which calls took long, for which request, and where inside",
       "alloc" => "which lines allocate objects, and of which class",
       "lines" => "which lines are on the CPU",
       "flow" => "which function calls which, as it happens",

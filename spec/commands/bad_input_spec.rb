@@ -33,6 +33,9 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", "-p", 1, "--top", "-1", status: 2)).to include("--top")
       expect(refuse("hot", "-p", 1, "--frobnicate", status: 2)).to include("invalid option")
       expect(refuse("hot", "-p", 1, "more", status: 2)).to include("too much")
+      expect(refuse("slow", "-p", 1, "--threshold", "999us", status: 2)).to include("no probe fires for calls under 1ms")
+      expect(refuse("slow", "-p", 1, "--threshold", "fast", status: 2)).to include('"fast" is no time').and include("--threshold 10ms")
+      expect(refuse("slow", "-p", 1, "--function", "\xff*", status: 2)).to include("no valid text")
       expect(refuse("run", status: 2)).to include("which command?")
     end
 

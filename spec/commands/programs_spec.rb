@@ -53,6 +53,9 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
       expect(run_program(File.join(Support::ROOT, "providers", name), host_target, lines: /^= /).out)
         .to match(/^= \d+ 1000000000 500000000 #{figures}$/)
     end
+    slow = run_program(File.join(Support::ROOT, "providers/slow10ms.bt"), host_target("--rows", 4), lines: /step3/).out
+    expect(slow).to match(%r{^\d\d:\d\d:\d\d +16000 +4000 Parser#step3 /app/lib/parser.rb:13 00-0af7\h{28}-\h{16}-01$})
+    expect(slow).not_to match(/step[01]|@on|@row\[/)
   end
 
   it "warn of nothing" do

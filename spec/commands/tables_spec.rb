@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "support/host_helpers"
+require "time"
 
 # The figures are those of spec/support/host_target.c: row 0, 1, 2 ... has weight 1, 2, 3 ..., each flush counts for one second
 # with half a second of CPU.
@@ -134,6 +135,52 @@ RSpec.describe "The commands that trace", :bpf do
     expect([result.status.exitstatus, result.out]).to eq([1, ""])
     result = probescope("flow", "-p", process.pid, "-d", 1, "--thread", 1)
     expect(result.err).to include("thread 1 called nothing in that time; those that did: #{process.pid}\n")
+  end
+
+  # In each of four flushes step2 calls step1 calls step0, which take 12, 8 and 4 ms.
+  it "slow: gives each call, below the one that made it" do
+    rows = json("slow", "--threshold", "5ms")["rows"]
+    expect(rows.map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1] * 4)
+    expect(rows[1]).to match(
+      "function" => "Parser#step1", "file" => "/app/lib/parser.rb", "line" => 11, "elapsed_ns" => 8_000_000, "self_ns" => 4_000_000,
+      "at" => /\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\z/, "outcome" => "returned", "thread_id" => 101,
+      "traceparent" => "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    )
+    expect(rows[0]).to include("outcome" => "raised", "thread_id" => 102, "traceparent" => nil)
+    expect(rows.each_slice(2).map { |outer, inner| Time.iso8601(outer["at"]) - Time.iso8601(inner["at"]) }).to all(be_between(0, 1))
+
+    process = host_target("--rows", 30)
+    out = probescope("slow", "-p", process.pid, "-d", 1, "--threshold", "110ms").out
+    heading, outer, inner = out.lines[2, 3].map { |line| line.strip.split(/ {2,}/) }
+    expect(heading).to eq(["ELAPSED", "SELF", "ENDED", "THREAD", "FUNCTION", "DEFINED AT", "TRACE"])
+    expect(outer).to match(["120 ms", "4.00 ms", /\A[\d:]{8}\.\d{3}\z/, "129", "Parser#step29", "(raised)", "/app/lib/parser.rb:39",
+                            "0af7651916cd43dd8448eb211c80319c"])
+    expect(inner).to match(["116 ms", "4.00 ms", outer[2], "128", "Parser#step28", "/app/lib/parser.rb:38", "-"])
+    expect(out).to match(/\d  Parser#step29 .*\n.*\d    Parser#step28 /)
+    expect(out).not_to include("Parser#step26 ")
+  end
+
+  it "slow: --function takes names by a pattern, below the nearest call that has such a name too" do
+    process = host_target("--rows", 3)
+    run = ->(glob, *more) { probescope("slow", "-p", process.pid, "-d", 1, "--threshold", "1ms", "--function", glob, *more) }
+    expect(run.call("*#step{0,2}").out).to match(/\d  Parser#step2 .*\n.*\d    Parser#step0 /)
+    wrong = run.call("parser#stp1", "--json")
+    expect(wrong.status.exitstatus).to eq(1)
+    expect(wrong.err).to include("no function like parser#stp1 took 1.00 ms; the nearest of those that did: Parser#step1, Parser#step")
+  end
+
+  it "slow: tells hostile names as they are in JSON, and counts what found bpftrace's maps full" do
+    rows = probescope("slow", "-p", host_target("--hostile", "--rows", 1).pid, "-d", 1, "--threshold", "1ms", "--json").json["rows"]
+    expect(rows.first).to include("function" => /\ABad"\n\e\[31m,\\ \u{fffd}é,Namex{20,}\z/, "traceparent" => "\e[31m\n",
+                                  "file" => "/tmp/a,b\"\n\e]0;title\a\u{fffd}.rb")
+    table = probescope("slow", "-p", host_target("--hostile", "--rows", 1).pid, "-d", 1, "--threshold", "1ms").out
+    expect(table).to match(/\A[[:print:]\n]*\z/)
+
+    full = probescope("slow", "-p", host_target("--rows", 30, "--burst", 4).pid, "-d", 1, "--threshold", "1ms", "--json", "--top", 0,
+                      env: {"PROBESCOPE_MAP_KEYS" => "10"})
+    expect(full.json["rows"].size).to eq(10)
+    expect(full.json["lost"]["map_full"]).to eq((30 * 4) - 10)
+    expect(full.err).to include("110 rows were dropped: bpftrace's maps are full")
   end
 
   it "--top and --min hide rows, in JSON as in the table" do

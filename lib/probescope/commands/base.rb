@@ -11,7 +11,7 @@ module Probescope
       # argv: what follows the command's name.
       def run(argv)
         @help = false
-        rest = parser.permute(argv)
+        rest = parse(argv)
         return puts(parser.help) || 0 if @help
 
         arguments(rest)
@@ -21,6 +21,12 @@ module Probescope
       end
 
       private
+
+      def parse(argv)
+        parser.permute(argv)
+      rescue ArgumentError # from the regular expressions of OptionParser
+        raise CLI::Usage.new("that is no valid text", "probescope #{name} --help")
+      end
 
       def name = self.class.name.split("::").last.downcase
 
@@ -47,6 +53,16 @@ module Probescope
 
           @pid = process_id(text)
         end
+      end
+
+      TIME_UNITS = {"ns" => 1, "us" => 1e3, "ms" => 1e6, "s" => 1e9}.freeze
+
+      # "10ms", "1.5s" as nanoseconds. example: what to try when it is no time.
+      def duration(text, example)
+        number, unit = text.match(/\A(\d+(?:\.\d+)?)(ns|us|ms|s)\z/)&.captures
+        raise CLI::Usage.new("#{text.inspect} is no time", example) unless number
+
+        (number.to_f * TIME_UNITS.fetch(unit)).round
       end
 
       def process_id(text)

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-require "did_you_mean/levenshtein"
 require_relative "streamed"
 require_relative "../host/call_tree"
+require_relative "../host/nearest"
 require_relative "../host/numbered"
 
 module Probescope
@@ -32,7 +32,6 @@ module Probescope
       CHOICE = 50_000
       # Deeper calls are indented as far as those of this depth.
       DEEPEST = 60
-      UNITS = {"ns" => 1, "us" => 1e3, "ms" => 1e6, "s" => 1e9}.freeze
       # A name is told up to here.
       NAME_BYTES = 63
       # Seconds without a call of --function, after which it is worth a word.
@@ -58,17 +57,12 @@ module Probescope
         parser.on("--function NAME", "only this function, as `probescope calls` names it, and what it calls") do |text|
           @function = text.b.byteslice(0, NAME_BYTES).force_encoding(Encoding::UTF_8).scrub("")
         end
-        parser.on("--min TIME", "only calls of that length and their callers: 10ms, 500us, 1s") { |text| @min_ns = duration(text) }
+        parser.on("--min TIME", "only calls of that length and their callers: 10ms, 500us, 1s") do |text|
+          @min_ns = duration(text, "--min 10ms")
+        end
         parser.on("--thread ID", Integer, "the thread, by its number (`top -H`)") { |id| @thread = id }
         top_option(parser, "ends after N lines")
         parser.on("--all", "functions of gems and of the standard library too") { @all = true }
-      end
-
-      def duration(text)
-        number, unit = text.match(/\A(\d+(?:\.\d+)?)(ns|us|ms|s)\z/)&.captures
-        raise CLI::Usage.new("#{text.inspect} is no time", "--min 10ms") unless number
-
-        (number.to_f * UNITS.fetch(unit)).round
       end
 
       def program_arguments = @function ? [@function] : []
@@ -185,18 +179,8 @@ module Probescope
 
       def uncalled(trace)
         called = trace.values("other").uniq
-        near = called.empty? ? "no function was" : "the nearest of those that were: #{nearest(called).join(", ")}"
+        near = called.empty? ? "no function was" : "the nearest of those that were: #{Host::Nearest.names(@function, called).join(", ")}"
         Host::Error.new("#{@function.inspect} was not called in that time; #{near}", "probescope calls -p #{trace.pids.first}")
-      end
-
-      # The names most like the one that was asked for: first those that have its last part.
-      def nearest(names)
-        wanted = @function.downcase
-        last = wanted[/[^#.]+\z/].to_s
-        names.min_by(3) do |name|
-          lower = name.downcase
-          [lower.include?(last) ? 0 : 1, DidYouMean::Levenshtein.distance(lower, wanted), name]
-        end
       end
 
       def other_threads(trace)

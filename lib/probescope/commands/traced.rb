@@ -15,7 +15,7 @@ require_relative "../host/trace"
 module Probescope
   module Commands
     # A command that traces processes for some seconds and shows a table. A subclass has PROGRAM (in providers/),
-    # HEADINGS, MIN (what --min is a share of), NOTHING (said when there are no rows), perhaps WIDENED, and
+    # HEADINGS, MIN (what --min is a share of, nil where there is none), NOTHING (said when there are no rows), perhaps WIDENED, and
     #   rows(trace)   hashes with the keys of its JSON rows, the most important one first; :share is taken out again and is
     #                 what --min compares
     #   cells(row)    the strings of its table
@@ -44,7 +44,7 @@ module Probescope
         duration_option(parser, "how long, 10 by default; it ends with the process's next flush")
         parser.on("--all", self.class::ALL) { @all = true }
         top_option(parser, "the first N rows, 20 by default; 0 for all")
-        parser.on("--min PERCENT", Float, "hide rows below this share of #{self.class::MIN}") { |min| @min = min }
+        parser.on("--min PERCENT", Float, "hide rows below this share of #{self.class::MIN}") { |min| @min = min } if self.class::MIN
         parser.on("--json", "one JSON object instead of the table") { @json = true }
       end
 
@@ -121,7 +121,7 @@ module Probescope
             end
           end
         end
-        Host::Trace.new(output, ended, Host::Program.path(program))
+        Host::Trace.new(output, ended, program_path)
       end
 
       # What takes bpftrace's output.
@@ -135,11 +135,13 @@ module Probescope
       # The file in providers/.
       def program = self.class::PROGRAM
 
+      def program_path = Host::Program.path(program)
+
       # What it finds in $2 and later.
       def program_arguments = []
 
       def order(bpftrace)
-        programs = [program, *("all.bt" if @all && self.class::WIDENED)].map { |file| Host::Program.path(file) }
+        programs = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
         {pids: @pids, comm: @comm, workers: @workers || false, programs: programs, arguments: program_arguments,
          seconds: @seconds, keys: keys, bpftrace: bpftrace.path, version: bpftrace.version,
          setpriv: Host::Path.find("setpriv")}
@@ -182,7 +184,7 @@ module Probescope
 
       # Probes that are not simply on: #unserved when no process serves one, a line when some do not. targets: as Trace#targets.
       def check_served(targets)
-        Host::Program.probes(Host::Program.path(program)).each do |name|
+        Host::Program.probes(program_path).each do |name|
           probes = targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
           refused = probes.select { |_, probe| %w[refused unsupported].include?(probe[:state]) }
           why = "#{theirs(refused)} not serve #{name}: #{refused.values.first[:reason]}" if refused.any?
@@ -261,8 +263,10 @@ module Probescope
       def none(trace, found)
         return "nothing was collected" unless trace.any?
 
-        found.zero? ? self.class::NOTHING : "every row is below --min"
+        found.zero? ? nothing : "every row is below --min"
       end
+
+      def nothing = self.class::NOTHING
 
       # Text under the table, or nil.
       def below(_rows) = nil

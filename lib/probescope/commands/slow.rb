@@ -1,0 +1,130 @@
+# frozen_string_literal: true
+
+require_relative "traced"
+require_relative "../host/call_tree"
+require_relative "../host/clock"
+require_relative "../host/nearest"
+
+module Probescope
+  module Commands
+    # Single calls that took long, each below the one that made it.
+    class Slow < Traced
+      # A probe of its own fires for calls of that many ns and more; the program for a threshold between two of them looks at each.
+      PROGRAMS = {1_000_000 => "slow1ms.bt", 10_000_000 => "slow10ms.bt", 100_000_000 => "slow100ms.bt"}.freeze
+      DEFAULT = 10_000_000
+      ALL = "functions of gems and of the standard library too"
+      WIDENED = true
+      USAGE = "slow -p PID [options]"
+      ABOUT = <<~TEXT
+        Which calls took long, for which request, and where inside? Shows every call of the application's own functions (--all:
+        of all functions) that took as long as --threshold, when it ends, the longest first, and below it, indented, the slow
+        ones that it made. Every call is timed, which costs it about 0.1 us; only slow ones are told.
+
+          ELAPSED  time with everything that it calls, and with the time that its fiber stood still
+          SELF     time in the function itself, and in what is not timed: gems, the standard library, what is written in C
+          ENDED    time of day
+          TRACE    trace id of the OpenTelemetry span that was current; the whole traceparent is in --json
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope slow -p 4711                                     calls of 10 ms and more, for 10 seconds
+        probescope slow -p 4711 --workers --threshold 250ms -d 60   in each worker of a server
+        probescope slow -p 4711 --function 'OrdersController#*'     one class
+        probescope slow -p 4711 --json | jq -r '.rows[] | [.elapsed_ns, .function, .traceparent] | @tsv'
+      TEXT
+      MIN = nil
+      HEADINGS = [">ELAPSED", ">SELF", "ENDED", ">THREAD", "FUNCTION", "DEFINED AT", "TRACE"].freeze
+      # Calls are indented up to here.
+      DEEPEST = 24
+      # No call takes that long; a larger number would be none for bpftrace.
+      LONGEST = 1 << 62
+      # Ids are 64 bits; bpftrace prints those above the middle as negative in some places, and not in others.
+      ID = (1 << 64) - 1
+
+      # row: of the JSON; ended: Time; depth: how many of its callers are in the table.
+      Call = Struct.new(:id, :parent, :row, :ended, :depth)
+      # Of a row for the table alone.
+      TABLE = %i[ended depth].freeze
+
+      def initialize
+        super
+        @threshold = DEFAULT
+      end
+
+      private
+
+      def options(parser)
+        super
+        parser.on("--threshold TIME", "the shortest call to show, 10ms by default, 1ms at least: 1ms, 25ms, 1.5s") do |text|
+          @threshold = [duration(text, "--threshold 10ms"), LONGEST].min
+          raise CLI::Usage.new("no probe fires for calls under 1ms", "--threshold 1ms, or probescope calls") if program.nil?
+        end
+        parser.on("--function GLOB", "only functions with such a name: 'Order#*', '*.find'") { |text| @function = text }
+      end
+
+      # The one that fires least often.
+      def program = PROGRAMS.select { |least, _| least <= @threshold }.values.last
+
+      def program_arguments = [@threshold.to_s, "keep"]
+
+      def check(trace)
+        super
+        slow = trace.rows.map { |row| row.names.first }
+        return if @function.nil? || slow.empty? || slow.any? { |name| wanted?(name) }
+
+        raise Host::Error.new("no function like #{@function} took #{Host::Figure.time(@threshold)}; the nearest of those that did: " \
+                              "#{Host::Nearest.names(@function, slow).join(", ")}", "probescope calls -p #{trace.pids.first}")
+      end
+
+      def wanted?(name) = @function.nil? || File.fnmatch?(@function, name, File::FNM_EXTGLOB)
+
+      def rows(trace)
+        clock = Host::Clock.new
+        calls = trace.rows.map { |row| call_of(row, clock) }.to_h { |call| [call.id, call] }
+        below = calls.values.select { |call| wanted?(call.row[:function].to_s) }.group_by { |call| caller_of(call, calls)&.id }
+        tree(below).map { |call| call.row.merge(ended: call.ended, depth: call.depth) }
+      end
+
+      def call_of(row, clock)
+        function, file, line, traceparent = row.names
+        id, parent = row.values("ids").map { |value| Host::Trace.number(value) & ID }
+        ended = clock.time(row.number("at"))
+        Call.new(id, parent, {function: known(function), file: known(file), line: known(line), elapsed_ns: row.number("elapsed_ns"),
+                              self_ns: row.number("self_ns"), at: ended.strftime("%Y-%m-%dT%H:%M:%S.%6NZ"),
+                              outcome: Host::CallTree::OUTCOMES.fetch(row.number("outcome"), nil),
+                              thread_id: row.number("thread"), traceparent: known(traceparent)}, ended, 0)
+      end
+
+      # The nearest one around it that is shown.
+      def caller_of(call, calls)
+        call = calls[call.parent]
+        call = calls[call.parent] until call.nil? || wanted?(call.row[:function].to_s)
+        call
+      end
+
+      # Each call, and behind it those below it. below: calls by the id of their caller, nil for those without one.
+      def tree(below)
+        longest_last = ->(id) { below.fetch(id, []).sort_by { |call| [call.row[:elapsed_ns], call.row[:at]] } }
+        waiting = longest_last.call(nil)
+        found = []
+        while (call = waiting.pop)
+          found << call
+          waiting.concat(longest_last.call(call.id).each { |callee| callee.depth = call.depth + 1 })
+        end
+        found
+      end
+
+      def print_json(trace, rows) = super(trace, rows.map { |row| row.except(*TABLE) })
+
+      def nothing = "no call of the application took #{Host::Figure.time(@threshold)} (--all follows those of gems too)"
+
+      def cells(row)
+        [*row.values_at(:elapsed_ns, :self_ns).map { |time| Host::Figure.time(time) },
+         row[:ended].localtime.strftime("%H:%M:%S.%L"), row[:thread_id].to_s,
+         "#{"  " * [row[:depth], DEEPEST].min}#{row[:function]}#{"  (raised)" if row[:outcome] == "raised"}", where(row),
+         trace_id(row[:traceparent])]
+      end
+
+      def trace_id(traceparent) = traceparent.nil? ? "-" : traceparent[/\A\h\h-(\h{32})-/, 1] || traceparent
+    end
+  end
+end

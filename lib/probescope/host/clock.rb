@@ -1,0 +1,22 @@
+# frozen_string_literal: true
+
+require_relative "kernel"
+
+module Probescope
+  module Host
+    # From bpftrace's `nsecs` to the time of day. bpftrace reads the clock that goes on while the machine is suspended where the
+    # kernel lets programs read it, since 5.8, and the other one before.
+    class Clock
+      BOOTTIME_SINCE = [5, 8].freeze
+
+      def initialize(release = Kernel.new.release)
+        new = (release.scan(/\d+/).first(2).map(&:to_i) <=> BOOTTIME_SINCE) >= 0
+        clock = new ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC
+        @offset = Process.clock_gettime(Process::CLOCK_REALTIME, :nanosecond) - Process.clock_gettime(clock, :nanosecond)
+      end
+
+      # Time, in UTC.
+      def time(nsecs) = Time.at(0, @offset + nsecs, :nanosecond, in: "UTC")
+    end
+  end
+end
