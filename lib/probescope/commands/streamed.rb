@@ -12,6 +12,8 @@ module Probescope
     class Streamed < Traced
       # Nobody waits that long.
       FOR_EVER = 1e9
+      # 1 MiB: a burst fits, and the reader may be kept from a busy CPU for some milliseconds.
+      PAGES = 256
 
       def initialize
         super
@@ -56,6 +58,9 @@ module Probescope
 
       # What comes while bpftrace leaves is not shown.
       def check_torn(_trace) = nil
+
+      # Nor what nobody waited for any more.
+      def check_lost(_lost) = (super unless @closed)
 
       def listen = Host::Output.new { |text| receive(text.chomp) unless @closed }
 

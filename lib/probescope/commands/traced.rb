@@ -24,6 +24,8 @@ module Probescope
     class Traced < Base
       # Rows that bpftrace has room for; a row is about 1 KiB of kernel memory.
       KEYS = 16_384
+      # Pages of bpftrace's buffer on each CPU for what its program prints.
+      PAGES = 64
       # What --all does, and whether that takes all.bt.
       ALL = "no effect here: every file takes part anyway"
       WIDENED = false
@@ -143,7 +145,7 @@ module Probescope
       def order(bpftrace)
         programs = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
         {pids: @pids, comm: @comm, workers: @workers || false, programs: programs, arguments: program_arguments,
-         seconds: @seconds, keys: keys, bpftrace: bpftrace.path, version: bpftrace.version,
+         seconds: @seconds, keys: keys, pages: self.class::PAGES, bpftrace: bpftrace.path, version: bpftrace.version,
          setpriv: Host::Path.find("setpriv")}
       end
 
@@ -173,7 +175,7 @@ module Probescope
         check_torn(trace)
         say("no process finished an interval in that time: nothing is known") unless trace.any?
         check_others(trace.others)
-        trace.lost.each { |what, number| say(format(LOST.fetch(what), number)) if number.positive? }
+        check_lost(trace.lost)
       end
 
       def doctor(pids) = "probescope doctor -p #{pids.first}"
@@ -224,6 +226,10 @@ module Probescope
         count = others[:processes]
         say("#{count} other #{count == 1 ? "process has" : "processes have"} the same library and were switched on too; " \
             "rows left out: #{others[:rows]}")
+      end
+
+      def check_lost(lost)
+        lost.each { |what, number| say(format(LOST.fetch(what), number)) if number.positive? }
       end
 
       LOST = {

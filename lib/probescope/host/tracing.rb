@@ -38,8 +38,9 @@ module Probescope
       OWN_NUMBERS_SINCE = [0, 23].freeze
 
       # order: {"pids" => [Integer], "comm" => name or nil, "workers" => bool (see Selection), "programs" => [paths], "seconds" =>
-      # Numeric, "bpftrace" => path, "version" => [Integer], "setpriv" => path or nil, "keys" => Integer, "arguments" => [what the
-      # programs find in $2 and later]}; the first program is the one whose output counts. tell: called with each message for the command.
+      # Numeric, "bpftrace" => path, "version" => [Integer], "setpriv" => path or nil, "keys" and "pages" => Integer (see
+      # Commands::Traced), "arguments" => [what the programs find in $2 and later]}; the first program is the one whose output
+      # counts. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
       def initialize(order, &tell)
         @order = order
