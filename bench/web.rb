@@ -1,14 +1,16 @@
 # frozen_string_literal: true
 
-# What probescope costs a web application under load: examples/rack_app without it, with it, and with a command attached.
-# Rewrites the section "A web application" of docs/performance.md.
+# What probescope costs a web application under load: examples/rack_app without it, with it, and with a command attached;
+# and what the fixes of its two mistakes save. Rewrites its section of docs/performance.md.
 #
-#   bundle exec rake bench:web          # about four minutes, as root
+#   bundle exec rake bench:web          # some three minutes on an idle machine, as root
 #
-# All kinds run at the same time, the tracers attached, and the load goes from one to the next in short turns, so that what
-# else the machine does meets all of them: each turn is held against the turn of its reference in the same round. Processes
-# of one kind differ a little from start to start, so all are started several times. Requests a second are what a user sees;
-# CPU of the workers for one request says the same with less noise.
+# It is made for a machine that does something else as well. All applications run at the same time and are loaded in short
+# turns of equally many requests; the one in question and its reference take turns, so that what else happens meets both, and
+# the median of a phase's ratios is one figure. Processes of one kind differ a little from start to start: so a tracer moves
+# from one application to its twin for the phase after, which takes the difference out, and all are started several times.
+# A row is the mean of its phases with the standard error of that mean. Requests a second are what a user sees; CPU of the
+# workers for one request says the same with less noise.
 require "json"
 %w[paths await elf info child target bpf tracer rack_app].each { |name| require_relative "../spec/support/#{name}" }
 
@@ -16,67 +18,97 @@ class Web
   include Support::Await
 
   OUTPUT = File.join(Support::ROOT, "docs/performance.md")
-  HEADING = "## A web application"
-  STARTS = Integer(ENV.fetch("STARTS", "5"))
-  ROUNDS = Integer(ENV.fetch("ROUNDS", "12"))
-  SECONDS = Float(ENV.fetch("SECONDS", "0.7"))
+  SECTION = %r{^<!-- bench/web.rb -->\n.*^<!-- end of bench/web.rb -->\n}m
+  STARTS = Integer(ENV.fetch("STARTS", "4"))
+  ROUNDS = Integer(ENV.fetch("ROUNDS", "8"))
+  REQUESTS = Integer(ENV.fetch("REQUESTS", "200"))
 
-  # env: of the application; program: the bpftrace program on each of its workers, and what it listens to; against: what it is
-  # compared with.
-  Kind = Struct.new(:label, :env, :program, :probe, :against, keyword_init: true)
-  WITHOUT = Kind.new(label: "without probescope", env: {"WITHOUT_PROBESCOPE" => "1"})
-  LOADED = Kind.new(label: "loaded, nobody listens", env: {}, against: WITHOUT)
-  KINDS = [
-    WITHOUT, LOADED,
-    Kind.new(label: "`hot` attached to both workers", env: {}, program: "hot.bt", probe: "sample__stats", against: LOADED),
-    Kind.new(label: "`exceptions` attached to both workers", env: {}, program: "exceptions.bt", probe: "exception__stats",
-             against: LOADED)
+  # What is started: two of the same, to trace one beside the other.
+  APPS = {
+    without: {"WITHOUT_PROBESCOPE" => "1"}, loaded: {}, twin: {},
+    parser: {"FIXED" => "parser"}, both: {"FIXED" => "parser,checksum"}
+  }.freeze
+  # A row's label, the program on each worker, and what that listens to.
+  Traced = Struct.new(:label, :program, :probe)
+  TRACED = [
+    Traced.new("`hot` attached to both workers", "hot.bt", "sample__stats"),
+    Traced.new("`exceptions` attached to both workers", "exceptions.bt", "exception__stats")
   ].freeze
+  IDLE = "loaded, nobody listens"
+  FIXES = {parser: "the parser fixed, nobody listens", both: "parser and checksum fixed, nobody listens"}.freeze
 
   # What one turn brought: requests a second, and CPU seconds of the workers for a request.
   Turn = Struct.new(:per_second, :cpu)
+  # One phase of a row: the medians of its turns, and of their ratios to the reference's turns of the same round.
+  Phase = Struct.new(:turn, :ratios)
 
   def write
     section = measure
     text = File.read(OUTPUT)
-    text = text[/.*?(?=^#{HEADING}$)/m] || "#{text.chomp}\n\n"
-    File.write(OUTPUT, text + section)
+    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
     puts section
   end
 
   private
 
   def measure
-    report(Array.new(STARTS) { |start| warn("bench: web application, start #{start + 1} of #{STARTS} ...") || rounds }.flatten(1))
+    @phases = Hash.new { |phases, label| phases[label] = [] }
+    @reference = []
+    STARTS.times do |start|
+      warn "bench: web application, start #{start + 1} of #{STARTS} ..."
+      phases
+    end
+    report
   end
 
-  # One start of all kinds: [{kind => Turn}, ...].
-  def rounds
-    apps = KINDS.to_h { |kind| [kind, Support::RackApp.new(env: kind.env)] }
-    apps.each_value { |app| run(app.ready) } # warm-up
-    tracers = apps.flat_map { |kind, app| attach(kind, app) }
-    Array.new(ROUNDS) do |round|
-      KINDS.rotate(round).to_h { |kind| [kind, run(apps[kind])] }
+  # One start of all of them.
+  def phases
+    apps = APPS.transform_values { |env| Support::RackApp.new(env: env) }
+    apps.each_value { |app| 2.times { turn(app.ready) } } # warm-up
+    untraced(rounds(apps))
+    TRACED.each do |row|
+      [%i[loaded twin], %i[twin loaded]].each do |traced, other|
+        with_tracers(row, apps[traced]) { compare(row.label, rounds(apps.slice(traced, other)), traced, other) }
+      end
     end
   ensure
-    tracers&.each(&:kill_all)
     apps&.each_value(&:kill_all)
   end
 
-  def attach(kind, app)
-    return [] unless kind.program
-
-    tracers = app.workers.map { |pid| Support::Tracer.new(File.join(Support::ROOT, "providers", kind.program), pid: pid) }
-    await("#{kind.probe} on", within: 60) do
-      app.get("/") # hooks are switched when a worker wakes up
-      app.workers.all? { |pid| app.info(pid).state(kind.probe) == :on }
-    end
-    tracers
+  def untraced(rounds)
+    %i[loaded twin].each { |app| compare(IDLE, rounds, app, :without) }
+    FIXES.each { |app, label| compare(label, rounds, app, :loaded) }
+    @reference.concat(rounds.map { |round| round[:without] })
   end
 
-  def run(app)
+  # [{app => Turn}, ...], the apps in another order each time.
+  def rounds(apps)
+    Array.new(ROUNDS) { |round| apps.keys.rotate(round).to_h { |name| [name, turn(apps[name])] } }
+  end
+
+  def compare(label, rounds, app, reference)
+    ratios = Turn.members.map { |value| median(rounds.map { |round| round[app][value] / round[reference][value] }) }
+    @phases[label] << Phase.new(middle(rounds.map { |round| round[app] }), Turn.new(*ratios))
+  end
+
+  def with_tracers(row, app)
+    tracers = app.workers.map { |pid| Support::Tracer.new(File.join(Support::ROOT, "providers", row.program), pid: pid) }
+    await("#{row.probe} on", within: 60) { listening?(app, row.probe, :on) }
+    yield
+    tracers.each { |tracer| tracer.stop(:INT) }
+    await("#{row.probe} off", within: 60) { listening?(app, row.probe, :off) }
+  ensure
+    tracers&.each(&:kill_all)
+  end
+
+  def listening?(app, probe, state)
+    app.get("/") # hooks are switched when a worker wakes up
+    app.workers.all? { |pid| app.info(pid).state(probe) == state }
+  end
+
+  def turn(app)
     before = cpu(app)
-    load = app.load(seconds: SECONDS)
+    load = app.load(requests: REQUESTS)
     raise "the load failed: #{load}" unless load.wait(within: 120).success?
 
     result = JSON.parse(load.out)
@@ -88,31 +120,40 @@ class Web
     app.workers.sum { |pid| Dir["/proc/#{pid}/task/*/schedstat"].sum { |path| File.read(path).split.first.to_i } } / 1e9
   end
 
-  def report(rounds)
-    lines = KINDS.map do |kind|
-      turns = rounds.map { |round| round[kind] }
-      format("| %s | %.0f | %s | %.3f ms | %s |", kind.label, median(turns.map(&:per_second)), ratio(rounds, kind, :per_second),
-             median(turns.map(&:cpu)) * 1000, ratio(rounds, kind, :cpu))
+  def report
+    without = middle(@reference)
+    lines = [format("| without probescope | %.0f | | %.3f ms | |", without.per_second, without.cpu * 1000)]
+    lines += [IDLE, *TRACED.map(&:label), *FIXES.values].map do |label|
+      phases = @phases[label]
+      turn = middle(phases.map(&:turn))
+      format("| %s | %.0f | %s | %.3f ms | %s |", label, turn.per_second, mean(phases.map { |phase| phase.ratios.per_second }),
+             turn.cpu * 1000, mean(phases.map { |phase| phase.ratios.cpu }))
     end
     <<~MARKDOWN
-      #{HEADING}
+      <!-- bench/web.rb -->
+      ## A web application
 
       `examples/rack_app` (Sinatra on Puma, two workers; a manifest makes some 450 exceptions, 100 frames deep) under its load loop
-      on the same machine: medians of #{STARTS * ROUNDS} turns of #{SECONDS} s each. All run at the same time and are loaded in turns; a ratio is the
-      median of the ratios within a round: the second row against the first, the others against the second. CPU is that of the
-      workers. Written by `rake bench:web`.
+      on the same two cores, Ruby #{RUBY_VERSION}, turns of #{REQUESTS} requests. A ratio is the geometric mean of #{STARTS * 2} phases (fixes: #{STARTS}),
+      each the median of #{ROUNDS} turns against the reference's in the same round, with the standard error of that mean. The second row is held
+      against the first, the others against the second. CPU is that of the workers. Written by `rake bench:web`.
 
       | | requests/s | ratio | CPU a request | ratio |
       |---|---|---|---|---|
       #{lines.join("\n")}
+      <!-- end of bench/web.rb -->
     MARKDOWN
   end
 
-  def ratio(rounds, kind, value)
-    return "" unless kind.against
-
-    format("%.3f", median(rounds.map { |round| round[kind][value] / round[kind.against][value] }))
+  # The geometric mean of ratios, and its standard error.
+  def mean(ratios)
+    logs = ratios.map { |ratio| Math.log(ratio) }
+    center = logs.sum / logs.size
+    error = Math.sqrt(logs.sum { |log| (log - center)**2 } / [logs.size - 1, 1].max / logs.size)
+    format("%<mean>.3f ± %<error>.3f", mean: Math.exp(center), error: error)
   end
+
+  def middle(turns) = Turn.new(*Turn.members.map { |value| median(turns.map(&value)) })
 
   def median(values)
     sorted = values.sort

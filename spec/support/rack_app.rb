@@ -38,8 +38,9 @@ module Support
     def post(path, body, type = "text/plain") = Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
 
     # The load loop, started: it ends by itself, or with #stop(:INT), and its last line is the JSON of what it did.
-    def load(seconds: 120)
-      Child.new(RbConfig.ruby, File.join(DIRECTORY, "load.rb"), "--url", @url, "--seconds", seconds.to_s, "--json")
+    def load(seconds: 120, requests: nil)
+      limit = requests ? ["--requests", requests.to_s] : []
+      Child.new(RbConfig.ruby, File.join(DIRECTORY, "load.rb"), "--url", @url, "--seconds", seconds.to_s, *limit, "--json")
     end
 
     # probescope_info of one of its processes.
