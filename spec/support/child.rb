@@ -45,7 +45,7 @@ module Support
     def alive? = poll.nil?
 
     def signal(name)
-      Process.kill(name, @pid)
+      Process.kill(name, @pid) unless @poll # its number may be another's by now
     rescue Errno::ESRCH
       nil
     end
@@ -65,16 +65,19 @@ module Support
 
     # For clean-up: nothing that this process started is left behind.
     def kill_all
-      begin
-        Process.kill(:KILL, -@pid)
-      rescue Errno::ESRCH
-        nil
-      end
+      kill_group
       wait
       @stdin&.close unless @stdin&.closed?
     end
 
     private
+
+    # The number of a group is not given away while it has members. Once ours is reaped, a process of that number is another's.
+    def kill_group
+      Process.kill(:KILL, -@pid) unless @poll && File.exist?("/proc/#{@pid}")
+    rescue Errno::ESRCH
+      nil
+    end
 
     def follow(name, reader)
       Thread.new do
