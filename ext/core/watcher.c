@@ -178,7 +178,7 @@ static int start_thread(void)
     pthread_condattr_setclock(&cond_attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&watcher.wake, &cond_attributes);
     pthread_condattr_destroy(&cond_attributes);
-    watcher.stop = watcher.flushing = watcher.sampling = false;
+    watcher.stop = watcher.sampling = false;
     watcher.random = (uint32_t)ps_monotonic_ns() | 1;
 
     pthread_attr_t attributes;
@@ -204,6 +204,9 @@ static void after_fork_in_child(void)
     ps_info_after_fork();
     ps_stats_after_fork();
     ps_samples_after_fork();
+    /* Who listens to the parent listens here. Said at once: the child may end before the new thread has looked around. */
+    if (watcher.flushing) ps_stats_flush();
+    watcher.next_flush_ns = ps_monotonic_ns() + PS_FLUSH_NS;
     start_thread();
 }
 
@@ -214,6 +217,7 @@ int ps_watcher_start(const ps_vm *vm)
     watcher.vm = vm;
     /* Raised semaphores are news to it: after a stop the hooks are out. */
     PS_WRITE(watcher.wanted, 0);
+    watcher.flushing = false;
     /* A child that was forked while no watcher ran has the parent's number still. */
     ps_info_after_fork();
     if (!registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;

@@ -196,20 +196,38 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-  it "forks while it is traced, and children that keep the tracer's hooks work on", :bpf do
-    target, = traced(<<~RUBY, all)
+  it "forks 500 times while it is traced: each child is traced too, and parent and children end as they should", :bpf do
+    target, _, directory = traced(<<~RUBY, all - %w[function__stats exception__stats])
       class Forker
         def work(n) = n.zero? ? 0 : work(n - 1)
+        def fail = (raise KeyError rescue 1)
       end
+      Gate.open "traced"
       #{gate}
-      codes = Array.new(50) do |n|
-        pid = fork { 100.times { Forker.new.work(5); (raise "x" rescue 1) }; exit!(n) }
-        Process.wait(pid)
-        $?.exitstatus
+      Gate.flushed(1)
+      codes = Array.new(125) do
+        pids = Array.new(4) { |n| fork { 20.times { Forker.new.work(4); Forker.new.fail }; exit(n) } }
+        10.times { Forker.new.work(4) }
+        pids.map { |pid| Process.wait2(pid)[1].exitstatus }
       end
-      Gate.done codes: codes
+      Gate.flushed
+      Gate.done codes: codes.flatten.tally
     RUBY
-    expect(report(target)[:codes]).to eq([*0...50])
+    # By the library's path, so that it sees them all.
+    seen = tracer(<<~BPFTRACE)
+      usdt:#{Support::LIBRARY}:probescope:function__stats /str(arg0) == "Forker#work"/ { @calls[pid] = sum(arg3); }
+      usdt:#{Support::LIBRARY}:probescope:exception__stats /str(arg0) == "KeyError"/ { @raised[pid] = sum(arg3); }
+    BPFTRACE
+    seen.attached(target, "function__stats", "exception__stats")
+    FileUtils.touch(File.join(directory, "traced"))
+    expect(report(target)[:codes]).to eq("0": 125, "1": 125, "2": 125, "3": 125)
+    out = seen.finish
+    calls, raised = %w[calls raised].map { |map| out.scan(/^@#{map}\[(\d+)\]: (\d+)/).to_h { |pair| pair.map(&:to_i) } }
+    expect(calls.delete(target.pid)).to eq(125 * 10 * 5)
+    # Numbers of processes come again.
+    expect([calls, raised].map { |counts| counts.values.sum }).to eq([500 * 100, 500 * 20])
+    expect(calls.values.map { |count| count % 100 }.uniq).to eq([0])
+    expect(calls.size).to be > 250
     expect(target.err).to be_empty
   end
 
