@@ -9,7 +9,7 @@ RSpec.describe "switching hooks", :bpf do
       def outer(n) = n.times { inner(_1) }
       def inner(n) = (n % 10 == 0 ? (raise "soft" rescue nil) : n.to_s)
     end
-    Thread.new { loop { Load.new.outer(20); sleep 0.0005 } }
+    7.times { Thread.new { loop { Load.new.outer(20); sleep 0.0005 } } }
     puts "ready"
     $stdout.flush
     loop { Load.new.outer(50) }
@@ -64,7 +64,7 @@ RSpec.describe "switching hooks", :bpf do
 
   # `rake soak` asks for thousands.
   cycles = Integer(ENV.fetch("PROBESCOPE_CYCLES", 100))
-  it "comes and goes #{cycles} times under load without growing" do
+  it "comes and goes #{cycles} times under the load of eight threads without growing" do
     target, = program(load_program)
     target.ready
     attacher(target, *probes, cycles: 10).finish(within: 60)
