@@ -23,9 +23,9 @@ module Probescope
 
       coverage.apply
       calibrate
+      # Also stops at the end, so that the last part of a second counts too: after the application's own at_exit, as early as
+      # we are loaded.
       Native.start(memory_limit)
-      # The last part of a second counts too. Registered as early as we are loaded, so it runs after the application's own.
-      @at_exit ||= at_exit { uninstall } || true
       true
     rescue SystemCallError => e
       @unavailable_reason = e.message

@@ -388,10 +388,10 @@ static void begin_kernel(void)
     backtraces.kernel_on = true;
 }
 
-/* Nobody else has taken it out, or frozen what it is in? Then it stays and is a frame that only passes on. */
+/* Has the application frozen what it is in, or would be told of it? Then it stays and is a frame that only passes on. */
 static void take_out(VALUE module, ID first, ID second)
 {
-    if (RB_OBJ_FROZEN(module)) return;
+    if (RB_OBJ_FROZEN(module) || !rb_method_basic_definition_p(rb_cModule, rb_intern("method_removed"))) return;
     if (rb_method_boundp(module, first, 0)) rb_remove_method_id(module, first);
     if (rb_method_boundp(module, second, 0)) rb_remove_method_id(module, second);
 }

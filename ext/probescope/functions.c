@@ -124,10 +124,11 @@ static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
 enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 
 static VALUE iseq_class, instance_method;
-static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
+static VALUE thread_priority, thread_set_priority; /* UnboundMethods: a subclass can have its own idea of a priority */
+static VALUE nobodys_method;                       /* an ISeq, to kick the JIT with */
 static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity,
-    id_each_object, id_instruction_sequence, id_priority, id_set_priority, id_owner, id_super_method, id_trace_points,
-    id_disasm, id_is_match, id_first_lineno, id_eval_script, id_values;
+    id_each_object, id_instruction_sequence, id_owner, id_super_method, id_trace_points, id_disasm, id_is_match,
+    id_first_lineno, id_eval_script, id_values;
 static VALUE event_return, event_b_return; /* Symbols */
 static VALUE throw_return;                 /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
 
@@ -143,8 +144,6 @@ void ps_functions_init(void)
     id_compare_by_identity = rb_intern("compare_by_identity");
     id_each_object = rb_intern("each_object");
     id_instruction_sequence = rb_intern("instruction_sequence");
-    id_priority = rb_intern("priority");
-    id_set_priority = rb_intern("priority=");
     id_owner = rb_intern("owner");
     id_super_method = rb_intern("super_method");
     id_trace_points = rb_intern("trace_points");
@@ -158,6 +157,8 @@ void ps_functions_init(void)
     event_b_return = rb_id2sym(rb_intern("b_return"));
     iseq_class = rb_path2class("RubyVM::InstructionSequence");
     instance_method = rb_funcall(rb_cModule, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("instance_method")));
+    thread_priority = rb_funcall(rb_cThread, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("priority")));
+    thread_set_priority = rb_funcall(rb_cThread, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("priority=")));
     nobodys_method = rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end"));
 }
 
@@ -212,6 +213,8 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.fiber_hook);
     rb_gc_mark(iseq_class);
     rb_gc_mark(instance_method);
+    rb_gc_mark(thread_priority);
+    rb_gc_mark(thread_set_priority);
     rb_gc_mark(nobodys_method);
     rb_gc_mark(throw_return);
     mark_classes(&ps_functions);
@@ -422,21 +425,21 @@ struct slice {
 static VALUE begin_slice(VALUE pointer)
 {
     struct slice *slice = (struct slice *)pointer;
-    rb_funcall(slice->thread, id_set_priority, 1, INT2FIX(3)); /* the highest */
+    rb_funcall(thread_set_priority, id_bind_call, 2, slice->thread, INT2FIX(3)); /* the highest */
     return slice->work(slice->argument);
 }
 
 static VALUE end_slice(VALUE pointer)
 {
     struct slice *slice = (struct slice *)pointer;
-    return rb_funcall(slice->thread, id_set_priority, 1, slice->priority);
+    return rb_funcall(thread_set_priority, id_bind_call, 2, slice->thread, slice->priority);
 }
 
 /* The priority comes back also when a SystemStackError ends the work: a job can run on top of a deep recursion. */
 static VALUE hold_vm_lock(VALUE (*work)(VALUE), VALUE argument)
 {
     VALUE thread = rb_thread_current();
-    struct slice slice = {work, argument, thread, rb_funcall(thread, id_priority, 0)};
+    struct slice slice = {work, argument, thread, rb_funcall(thread_priority, id_bind_call, 1, thread)};
     return rb_ensure(begin_slice, (VALUE)&slice, end_slice, (VALUE)&slice);
 }
 

@@ -132,6 +132,14 @@ static void mark_all(void *unused)
 /* Not write-barrier protected, so Ruby marks it at every collection: hooks add addresses to tables at any moment. */
 static const rb_data_type_t root_type = {"probescope/root", {mark_all, NULL, NULL}, 0, 0, 0};
 
+static VALUE native_stop(VALUE self);
+
+/* Called by Ruby at its end, in the order of at_exit: what is told of the last part of a second. */
+static void stop_at_end(VALUE unused)
+{
+    native_stop(Qnil);
+}
+
 /* start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started. */
 static VALUE native_start(VALUE self, VALUE limit)
 {
@@ -146,6 +154,10 @@ static VALUE native_start(VALUE self, VALUE limit)
     ps_functions_start();
     ps_info_flag(PS_INFO_INSTALLED, 1);
     state_probes(0);
+    /* A block for at_exit would be seen by TracePoints of the application, and could be left by what they raise. */
+    static bool end_is_known;
+    if (!end_is_known) rb_set_end_proc(stop_at_end, Qnil);
+    end_is_known = true;
     return Qtrue;
 }
 
