@@ -122,6 +122,7 @@ struct ps_more_exception__stats {
     uint64_t asked_line; /* the line there */
     const char *app_file; /* nearest file of the application's own code, perhaps the raise's own, on the stack of the first raise, or empty */
     uint64_t app_line; /* the line there */
+    uint64_t rescued_at_once; /* of those rescued, by the method that raised them; 0 before Ruby 3.3, which does not tell, exceptions */
 };
 
 struct ps_more_backtrace__done {

@@ -13,7 +13,7 @@
 
 #include "sites.h"
 
-enum { PS_ROW_COUNTERS = 6, PS_ROW_SITES = 4, PS_ROWS_PER_CHUNK = 128, PS_ROW_CHUNKS = 4096 };
+enum { PS_ROW_COUNTERS = 7, PS_ROW_SITES = 4, PS_ROWS_PER_CHUNK = 128, PS_ROW_CHUNKS = 4096 };
 
 /* What the counters of a row mean, table by table. Those under "not summed" are read and reset by the watcher. */
 enum {
@@ -30,6 +30,7 @@ enum {
     PS_EXCEPTION_DEPTH,
     PS_EXCEPTION_STRINGS,
     PS_EXCEPTION_RESCUED,
+    PS_EXCEPTION_RESCUED_AT_ONCE,
     PS_EXCEPTION_DEPTH_MAX, /* not summed */
 };
 enum { PS_OBJECT_COUNT, PS_OBJECT_BYTES };

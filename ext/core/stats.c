@@ -107,6 +107,7 @@ static bool fire_exception(ps_row *row, const ps_site *site)
         .asked_line = asked->line,
         .app_file = app->file,
         .app_line = app->line,
+        .rescued_at_once = take(row, PS_EXCEPTION_RESCUED_AT_ONCE),
     };
     ps_fire_exception__stats(site->name, site->file, site->line, raised, take_ns(row, PS_EXCEPTION_COST), &more);
     return true;

@@ -155,6 +155,19 @@ static const ps_site *place_of(VALUE exception, VALUE first)
     return ps_site_intern(name, size, "", 0, 0);
 }
 
+/* The first one that is not inside of Ruby itself, where Integer() and others are written in Ruby. */
+static VALUE first_line(VALUE strings)
+{
+    static const char internal[] = "<internal:";
+    for (long i = 0; i < RARRAY_LEN(strings); i++) {
+        VALUE line = RARRAY_AREF(strings, i);
+        bool inside = RB_TYPE_P(line, T_STRING) && RSTRING_LEN(line) >= (long)sizeof(internal) - 1 &&
+                      memcmp(RSTRING_PTR(line), internal, sizeof(internal) - 1) == 0;
+        if (!inside) return line;
+    }
+    return RARRAY_AREF(strings, 0);
+}
+
 static void fire(const char *kind, const ps_site *asked, const ps_site *raised, uint64_t depth, uint64_t ticks)
 {
     if (!PS_ENABLED(BACKTRACE__DONE)) return;
@@ -173,7 +186,7 @@ static void record(const char *kind, const ps_site *asked, VALUE exception, VALU
 {
     bool any = RB_TYPE_P(strings, T_ARRAY) && RARRAY_LEN(strings) > 0;
     const ps_site *raised = ps_exceptions_origin(exception, held);
-    if (!raised) raised = place_of(exception, any ? RARRAY_AREF(strings, 0) : Qnil);
+    if (!raised) raised = place_of(exception, any ? first_line(strings) : Qnil);
     ps_exceptions_charge(exception, held, raised, asked, ticks);
     fire(kind, asked, raised, any ? (uint64_t)RARRAY_LEN(strings) : 0, ticks);
 }

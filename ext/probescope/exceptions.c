@@ -39,7 +39,8 @@ enum {
     RECENT = 8,
     DETAILS_PER_SECOND = 10,
     MESSAGE_MAX = 255,
-    FRAMES_COUNTED = 2048
+    FRAMES_COUNTED = 2048,
+    LOOK_NEAR = 6
 };
 #define DISARM_NS 50000000u
 /* So many freed backtraces are timed before the hook for that comes and goes with the bracket. */
@@ -71,6 +72,7 @@ static struct {
     /* The last raises: to know a re-raise, and to time a rescue. Objects are compared only, never touched. */
     struct {
         VALUE exception, backtrace;
+        VALUE raised_in; /* the frame, as nearest_frame() has it; 0 when no rescue will ask */
         ps_row *row;
         ps_row *origin; /* of the first raise, when this is a re-raise */
         uint64_t at;    /* ticks */
@@ -338,10 +340,54 @@ static const ps_site *find_app_site(void)
     return NULL;
 }
 
-static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception)
+static bool is_internal(VALUE path)
+{
+    static const char internal[] = "<internal:";
+    return RB_TYPE_P(path, T_STRING) && RSTRING_LEN(path) >= (long)sizeof(internal) - 1 &&
+           memcmp(RSTRING_PTR(path), internal, sizeof(internal) - 1) == 0;
+}
+
+/*
+ * The frame of the nearest method that is neither a function in C, which has no path, nor one that Ruby has in Ruby, as it has
+ * Integer() from 3.3 on in <internal:kernel>. 0 when none of the nearest is.
+ */
+static VALUE nearest_frame(int *line)
+{
+    VALUE frames[LOOK_NEAR];
+    int lines[LOOK_NEAR];
+    int count = rb_profile_frames(0, LOOK_NEAR, frames, lines);
+    for (int i = 0; i < count; i++) {
+        VALUE path = rb_profile_frame_path(frames[i]);
+        if (NIL_P(path) || is_internal(path)) continue;
+        *line = lines[i];
+        return frames[i];
+    }
+    return 0;
+}
+
+#if PS_HAVE_RESCUE_EVENT
+/* Are both of one method, blocks included? Code outside of methods has a frame for each block: there the file counts. */
+static bool is_same_method(VALUE frame, VALUE other)
+{
+    if (!frame || !other || frame == other) return frame && other;
+    return NIL_P(rb_profile_frame_method_name(frame)) && NIL_P(rb_profile_frame_method_name(other)) &&
+           rb_profile_frame_path(frame) == rb_profile_frame_path(other);
+}
+#endif
+
+static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception, VALUE *raised_in)
 {
     VALUE path = rb_tracearg_path(arg), klass = rb_obj_class(exception);
     long line = NUM2LONG(rb_tracearg_lineno(arg));
+    *raised_in = 0;
+    if (raises.rescue_on || is_internal(path)) {
+        int nearest_line;
+        *raised_in = nearest_frame(&nearest_line);
+        if (*raised_in && is_internal(path)) {
+            path = rb_profile_frame_path(*raised_in);
+            line = nearest_line;
+        }
+    }
     ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)klass, NIL_P(path) ? 0 : (uintptr_t)path, (uintptr_t)line);
     if (PS_UNLIKELY(!row->site)) {
         char name[PS_NAME_BUFFER];
@@ -403,12 +449,13 @@ static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t c
     ps_fire_exception__detail(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost), &more);
 }
 
-static void remember(VALUE exception, VALUE backtrace, ps_row *row, uint64_t at, uint32_t depth)
+static void remember(VALUE exception, VALUE backtrace, VALUE raised_in, ps_row *row, uint64_t at, uint32_t depth)
 {
     ps_row *origin = find_origin(exception, backtrace);
     uint32_t i = raises.next_recent++ % RECENT;
     raises.recent[i].exception = exception;
     raises.recent[i].backtrace = backtrace;
+    raises.recent[i].raised_in = raised_in;
     raises.recent[i].row = row;
     raises.recent[i].origin = origin ? origin : row;
     raises.recent[i].at = at;
@@ -425,14 +472,15 @@ static void on_raise(VALUE tracepoint, void *unused)
     if (RB_SPECIAL_CONST_P(exception)) return;
     VALUE backtrace = rb_attr_get(exception, id_bt);
     uint32_t depth = depth_of(backtrace);
-    ps_row *row = find_row(arg, exception);
+    VALUE raised_in;
+    ps_row *row = find_row(arg, exception, &raised_in);
     uint64_t cost = backtrace_cost(row, exception, backtrace, depth, now);
 
     PS_ADD(row->count[PS_EXCEPTION_COST], cost);
     PS_ADD(row->count[PS_EXCEPTION_DEPTH], depth);
     if (depth > PS_READ(row->count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(row->count[PS_EXCEPTION_DEPTH_MAX], depth);
     PS_ADD_LAST(row->count[PS_EXCEPTION_RAISED], 1);
-    remember(exception, backtrace, row, now, depth);
+    remember(exception, backtrace, raised_in, row, now, depth);
     if (PS_ENABLED(EXCEPTION__RAISE)) fire_raise(row, depth, cost);
     if (PS_ENABLED(EXCEPTION__DETAIL)) fire_detail(row, exception, depth, cost);
 }
@@ -478,7 +526,7 @@ static void on_rescue(VALUE tracepoint, void *unused)
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
     VALUE exception = rb_tracearg_raised_exception(arg), path = rb_tracearg_path(arg);
     /* `loop` rescues its StopIteration in <internal:kernel>: nobody's rescue. */
-    if (RB_TYPE_P(path, T_STRING) && RSTRING_LEN(path) && RSTRING_PTR(path)[0] == '<') return;
+    if (is_internal(path)) return;
     for (uint32_t back = 1; back <= RECENT; back++) {
         uint32_t i = (raises.next_recent - back) % RECENT;
         if (raises.recent[i].exception != exception) continue;
@@ -486,6 +534,9 @@ static void on_rescue(VALUE tracepoint, void *unused)
         char name[PS_NAME_BUFFER];
         size_t size = ps_method_name(name, rb_tracearg_defined_class(arg), rb_tracearg_method_id(arg));
         const ps_site *site = ps_ruby_site(name, size, path, NUM2LONG(rb_tracearg_lineno(arg)));
+        int unused;
+        if (is_same_method(raises.recent[i].raised_in, nearest_frame(&unused)))
+            PS_ADD(row->count[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
         PS_ADD(row->count[PS_EXCEPTION_RESCUED], 1);
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], site);
         if (PS_ENABLED(EXCEPTION__RESCUE)) {

@@ -17,7 +17,7 @@ module Probescope
       exception__raise: {args: %i[type file line depth backtrace_cost], more: {path: 0, function: 8, thread_id: 16}},
       exception__detail: {args: %i[type file line depth backtrace_cost], more: {path: 0, function: 8, thread_id: 16, message: 24, traceparent: 32, app_file: 40, app_line: 48}},
       exception__rescue: {args: %i[type file line elapsed unwound], more: {path: 0, function: 8, raise_file: 16, raise_line: 24}},
-      exception__stats: {args: %i[type file line raised backtrace_cost], more: {path: 0, function: 8, depth_sum: 16, depth_max: 24, string_cost: 32, rescued: 40, rescue_file: 48, rescue_line: 56, asked_file: 64, asked_line: 72, app_file: 80, app_line: 88}},
+      exception__stats: {args: %i[type file line raised backtrace_cost], more: {path: 0, function: 8, depth_sum: 16, depth_max: 24, string_cost: 32, rescued: 40, rescue_file: 48, rescue_line: 56, asked_file: 64, asked_line: 72, app_file: 80, app_line: 88, rescued_at_once: 96}},
       backtrace__done: {args: %i[kind file line depth elapsed], more: {path: 0, function: 8, type: 16, raise_file: 24, raise_line: 32}},
       object__alloc: {args: %i[class file line size], more: {path: 0}},
       object__stats: {args: %i[class file line allocated bytes], more: {path: 0}},

@@ -15,6 +15,7 @@ module Probescope
       "run" => "start a command with probescope loaded into its Ruby",
       "hot" => "which functions are on the CPU",
       "exceptions" => "which exceptions are costly, and which line raises them",
+      "backtraces" => "who turns backtraces into strings, and what it costs",
       "calls" => "how often functions are called, and how long they take",
       "slow" => "which calls took long, for which request, and where inside",
       "alloc" => "which lines allocate objects, and of which class",

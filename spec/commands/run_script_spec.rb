@@ -40,7 +40,7 @@ RSpec.describe "run, script and help" do
   end
 
   it "every command explains itself with examples" do
-    %w[ps doctor run hot exceptions calls slow alloc script].each do |command|
+    %w[ps doctor run hot exceptions backtraces calls slow alloc script].each do |command|
       result = probescope(command, "--help")
       expect(result.status.exitstatus).to eq(0)
       expect(result.out).to match(/\AUsage: probescope #{command}.*^Options:.*^Examples:\n  probescope #{command}/m)

@@ -29,8 +29,29 @@ RSpec.describe "The commands that trace", :bpf do
     expect(rows[2]).to eq(
       "type" => "Error0", "file" => "/app/lib/parser.rb", "line" => 10, "function" => "Parser#step0", "count" => 4,
       "per_second" => 1.0, "backtrace_cost_ns" => 10_000_000 * 4, "capture_ns" => 10_000_000 * 4,
-      "strings_ns" => nil, "mean_depth" => 100.0, "cpu_share" => 0.02, "rescued_at" => "/app/lib/rescue.rb:77"
+      "strings_ns" => 0, "cpu_share" => 0.02, "mean_depth" => 100.0, "app_at" => nil, "rescued_at" => "/app/lib/rescue.rb:77",
+      "formatted_at" => nil, "rescued_at_once_share" => 1.0
     )
+  end
+
+  it "exceptions: charges the strings, names who asked, and the application's line of what a gem raised" do
+    process = host_target("--burst", 4, "--strings")
+    rows = probescope("exceptions", "-p", process.pid, "-d", 2, "--json").json["rows"]
+    expect(rows[1]).to include("type" => "Error1", "backtrace_cost_ns" => 25_000_000 * 4, "capture_ns" => 20_000_000 * 4,
+                               "strings_ns" => 5_000_000 * 4, "cpu_share" => 0.05, "app_at" => "/app/shop.rb:3",
+                               "formatted_at" => "/app/lib/report.rb:5", "rescued_at_once_share" => 0.5)
+
+    # A library that does not tell of rescues; columns of which nothing is known are left out.
+    out = probescope("exceptions", "-p", host_target("--rows", 1, "--old-ruby").pid, "-d", 1).out
+    expect(out).to match(/^ *CPU +BACKTRACES +RAISED +PER S +DEPTH +TYPE +RAISED AT +IN +RESCUED AT$/)
+  end
+
+  it "backtraces: sums up who asked, by call and line" do
+    rows = json("backtraces")["rows"]
+    expect(rows.map { |row| row["call"] }).to eq(%w[backtrace caller backtrace])
+    expect(rows.first).to eq("call" => "backtrace", "file" => "/app/lib/parser.rb", "line" => 12, "function" => "Parser#step2",
+                             "count" => 4, "total_ns" => 12_000_000, "mean_ns" => 3_000_000, "max_ns" => 3_000_000,
+                             "mean_depth" => 30.0, "cpu_share" => 0.006, "type" => "Error2", "raised_at" => "/app/lib/raise.rb:7")
   end
 
   it "hot: gives shares of the on-CPU time, sorted by self" do
@@ -210,11 +231,11 @@ RSpec.describe "The commands that trace", :bpf do
     expect(out).to include('Bad"\n\e[31m,\ ').and include('/tmp/a,b"\n\e]0;title\x07')
   end
 
-  %w[exceptions hot calls alloc lines].each do |command|
+  %w[exceptions backtraces hot calls alloc lines].each do |command|
     it "#{command}: gives hostile names as they are in JSON, cut to 63 bytes" do
       rows = probescope(command, "-p", host_target("--hostile", "--rows", 1).pid, "-d", 1, "--json").json["rows"]
       expect(rows.size).to eq(1)
-      expect(rows.first.values.first).to match(/\ABad"\n\e\[31m,\\ \u{fffd}é,Namex{20,}\z/)
+      expect(rows.first.values_at("type", "class", "function").compact.first).to match(/\ABad"\n\e\[31m,\\ \u{fffd}é,Namex{20,}\z/)
       expect(rows.first["file"]).to eq("/tmp/a,b\"\n\e]0;title\a\u{fffd}.rb")
     end
 

@@ -3,12 +3,13 @@
  * side: it says exactly what a spec wants to hear (hostile names, many rows, an older library), several times faster
  * than once a second.
  *
- *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--abi N] [--state N] [--old]
+ *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings] [--abi N] [--state N] [--old]
+ *               [--old-ruby]
  *
  * As the library does, it flushes while somebody listens: first when no semaphore has changed for a period, then once a
  * period. A flush is one event for each row and each kind of statistics, then stats__done, which always says that one
  * second passed and half a second of CPU was used. --burst N: N flushes after the first one, then silence until other
- * tracers come, so that a spec knows the sums. --flushes N: ends after those.
+ * tracers come, so that a spec knows the sums. --flushes N: ends after those. --strings: its backtraces became strings.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -28,7 +29,10 @@
     X(stats__done)                                                                                                     \
     X(function__entry)                                                                                                 \
     X(function__return)                                                                                                \
-    X(sample) X(gc__done) X(gvl__wait) X(function__slow1ms) X(function__slow10ms) X(function__slow100ms)
+    X(sample)                                                                                                          \
+    X(gc__done)                                                                                                        \
+    X(gvl__wait)                                                                                                       \
+    X(function__slow1ms) X(function__slow10ms) X(function__slow100ms) X(exception__rescue) X(backtrace__done)
 
 /* A function of its own in assembly: at its first instruction the arguments are where the note says. */
 #define PROBE(name)                                                                                                    \
@@ -105,6 +109,8 @@ static void slow_call(int row, int rows, const char *function, const char *file,
         fire_function__slow100ms(p(function), p(file), 10 + row, elapsed, 4000000, more);
 }
 
+static int strings;
+
 static void flush_row(int row, int rows, int hostile)
 {
     char *type = NULL, *file = NULL, *function = NULL;
@@ -121,13 +127,29 @@ static void flush_row(int row, int rows, int hostile)
     }
     uint64_t line = 10 + row, weight = row + 1;
     if (probescope_exception__stats_semaphore) {
-        const uint64_t more[] = {p(file), p(function), 100 * weight, 120, 0, weight, p("/app/lib/rescue.rb"), 77,
-                                 p(""),   0,           p(file),      line};
+        const int by_gem = row & 1;
+        const uint64_t more[] = {p(file),
+                                 p(function),
+                                 100 * weight,
+                                 120,
+                                 strings ? 2500000 * weight : 0,
+                                 weight,
+                                 p("/app/lib/rescue.rb"),
+                                 77,
+                                 p(strings ? "/app/lib/report.rb" : ""),
+                                 strings ? 5 : 0,
+                                 p(by_gem ? "/app/shop.rb" : file),
+                                 by_gem ? 3 : line,
+                                 weight - by_gem};
         fire_exception__stats(p(type), p(file), line, weight, 10000000 * weight, more);
     }
     if (probescope_exception__detail_semaphore) {
         const uint64_t more[] = {p(file), p(function), 1, p("a message"), p(""), p(file), line};
         fire_exception__detail(p(type), p(file), line, 100, 1000, more);
+    }
+    if (probescope_backtrace__done_semaphore) {
+        const uint64_t more[] = {p(file), p(function), p(type), p("/app/lib/raise.rb"), 7};
+        fire_backtrace__done(p(row & 1 ? "caller" : "backtrace"), p(file), line, 10 * weight, 1000000 * weight, more);
     }
     if (probescope_function__stats_semaphore) {
         const uint64_t more[] = {p(file), 3000 * weight, 2000, row & 1, 0};
@@ -181,7 +203,7 @@ static void flush(uint64_t sequence, int rows, int hostile)
 
 int main(int argc, char **argv)
 {
-    int period = 50, rows = 3, hostile = 0, state = 1, burst = -1, flushes = -1;
+    int period = 50, rows = 3, hostile = 0, no_rescues = 0, state = 1, burst = -1, flushes = -1;
     for (int i = 1; i < argc; i++) {
         int value = i + 1 < argc ? atoi(argv[i + 1]) : 0;
         if (!strcmp(argv[i], "--period")) period = value;
@@ -189,8 +211,10 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--burst")) burst = value;
         else if (!strcmp(argv[i], "--flushes")) flushes = value;
         else if (!strcmp(argv[i], "--hostile")) hostile = 1;
+        else if (!strcmp(argv[i], "--strings")) strings = 1;
         else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
         else if (!strcmp(argv[i], "--state")) state = value;
+        else if (!strcmp(argv[i], "--old-ruby")) no_rescues = 1;
         else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3; /* knows nothing of the later probes */
     }
     probescope_info.pid = getpid();
@@ -200,6 +224,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < PROBE_COUNT; i++) {
         strcpy(probescope_info.probes[i].name, names[i]);
         probescope_info.probes[i].semaphore = (uint64_t)semaphores[i];
+        if (no_rescues && !strcmp(names[i], "exception__rescue")) probescope_info.probes[i].state = 4;
         if (state > 1) {
             probescope_info.probes[i].state = state;
             strcpy(probescope_info.probes[i].reason, "as the spec asked");
@@ -218,7 +243,8 @@ int main(int argc, char **argv)
         uint32_t now = listeners();
         for (int i = 0; i < PROBE_COUNT; i++) {
             probescope_info.probes[i].enabled = *semaphores[i];
-            if (state <= 1) probescope_info.probes[i].state = *semaphores[i] ? 1 : 0;
+            if (state <= 1 && probescope_info.probes[i].state <= 1)
+                probescope_info.probes[i].state = *semaphores[i] ? 1 : 0;
         }
         if (now & ~before) since_attach = -1;
         quiet = now != before ? 0 : quiet + 1;

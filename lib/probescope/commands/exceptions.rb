@@ -10,12 +10,18 @@ module Probescope
       USAGE = "exceptions -p PID [options]"
       ABOUT = <<~TEXT
         Which exceptions are costly, and which line raises them? Counts every raise of the process, rescued or not, and the
-        time that it spends on capturing their backtraces. Sorted by that time.
+        time that it spends on capturing their backtraces and on turning them into strings. Sorted by that time. Columns of which
+        nothing is known are left out.
 
-          CPU         share of the process's CPU time that went into the backtraces
-          BACKTRACES  the same as time
-          DEPTH       mean number of frames in them
-          RESCUED AT  where the last one was rescued, on Ruby 3.3 and later
+          CPU           share of the process's CPU time that went into the backtraces
+          BACKTRACES    the same as time
+          STRINGS       the part of it that turned them into strings
+          DEPTH         mean number of frames in them
+          APP AT        nearest line of the application's own code, where a gem raised
+          AT ONCE       share that the method that raised them also rescued: nobody else has seen these
+                        (Ruby 3.3 and later; older ones do not tell)
+          RESCUED AT    where the last one was rescued, on Ruby 3.3 and later
+          FORMATTED AT  line that asked last for a backtrace as strings; `probescope backtraces` has all of them
       TEXT
       EXAMPLES = <<~TEXT
         probescope exceptions -p 4711                  for 10 seconds
@@ -24,7 +30,9 @@ module Probescope
       TEXT
       MIN = "the process's CPU time"
       NOTHING = "no exception was raised"
-      HEADINGS = [">CPU", ">BACKTRACES", ">RAISED", ">PER S", ">DEPTH", "TYPE", "RAISED AT", "IN", "RESCUED AT"].freeze
+      HEADINGS = [">CPU", ">BACKTRACES", ">STRINGS", ">RAISED", ">PER S", ">DEPTH", "TYPE", "RAISED AT", "IN", "APP AT",
+                  ">AT ONCE", "RESCUED AT", "FORMATTED AT"].freeze
+      OPTIONAL = [">STRINGS", "APP AT", ">AT ONCE", "RESCUED AT", "FORMATTED AT"].freeze
 
       private
 
@@ -32,22 +40,40 @@ module Probescope
         sorted(trace.rows.map { |row| site(row, trace) }, :backtrace_cost_ns, :count)
       end
 
-      # strings_ns, the time that backtraces take to become strings, is not measured yet.
       def site(row, trace)
         type, file, line, function = row.names
         count = row.number("raised") || 0
-        capture = row.number("backtrace_ns")
-        share = ratio(capture, trace.cpu_ns)
-        {type: known(type), file: known(file), line: known(line), function: known(function), count: count,
-         per_second: trace.seconds.positive? ? (count / trace.seconds).round(3) : nil, backtrace_cost_ns: capture,
-         capture_ns: capture, strings_ns: nil, mean_depth: ratio(row.number("depth_sum"), count)&.round(1), cpu_share: share,
-         rescued_at: row.values("rescued_at")&.join(":"), share: share}
+        known = {type: known(type), file: known(file), line: known(line), function: known(function), count: count,
+                 per_second: trace.seconds.positive? ? (count / trace.seconds).round(3) : nil}
+        known.merge(cost(row, trace), mean_depth: ratio(row.number("depth_sum"), count)&.round(1), **places(row),
+                                      rescued_at_once_share: at_once(row, trace, count))
+      end
+
+      def cost(row, trace)
+        capture = row.number("backtrace_ns") || 0
+        strings = row.number("strings_ns") || 0
+        share = ratio(capture + strings, trace.cpu_ns)
+        {backtrace_cost_ns: capture + strings, capture_ns: capture, strings_ns: strings, cpu_share: share, share: share}
+      end
+
+      # The application's own line is worth a word where it is not the one that raised.
+      def places(row)
+        app = place(row, "app_at")
+        {app_at: (app unless app == row.names[1, 2].join(":")), rescued_at: place(row, "rescued_at"),
+         formatted_at: place(row, "formatted_at")}
+      end
+
+      # nil where Ruby does not tell of rescues.
+      def at_once(row, trace, count)
+        ratio(row.number("rescued_at_once"), count) if trace.serve?(row.pids, "exception__rescue")
       end
 
       def cells(row)
-        [Host::Figure.share(row[:cpu_share]), Host::Figure.time(row[:backtrace_cost_ns]), Host::Figure.count(row[:count]),
-         Host::Figure.decimal(row[:per_second]), Host::Figure.decimal(row[:mean_depth]), row[:type], where(row),
-         row[:function] || "-", row[:rescued_at] || "-"]
+        strings = row[:strings_ns].zero? ? nil : row[:strings_ns]
+        [Host::Figure.share(row[:cpu_share]), Host::Figure.time(row[:backtrace_cost_ns]), Host::Figure.time(strings),
+         Host::Figure.count(row[:count]), Host::Figure.decimal(row[:per_second]), Host::Figure.decimal(row[:mean_depth]),
+         row[:type], where(row), row[:function] || "-", row[:app_at] || "-", Host::Figure.share(row[:rescued_at_once_share]),
+         row[:rescued_at] || "-", row[:formatted_at] || "-"]
       end
     end
   end

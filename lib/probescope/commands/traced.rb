@@ -15,7 +15,8 @@ require_relative "../host/trace"
 module Probescope
   module Commands
     # A command that traces processes for some seconds and shows a table. A subclass has PROGRAM (in providers/),
-    # HEADINGS, MIN (what --min is a share of, nil where there is none), NOTHING (said when there are no rows), perhaps WIDENED, and
+    # HEADINGS, MIN (what --min is a share of, nil where there is none), NOTHING (said when there are no rows), perhaps WIDENED
+    # and OPTIONAL, and
     #   rows(trace)   hashes with the keys of its JSON rows, the most important one first; :share is taken out again and is
     #                 what --min compares
     #   cells(row)    the strings of its table
@@ -29,6 +30,8 @@ module Probescope
       # What --all does, and whether that takes all.bt.
       ALL = "no effect here: every file takes part anyway"
       WIDENED = false
+      # Headings of columns that are left out when they have nothing to say in any row.
+      OPTIONAL = [].freeze
 
       def initialize
         super
@@ -258,10 +261,17 @@ module Probescope
         return puts("  #{none(trace, found)}") if rows.empty?
 
         require_relative "../host/table"
-        puts "", Host::Table.render([*(">PID" if @by_pid), *self.class::HEADINGS], rows.map { |row| [*row[:pid]&.to_s, *cells(row)] })
+        puts "", table(rows)
         puts "", "#{found - rows.size} more rows; --top 0 shows all" if found > rows.size
         more = below(rows)
         puts "", more if more
+      end
+
+      def table(rows)
+        columns = self.class::HEADINGS.zip(rows.map { |row| cells(row) }.transpose)
+        columns.reject! { |heading, cells| self.class::OPTIONAL.include?(heading) && cells.all?("-") }
+        columns.unshift([">PID", rows.map { |row| row[:pid].to_s }]) if @by_pid
+        Host::Table.render(columns.map(&:first), columns.map(&:last).transpose)
       end
 
       def processes(pids) = pids.one? ? "process #{pids.first}" : "#{pids.size} processes (#{numbers(pids)})"
@@ -276,6 +286,9 @@ module Probescope
 
       # Text under the table, or nil.
       def below(_rows) = nil
+
+      # A place that a program keeps as (file, line): "app.rb:12", or nil.
+      def place(row, map) = row.values(map)&.then { |file, line| known(file) && "#{file}:#{line}" }
 
       # For the rows: what the process does not know is nil.
       def known(value) = ["", 0].include?(value) ? nil : value

@@ -66,9 +66,12 @@ module Probescope
       end
 
       # For the command, as plain data.
-      def to_h = {pid: pid, ended: !alive?, flushed: flushed?, probes: snapshot[:probes].slice(*@probes)}
+      def to_h = {pid: pid, ended: !alive?, flushed: flushed?, probes: snapshot[:probes].slice(*@probes), serves: serves}
 
       private
+
+      # Names of all the probes that its Ruby can serve.
+      def serves = snapshot[:probes].reject { |_, probe| probe[:state] == "unsupported" }.keys
 
       # One count for each probe; none when the process has ended.
       def tracers

@@ -41,6 +41,8 @@ module Probescope
           found.size > 1 && found.last.is_a?(Array) && found.last.all?(Hash) ? buckets(found.flatten) : found.last
         end
 
+        def pids = keys.map { |key| Trace.pid(key) }
+
         private
 
         def buckets(all)
@@ -97,8 +99,14 @@ module Probescope
       def torn? = @ended[:torn]
       # bpftrace's complaints.
       def stderr = @ended[:stderr].to_s
-      # [{pid:, ended:, flushed:, probes: {name => {state:, reason:, ...}}}, ...] as last seen.
+      # [{pid:, ended:, flushed:, probes: {name => {state:, reason:, ...}}, serves: [names]}, ...] as last seen.
       def targets = @ended.fetch(:targets)
+
+      # Can the Ruby of each of these processes serve the probe?
+      def serve?(pids, probe)
+        targets.select { |target| pids.include?(target[:pid]) }.all? { |target| target.fetch(:serves).include?(probe) }
+      end
+
       # Children that came later with another library file, which nobody traced.
       def strangers = @ended.fetch(:strangers)
       # What else is worth a line.

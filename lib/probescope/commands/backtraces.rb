@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+require_relative "traced"
+
+module Probescope
+  module Commands
+    # Lines that ask for backtraces as strings, and what that takes.
+    class Backtraces < Traced
+      PROGRAM = "backtraces.bt"
+      USAGE = "backtraces -p PID [options]"
+      ABOUT = <<~TEXT
+        Who turns backtraces into strings, and what does it cost? A raise captures a backtrace; to turn it into strings takes five
+        times as long, and is done when somebody asks: `backtrace`, `full_message`, `caller`, a logger, an error reporter, a raise of
+        the same exception again. Sorted by TOTAL. Each of these costs 2 to 3 us more while this command listens.
+
+          CPU       share of the process's CPU time
+          FRAMES    mean number of frames that were asked for
+          CALL      what was called; full_message counts with the message, and what is kept from the first time costs nothing
+          ASKED AT  nearest line of the application's own code, else the one that called
+          LAST OF   the exception that was asked last, and where it was raised
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope backtraces -p 4711                  for 10 seconds
+        probescope backtraces -p 4711 -d 60 --min 1    a minute, what costs 1 % of the CPU and more
+        probescope backtraces -p 4711 --json | jq '.rows[] | select(.call == "caller")'
+      TEXT
+      MIN = "the process's CPU time"
+      NOTHING = "no backtrace was turned into strings"
+      HEADINGS = [">CPU", ">TOTAL", ">COUNT", ">MEAN", ">MAX", ">FRAMES", "CALL", "ASKED AT", "IN", "LAST OF"].freeze
+      OPTIONAL = ["LAST OF"].freeze
+
+      private
+
+      def rows(trace)
+        sorted(trace.rows.map { |row| asker(row, trace) }, :total_ns, :count)
+      end
+
+      def asker(row, trace)
+        call, file, line, function = row.names
+        count = row.number("calls") || 0
+        total = row.number("total_ns") || 0
+        share = ratio(total, trace.cpu_ns)
+        {call: call, file: known(file), line: known(line), function: known(function), count: count, total_ns: total,
+         mean_ns: ratio(total, count)&.round, max_ns: row.number("max_ns"),
+         mean_depth: ratio(row.number("depth_sum"), count)&.round(1), cpu_share: share, **exception(row), share: share}
+      end
+
+      def exception(row)
+        type, file, line = row.values("last")
+        {type: known(type), raised_at: known(file) && [file, line].join(":")}
+      end
+
+      def cells(row)
+        [Host::Figure.share(row[:cpu_share]), Host::Figure.time(row[:total_ns]), Host::Figure.count(row[:count]),
+         Host::Figure.time(row[:mean_ns]), Host::Figure.time(row[:max_ns]), Host::Figure.decimal(row[:mean_depth]), row[:call],
+         where(row), row[:function] || "-", row.values_at(:type, :raised_at).compact.join(" at ").then { |of| of.empty? ? "-" : of }]
+      end
+    end
+  end
+end
