@@ -28,13 +28,14 @@ RSpec.describe "The notes of the extension" do
     notes.each { |note| expect(writable).to include(satisfy { |range| range.cover?(note.semaphore) }), note.name }
   end
 
-  it "point at a one-byte nop that is followed by a five-byte one", if: RbConfig::CONFIG["host_cpu"] == "x86_64" do
+  # A kernel that turns a nop5 into a call kills the children of a traced process: docs/decisions/031-one-nop.md
+  it "point at a one-byte nop, which no five-byte one follows", if: RbConfig::CONFIG["host_cpu"] == "x86_64" do
     code = File.binread(Support::LIBRARY)
     segments = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+(\S+)\s+(\S+)\s+\S+\s+(\S+)/).map { |row| row.map(&:hex) }
     notes.each do |note|
       offset, start, = segments.find { |_, address, size| (address...(address + size)).cover?(note.location) }
       bytes = code.byteslice(note.location - start + offset, 6).unpack1("H*")
-      expect(bytes).to eq("900f1f440000"), "#{note.name}: #{bytes}"
+      expect(bytes).to match(/\A90(?!0f1f440000)/), "#{note.name}: #{bytes}"
     end
   end
 

@@ -1,16 +1,12 @@
 /*
  * A probe site: what a tracer needs to find, in one function for each probe.
  *
- *   nop          the note points here; every kernel can put its breakpoint on it without single-stepping
- *   nop5         kernels from 6.18 on can turn this one into a call, which halves the price of an event; libbpf 1.7 and
- *                later move from the nop to the nop5 behind it when the kernel can (a bare nop5 would be slower on older
- *                kernels, so the pair serves both: https://github.com/libbpf/usdt)
+ *   nop          the note points here; every kernel can put its breakpoint on it without single-stepping. Nothing that the
+ *                kernel could turn into a call (a nop5) stands behind it: see docs/decisions/031-one-nop.md
  *   the note     section .note.stapsdt, as SystemTap's sys/sdt.h lays it out
  *                (https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation)
  *
  * Rules that keep the application whole:
- * - the optimised nop5 is a call: it pushes a return address, so the function may not keep data in the red zone below
- *   the stack pointer. Files with sites are compiled with -mno-red-zone on x86-64.
  * - sites stand in functions that are never inlined or cloned, so each probe has exactly one address and its operands
  *   are the registers of the calling convention: the simplest form, which every parser of notes takes.
  * - all the semaphores are one array: one per name, because tracers lose events when sites of one name have several
@@ -31,7 +27,6 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
 
 #if defined(__linux__) && defined(__x86_64__)
 #define PS_HAVE_SITES   1
-#define PS_NOPS         "990: nop\n .byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n"
 #define PS_R0           "rdi"
 #define PS_R1           "rsi"
 #define PS_R2           "rdx"
@@ -41,8 +36,6 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
 #define PS_OPERAND(reg) "8@%%" reg
 #elif defined(__linux__) && defined(__aarch64__)
 #define PS_HAVE_SITES   1
-/* One nop is one instruction here, and the kernel has no call form: the note's nop is all there is. */
-#define PS_NOPS         "990: nop\n"
 #define PS_R0           "x0"
 #define PS_R1           "x1"
 #define PS_R2           "x2"
@@ -64,7 +57,7 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
 
 #if PS_HAVE_SITES
 #define PS_NOTE(name, operands)                                                                                        \
-    PS_NOPS                                                                                                            \
+    "990: nop\n"                                                                                                       \
     ".pushsection .note.stapsdt,\"?\",\"note\"\n"                                                                      \
     ".balign 4\n"                                                                                                      \
     ".4byte 992f-991f, 994f-993f, 3\n"                                                                                 \

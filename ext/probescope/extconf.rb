@@ -44,7 +44,8 @@ core = File.expand_path("../core", __dir__)
 $srcs = Dir[File.join(__dir__, "*.c"), File.join(core, "*.c")].map { |path| File.basename(path) }
 $VPATH << "$(srcdir)/../core"
 $INCFLAGS << " -I$(srcdir)/../core"
-# No red zone: a probe that the kernel made a call overwrites it (ext/core/probe.h). No LTO: it could move a site.
+# No red zone: whatever a kernel puts in the place of a probe may push onto the stack (docs/decisions/031-one-nop.md). No LTO:
+# it could move a site.
 $CFLAGS << " -D_GNU_SOURCE -fvisibility=hidden -fno-lto -fno-strict-aliasing"
 $CFLAGS << " -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Werror=implicit-function-declaration"
 $CFLAGS << " -mno-red-zone" if RUBY_PLATFORM.include?("x86_64")
