@@ -218,7 +218,14 @@ module Probescope
         files = @participants.map { |one| one.target.identity }.uniq
         known = @participants.map(&:pid)
         all, = Target.all
-        @others = all.count { |target| !known.include?(target.pid) && files.include?(target.identity) }
+        @others = all.count { |target| !known.include?(target.pid) && files.include?(target.identity) && switched_on?(target) }
+      end
+
+      # Two files that look the same need not be one.
+      def switched_on?(target)
+        Participant.new(target, @probes).raised?
+      rescue Error
+        false
       end
 
       def waiting
