@@ -1,31 +1,13 @@
 # frozen_string_literal: true
 
+require_relative "../../bench/soak"
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "switching hooks", :bpf do
-  load_program = <<~RUBY
-    class Load
-      def outer(n) = n.times { inner(_1) }
-      def inner(n) = (n % 10 == 0 ? (raise "soft" rescue nil) : n.to_s)
-    end
-    7.times { Thread.new { loop { Load.new.outer(20); sleep 0.0005 } } }
-    puts "ready"
-    $stdout.flush
-    loop { Load.new.outer(50) }
-  RUBY
-  probes = %w[function__stats exception__stats object__stats sample__stats stats__done]
-
-  # What a process must not gain: KiB of memory, file descriptors, threads, bytes of ours.
-  def holdings(target)
-    status = File.read("/proc/#{target.pid}/status")
-    { rss: status[/VmRSS:\s+(\d+)/, 1].to_i, files: Dir.children("/proc/#{target.pid}/fd").size,
-      threads: status[/Threads:\s+(\d+)/, 1].to_i, memory: target.info.header[:memory_used] }
-  end
-
   it "puts the hooks in within 150 ms of the tracer, and out within 150 ms of its end" do
     attempts do
-      target, = program(load_program)
+      target, = program(Soak::LOAD)
       target.ready
       figures = attacher(target, "function__stats", cycles: 20).finish
       expect(figures.map { |cycle| cycle[:hooked_ms] }.sort[figures.size / 2]).to be <= 150
@@ -35,7 +17,7 @@ RSpec.describe "switching hooks", :bpf do
   end
 
   it "takes them out when the tracer is killed with SIGKILL" do
-    target, = program(load_program)
+    target, = program(Soak::LOAD)
     target.ready
     seen = tracer("usdt:*:probescope:function__stats { @ = count(); }", pid: target.pid).attached(target, "function__stats")
     seen.signal(:KILL)
@@ -46,7 +28,7 @@ RSpec.describe "switching hooks", :bpf do
   end
 
   it "serves two tracers at once, and the second alone after the first has left" do
-    target, = program(load_program)
+    target, = program(Soak::LOAD)
     target.ready
     first = attacher(target, "function__stats").tap(&:attached)
     second = attacher(target, "function__stats", "stats__done").tap(&:attached)
@@ -62,32 +44,21 @@ RSpec.describe "switching hooks", :bpf do
     target.await_off("function__stats", "stats__done")
   end
 
-  # `rake soak` asks for thousands.
-  cycles = Integer(ENV.fetch("PROBESCOPE_CYCLES", 100))
-  it "comes and goes #{cycles} times under the load of eight threads without growing" do
-    target, = program(load_program)
-    target.ready
-    attacher(target, *probes, cycles: 10).finish(within: 60)
-    before = holdings(target)
-    done = 0
-    # Mostly one probe at a time: the kernel needs about 70 ms to take out each.
-    until done >= cycles
-      batch = done % 500 == 450 ? probes.first(3) : [probes[done / 50 % 4]]
-      attacher(target, *batch, cycles: [50, cycles - done].min).finish(within: 300)
-      done += 50
-    end
-    expect(target).to be_alive
-    target.await_off(*probes)
-    await("memory back at #{before}, now #{holdings(target)}") { holdings(target)[:memory] <= before[:memory] + 65_536 }
-    after = holdings(target)
-    expect(after.slice(:files, :threads)).to eq(before.slice(:files, :threads))
-    expect(after[:rss]).to be <= before[:rss] + 8192
-    expect(target.info.header[:switches]).to be >= 2 * cycles
-    expect(target.err).to be_empty
+  # What `rake soak` does ten thousand times.
+  it "comes and goes a hundred times, eight tracers at once under the load of eight threads, without growing" do
+    soak = Soak.new(cycles: 100)
+    soak.run
+    expect(soak).to be_alive
+    expect(soak.switches).to be >= 100
+    expect(soak.after.to_h.slice(:files, :threads)).to eq(soak.before.to_h.slice(:files, :threads))
+    expect(soak.after.memory).to be <= soak.before.memory + 65_536
+    expect(soak.after.rss).to be <= soak.before.rss + 8192
+  ensure
+    soak&.stop
   end
 
   it "comes and goes 10 times by bpftrace" do
-    target, = program(load_program)
+    target, = program(Soak::LOAD)
     target.ready
     10.times do
       program = "usdt:*:probescope:function__stats { @calls = sum(arg3); } usdt:*:probescope:stats__done { @done = count(); }"
@@ -101,7 +72,7 @@ RSpec.describe "switching hooks", :bpf do
   end
 
   it "switches only what is listened to" do
-    target, = program(load_program)
+    target, = program(Soak::LOAD)
     target.ready
     attacher(target, "exception__stats").attached
     expect(target.info.state("exception__stats")).to eq(:on)

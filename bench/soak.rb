@@ -1,0 +1,132 @@
+# frozen_string_literal: true
+
+# Tracers that come and go 10,000 times on one process with eight threads under load, several at once: does it grow? Writes its
+# section of docs/performance.md. spec/ruby/switching_spec.rb runs the same a hundred times.
+#
+#   bundle exec rake soak               # twenty minutes, as root; CYCLES=100000 for a weekend, GROWTH=8192 for the KiB allowed
+#   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit CYCLES=2000 bundle exec rake soak
+require "fileutils"
+require "rbconfig"
+%w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+
+class Soak
+  include Support::Await
+
+  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
+  SECTION = %r{^<!-- bench/soak.rb -->\n.*^<!-- end of bench/soak.rb -->\n}m
+  LOAD = <<~RUBY
+    class Load
+      def outer(n) = n.times { inner(_1) }
+      def inner(n) = (n % 10 == 0 ? (raise "soft" rescue told($!)) : n.to_s)
+      def told(error) = error.backtrace.size
+    end
+    7.times { Thread.new { loop { Load.new.outer(20); sleep 0.0005 } } }
+    puts "ready"
+    $stdout.flush
+    loop { Load.new.outer(50) }
+  RUBY
+  # Each is a tracer of its own, so that each comes while others are in, go, or come.
+  TRACERS = [%w[function__stats], %w[exception__stats], %w[object__stats], %w[sample__stats], %w[backtrace__done],
+             %w[function__entry line], %w[function__slow1ms], %w[exception__raise stats__done]].freeze
+  # The first tracers make what is kept: names, buffers, modules. Then nothing may grow.
+  WARM_UP = 24
+
+  # Of a process: KiB of memory, descriptors, threads, and bytes of ours.
+  Holdings = Struct.new(:rss, :files, :threads, :memory, keyword_init: true)
+
+  # cycles: of all the tracers together, beside those of the warm-up.
+  def initialize(cycles:, ruby: ENV.fetch("RUBY", RbConfig.ruby), options: ENV.fetch("RUBY_OPTIONS", "").split)
+    @each = (cycles.to_f / TRACERS.size).ceil
+    @target = Support::Target.new(LOAD, ruby: ruby, options: options).ready
+    @attachers = []
+  end
+
+  attr_reader :before, :after, :most, :seconds, :target
+
+  # Yields each second how many cycles are done, and the holdings.
+  def run
+    cycle(WARM_UP / TRACERS.size)
+    @before = @most = settled
+    began = monotonic
+    cycle(@each) do |done|
+      now = holdings
+      @most = now if now.rss > @most.rss
+      yield done, now if block_given?
+    end
+    @seconds = monotonic - began
+    @after = settled
+    self
+  end
+
+  def done = @each * TRACERS.size
+  def switches = @target.info.header[:switches]
+  def alive? = @target.alive? && @target.err.empty?
+  def stop = [*@attachers, @target].each(&:kill_all)
+
+  def write
+    text = File.read(OUTPUT)
+    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
+    puts section
+  end
+
+  private
+
+  def cycle(each)
+    @attachers = TRACERS.map { |probes| Support::Attacher.new(@target, *probes, cycles: each) }
+    seen = 0
+    while @attachers.any?(&:alive?)
+      sleep 0.2
+      yield @attachers.sum { |one| one.cycles.size } if block_given? && ((seen += 1) % 5).zero?
+    end
+    @attachers.each(&:finish)
+  end
+
+  def holdings
+    status = File.read("/proc/#{@target.pid}/status")
+    Holdings.new(rss: status[/VmRSS:\s+(\d+)/, 1].to_i, files: Dir.children("/proc/#{@target.pid}/fd").size,
+                 threads: status[/Threads:\s+(\d+)/, 1].to_i, memory: @target.info.header[:memory_used])
+  end
+
+  # Once the hooks are out, and what they held is given back.
+  def settled
+    @target.await_off(*TRACERS.flatten)
+    holdings
+  end
+
+  def section
+    rows = { "memory of the process (KiB)" => :rss, "memory of ours in it (bytes)" => :memory, "file descriptors" => :files,
+             "threads" => :threads }
+    <<~MARKDOWN
+      <!-- bench/soak.rb -->
+      ## Tracers that come and go
+
+      #{TRACERS.size} tracers at once, #{done} times in and out in #{(seconds / 60).round} minutes, on one process of #{`#{ENV.fetch("RUBY", RbConfig.ruby)} -v`[/\A\S+ \S+/]} with eight
+      threads under load (`rake soak`): #{switches} switches of hooks.
+
+      | | after #{WARM_UP} | at the most | after #{done} |
+      |---|---|---|---|
+      #{rows.map { |label, field| "| #{label} | #{before[field]} | #{most[field]} | #{after[field]} |" }.join("\n")}
+      <!-- end of bench/soak.rb -->
+    MARKDOWN
+  end
+end
+
+if $PROGRAM_NAME == __FILE__
+  soak = Soak.new(cycles: Integer(ENV.fetch("CYCLES", 10_000)))
+  begin
+    shown = 0
+    soak.run do |done, now|
+      next if (shown += 1) % 10 != 0
+
+      warn format("soak: %6d of %d cycles, %d KiB, %d bytes of ours, %d descriptors, %d threads",
+                  done, soak.done, *now.to_h.values_at(:rss, :memory, :files, :threads))
+    end
+    soak.write if soak.done >= 10_000
+    p before: soak.before.to_h, after: soak.after.to_h, alive: soak.alive?
+    grown = soak.after.rss - soak.before.rss
+    abort "soak: it has grown by #{grown} KiB" if grown > Integer(ENV.fetch("GROWTH", 8192))
+    abort "soak: it holds other things than before, or ended" if soak.after.files != soak.before.files || !soak.alive?
+  ensure
+    soak.stop
+  end
+end

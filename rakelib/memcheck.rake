@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require "etc"
+require "rbconfig"
+
+# A copy of the checkout whose extension is compiled with AddressSanitizer and UndefinedBehaviorSanitizer. Ruby itself is
+# not, so their library has to be there first; what Ruby never frees is no leak of ours.
+module Memcheck
+  extend Rake::FileUtilsExt
+
+  DIRECTORY = File.expand_path("../tmp/memcheck", __dir__)
+  LIBRARY = File.join(DIRECTORY, "lib/probescope", RbConfig::CONFIG.values_at("ruby_version", "arch").join("-"))
+  FLAGS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+
+  module_function
+
+  def preload = `#{RbConfig::CONFIG["CC"]} -print-file-name=libasan.so`.chomp
+
+  def build
+    rm_rf DIRECTORY, verbose: false
+    mkdir_p ["#{DIRECTORY}/build", "#{DIRECTORY}/tmp", LIBRARY], verbose: false
+    cp_r %w[lib ext bench spec], DIRECTORY, verbose: false
+    ln_s File.expand_path("../docs", __dir__), DIRECTORY, verbose: false
+    chdir "#{DIRECTORY}/build", verbose: false do
+      sh RbConfig.ruby, "../ext/probescope/extconf.rb", verbose: false, out: File::NULL
+      # ARCH_FLAG comes last where it compiles and where it links.
+      sh "make", "--silent", "V=0", "-j#{Etc.nprocessors}", "ARCH_FLAG=#{FLAGS}", verbose: false, out: File::NULL
+    end
+    cp "#{DIRECTORY}/build/probescope.so", LIBRARY, verbose: false
+  end
+
+  # Ruby has signal stacks of its own. What they find ends the process and is in tmp/memcheck/report.PID.
+  def environment
+    { "LD_PRELOAD" => preload, "ASAN_OPTIONS" => "detect_leaks=0:use_sigaltstack=0:log_path=#{DIRECTORY}/report",
+      "UBSAN_OPTIONS" => "print_stacktrace=1:log_path=#{DIRECTORY}/report" }
+  end
+
+  def check(variables, *command)
+    done = chdir(DIRECTORY, verbose: false) { system(environment.merge(variables), *command) }
+    reports = Dir["#{DIRECTORY}/report.*"]
+    reports.each { |path| puts File.read(path) }
+    raise "memcheck: #{command.join(" ")} failed, with #{reports.size} reports" unless done && reports.empty?
+  end
+end
+
+desc "Attach and detach under load with AddressSanitizer in the extension (as root; CYCLES=1000, HOSTILE=1: the hostile programs too)"
+task :memcheck do
+  next puts("memcheck skipped: the compiler has no libasan") unless File.exist?(Memcheck.preload)
+
+  Memcheck.build
+  # It keeps what was freed for a while.
+  Memcheck.check({ "CYCLES" => "40", "GROWTH" => "1000000" }.merge(ENV.slice("CYCLES")), RbConfig.ruby, "bench/soak.rb")
+  Memcheck.check({}, "rspec", "spec/ruby/hostile_spec.rb") if ENV["HOSTILE"]
+  puts "memcheck: no reports"
+end
