@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
-# What probescope costs a call, a raise and an allocation: not loaded, loaded, listened to, and after the tracer left,
-# beside what one would use without it, all in one process each and one run. Writes docs/performance.md.
+# What probescope costs a call, a line, a turn of the VM lock, a raise and an allocation: not loaded, loaded, listened to, and
+# after the tracer left, beside what one would use without it, all in one process each and one run. Writes docs/performance.md.
 #
 #   bundle exec rake bench              # about two minutes, as root
 #   RUBY=/path/to/ruby bundle exec rake bench
+#   bundle exec ruby bench/overhead.rb line call      # prints these sections alone
 #
 # Figures are ns of the thread's own CPU, least of several rounds; they vary from machine to machine, the ratios less.
 require "json"
@@ -20,15 +21,26 @@ class Overhead
   STATS = "{ @rows = count(); }"
 
   # label, probes listened to and the program's action; or a peer. Ratios are taken against the row marked so.
-  Row = Struct.new(:label, :probes, :action, :peer, :reference, keyword_init: true)
+  # program: a file in providers/ instead of an action.
+  Row = Struct.new(:label, :probes, :action, :program, :peer, :reference, keyword_init: true)
 
   CALLS = [
     Row.new(label: "`function__stats` listened to (exact counts, times)", probes: %w[function__stats stats__done], action: STATS),
     Row.new(label: "`function__entry` and `__return` into `count()`", probes: %w[function__entry function__return], action: COUNT),
+    Row.new(label: "`function__entry` and `__return` as `probescope flow` prints them",
+            probes: %w[function__entry function__return stats__done], program: "flow.bt"),
     Row.new(label: "`sample__stats` listened to (99 Hz)", probes: %w[sample__stats stats__done], action: STATS),
     Row.new(label: "ruby-prof, wall time", peer: "ruby_prof", reference: true),
     Row.new(label: "TracePoint with a Ruby block that counts", peer: "tracepoint_call"),
     Row.new(label: "stackprof, wall, 100 Hz", peer: "stackprof")
+  ].freeze
+  LINES = [
+    Row.new(label: "`line` into `count()`", probes: %w[line], action: COUNT),
+    Row.new(label: "TracePoint with a Ruby block that counts", peer: "tracepoint_line", reference: true)
+  ].freeze
+  # Two threads that take turns. From Ruby 3.2 on.
+  TURNS_OF_THREADS = [
+    Row.new(label: "`gvl__wait` into `count()`", probes: %w[gvl__wait], action: COUNT, reference: true)
   ].freeze
   RAISES = [
     Row.new(label: "`exception__stats` listened to (depth and cost)", probes: %w[exception__stats stats__done], action: STATS),
@@ -43,6 +55,8 @@ class Overhead
   ].freeze
   SECTIONS = [
     ["One call and its return", "call", CALLS],
+    ["One line", "line", LINES],
+    ["One turn of the VM lock (`Thread.pass`, two threads)", "turn", TURNS_OF_THREADS],
     ["One raise, 10 frames deep", "raise", RAISES],
     ["One raise, 100 frames deep", "deep_raise", RAISES],
     ["One allocation", "alloc", ALLOCATIONS]
@@ -66,12 +80,22 @@ class Overhead
   end
 
   def write
-    text = [header, *SECTIONS.map { |title, work, rows| section(title, work, rows) }, programs, *others].join("\n")
+    text = [sections(SECTIONS), programs, *others].join("\n")
     File.write(OUTPUT, "#{text.chomp}\n")
     puts text
   end
 
+  # names: of the work, as bench/subject.rb has it.
+  def show(names) = puts(sections(SECTIONS.select { |_, work| names.include?(work) }))
+
   private
+
+  def sections(list) = [header, *list.filter_map { |title, work, rows| section(title, work, rows) if served?(rows) }].join("\n")
+
+  # False where this Ruby can never serve them.
+  def served?(rows)
+    with_subject { |subject| rows.flat_map { |row| row.probes || [] }.none? { |probe| subject.info.state(probe) == :unsupported } }
+  end
 
   # What other benchmarks wrote to the same page.
   def others
@@ -193,7 +217,7 @@ class Overhead
   end
 
   def with_tracer(subject, row)
-    program = row.probes.map { |probe| "usdt:*:probescope:#{probe} #{row.action}" }.join("\n")
+    program = row.program ? File.join(Support::ROOT, "providers", row.program) : action(row)
     tracer = Support::Tracer.new(program, pid: subject.pid)
     await("the hooks of #{row.label}") { spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :on } }
     yield
@@ -201,6 +225,8 @@ class Overhead
     tracer&.stop(:INT)
     await("the hooks out") { spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :off } }
   end
+
+  def action(row) = row.probes.map { |probe| "usdt:*:probescope:#{probe} #{row.action}" }.join("\n")
 
   def spin(subject) = ask(subject, "spin", /^ok/)
 
@@ -225,4 +251,6 @@ class Overhead
   end
 end
 
-Overhead.new.write if $PROGRAM_NAME == __FILE__
+if $PROGRAM_NAME == __FILE__
+  ARGV.empty? ? Overhead.new.write : Overhead.new.show(ARGV)
+end

@@ -2,7 +2,7 @@
 
 # The process that is measured. It takes one command a line and answers with one line:
 #
-#   measure call|raise|deep_raise|alloc   -> ns of this thread's CPU for one of them, the least of several rounds
+#   measure call|line|turn|raise|deep_raise|alloc   -> ns of this thread's CPU for one of them, the least of several rounds
 #   start PEER / stop PEER                -> ok: switches a peer on or off, see Peers
 #   spin                                  -> ok: runs for a moment, for a sleeping Ruby switches no hooks
 #
@@ -11,7 +11,7 @@
 module Subject
   ROUNDS = 7
   # How often in a round; enough for a few ms of work each.
-  WORK = { "call" => 200_000, "raise" => 10_000, "deep_raise" => 4_000, "alloc" => 100_000 }.freeze
+  WORK = { "call" => 200_000, "line" => 200_000, "turn" => 4_000, "raise" => 10_000, "deep_raise" => 4_000, "alloc" => 100_000 }.freeze
   # Frames below the raise.
   SHALLOW = 10
   DEEP = 100
@@ -30,6 +30,26 @@ module Subject
       callee
       i += 1
     end
+  end
+
+  # One line in each round of the loop; the condition's does not count, and in #nothing there is none.
+  def line(times)
+    i = 0
+    while i < times
+      i += 1
+    end
+  end
+
+  # Another thread wants the VM lock all the time.
+  def turn(times)
+    partner = Thread.new { loop { Thread.pass } }
+    i = 0
+    while i < times
+      Thread.pass
+      i += 1
+    end
+  ensure
+    partner.kill.join
   end
 
   # The descent is part of the work and the same in every run, so differences are the raise's.
@@ -61,6 +81,8 @@ module Subject
   def run(work, times)
     case work
     when "call" then call(times)
+    when "line" then line(times)
+    when "turn" then turn(times)
     when "raise" then raise_and_rescue(times, SHALLOW)
     when "deep_raise" then raise_and_rescue(times, DEEP)
     when "alloc" then alloc(times)
@@ -96,6 +118,7 @@ module Peers
     when "stackprof" then stackprof(mode: :wall, interval: 10_000)
     when "stackprof_object" then stackprof(mode: :object, interval: 1)
     when "tracepoint_call" then trace(:call, :return) { |event| @calls[event.method_id] += 1 }
+    when "tracepoint_line" then trace(:line) { |event| @calls[event.lineno] += 1 }
     when "tracepoint_raise" then trace(:raise) do |event|
       @calls[[event.path, event.lineno]] += event.raised_exception.backtrace_locations.size
     end
@@ -109,7 +132,7 @@ module Peers
     case name
     when "ruby_prof" then @profile.stop
     when "stackprof", "stackprof_object" then StackProf.stop && StackProf.results
-    when "tracepoint_call", "tracepoint_raise" then @trace.disable
+    when "tracepoint_call", "tracepoint_line", "tracepoint_raise" then @trace.disable
     when "allocation_tracing"
       ObjectSpace.trace_object_allocations_stop
       ObjectSpace.trace_object_allocations_clear
