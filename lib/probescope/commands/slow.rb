@@ -18,7 +18,8 @@ module Probescope
       ABOUT = <<~TEXT
         Which calls took long, for which request, and where inside? Shows every call of the application's own functions (--all:
         of all functions) that took as long as --threshold, when it ends, the longest first, and below it, indented, the slow
-        ones that it made. Every call is timed, which costs it about 0.1 us; only slow ones are told.
+        ones that it made. Those between, which did nothing but make the next one, are only in --json. Every call is timed,
+        which costs it about 0.1 us.
 
           ELAPSED  time with everything that it calls, and with the time that its fiber stood still
           SELF     time in the function itself, and in what is not timed: gems, the standard library, what is written in C
@@ -35,6 +36,8 @@ module Probescope
       HEADINGS = [">ELAPSED", ">SELF", "ENDED", ">THREAD", "FUNCTION", "DEFINED AT", "TRACE"].freeze
       # Calls are indented up to here.
       DEEPEST = 24
+      # A call within another one is left out of the table when a single one that it made took this share of its time.
+      PASSED_ON = 0.95
       # No call takes that long; a larger number would be none for bpftrace.
       LONGEST = 1 << 62
       # Ids are 64 bits; bpftrace prints those above the middle as negative in some places, and not in others.
@@ -48,6 +51,7 @@ module Probescope
       def initialize
         super
         @threshold = DEFAULT
+        @left_out = 0
       end
 
       private
@@ -80,8 +84,9 @@ module Probescope
       def rows(trace)
         clock = Host::Clock.new
         calls = trace.rows.map { |row| call_of(row, clock) }.to_h { |call| [call.id, call] }
-        below = calls.values.select { |call| wanted?(call.row[:function].to_s) }.group_by { |call| caller_of(call, calls)&.id }
-        tree(below).map { |call| call.row.merge(ended: call.ended, depth: call.depth) }
+        made = by_caller(calls) { |call| wanted?(call.row[:function].to_s) }
+        made = without_relays(calls, made) unless @json
+        tree(made).map { |call| call.row.merge(ended: call.ended, depth: call.depth) }
       end
 
       def call_of(row, clock)
@@ -94,16 +99,37 @@ module Probescope
                               thread_id: row.number("thread"), traceparent: known(traceparent)}, ended, 0)
       end
 
-      # The nearest one around it that is shown.
-      def caller_of(call, calls)
-        call = calls[call.parent]
-        call = calls[call.parent] until call.nil? || wanted?(call.row[:function].to_s)
-        call
+      # The calls that the block wants, by the id of the nearest one of them around each, nil where there is none. calls: all, by id.
+      def by_caller(calls, &wanted)
+        shown = calls.each_value.select(&wanted).to_h { |call| [call.id, call] }
+        nearest = shown.to_h { |id, _| [id, id] } # by the id of any call
+        shown.values.group_by do |call|
+          passed = []
+          around = calls[call.parent]
+          # Ids are what the process says: a circle must end as well.
+          while around && !nearest.key?(around.id)
+            nearest[around.id] = nil
+            passed << around.id
+            around = calls[around.parent]
+          end
+          nearest[around&.id].tap { |id| passed.each { |one| nearest[one] = id } }
+        end
       end
 
-      # Each call, and behind it those below it. below: calls by the id of their caller, nil for those without one.
-      def tree(below)
-        longest_last = ->(id) { below.fetch(id, []).sort_by { |call| [call.row[:elapsed_ns], call.row[:at]] } }
+      # The same, without those within others that only made the next one.
+      def without_relays(calls, made)
+        shown = made.values.flatten.to_h { |call| [call.id, call] }
+        within = made.flat_map { |around, callees| around ? callees : [] }
+        relays = within.select { |call| relay?(call, made.fetch(call.id, [])) }.each { |call| shown.delete(call.id) }
+        @left_out += relays.size
+        by_caller(calls) { |call| shown.key?(call.id) }
+      end
+
+      def relay?(call, callees) = callees.one? && callees.first.row[:elapsed_ns] >= call.row[:elapsed_ns] * PASSED_ON
+
+      # Each call, and behind it those that it made.
+      def tree(made)
+        longest_last = ->(id) { made.fetch(id, []).sort_by { |call| [call.row[:elapsed_ns], call.row[:at]] } }
         waiting = longest_last.call(nil)
         found = []
         while (call = waiting.pop)
@@ -116,6 +142,10 @@ module Probescope
       def print_json(trace, rows) = super(trace, rows.map { |row| row.except(*TABLE) })
 
       def nothing = "no call of the application took #{Host::Figure.time(@threshold)} (--all follows those of gems too)"
+
+      def below(_rows)
+        "left out: #{Host::Figure.count(@left_out)} calls that only made the next one; --json has them" if @left_out.positive?
+      end
 
       def cells(row)
         [*row.values_at(:elapsed_ns, :self_ns).map { |time| Host::Figure.time(time) },
