@@ -3,8 +3,8 @@
 # What probescope costs a call, a line, a turn of the VM lock, a raise and an allocation: not loaded, loaded, listened to, and
 # after the tracer left, beside what one would use without it, all in one process each and one run. Writes docs/performance.md.
 #
-#   bundle exec rake bench              # about two minutes, as root
-#   RUBY=/path/to/ruby bundle exec rake bench
+#   bundle exec rake bench              # some minutes, as root
+#   bundle exec rake bench RUBY=/path/to/ruby OUTPUT=docs/performance-of-another.md
 #   bundle exec ruby bench/overhead.rb line call      # prints these sections alone
 #
 # Figures are ns of the thread's own CPU, least of several rounds; they vary from machine to machine, the ratios less.
@@ -15,7 +15,7 @@ require "rbconfig"
 class Overhead
   include Support::Await
 
-  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
+  OUTPUT = ENV.fetch("OUTPUT", File.join(Support::ROOT, "docs/performance.md"))
   COUNT = "{ @events = count(); }"
   # Asking a listener for nothing but the flush: what the process does by itself is the cost.
   STATS = "{ @rows = count(); }"
@@ -26,13 +26,15 @@ class Overhead
 
   CALLS = [
     Row.new(label: "`function__stats` listened to (exact counts, times)", probes: %w[function__stats stats__done], action: STATS),
+    Row.new(label: "`function__slow10ms` listened to", probes: %w[function__slow10ms stats__done], action: STATS),
     Row.new(label: "`function__entry` and `__return` into `count()`", probes: %w[function__entry function__return], action: COUNT),
     Row.new(label: "`function__entry` and `__return` as `probescope flow` prints them",
             probes: %w[function__entry function__return stats__done], program: "flow.bt"),
     Row.new(label: "`sample__stats` listened to (99 Hz)", probes: %w[sample__stats stats__done], action: STATS),
     Row.new(label: "ruby-prof, wall time", peer: "ruby_prof", reference: true),
     Row.new(label: "TracePoint with a Ruby block that counts", peer: "tracepoint_call"),
-    Row.new(label: "stackprof, wall, 100 Hz", peer: "stackprof")
+    Row.new(label: "stackprof, wall, 100 Hz", peer: "stackprof"),
+    Row.new(label: "Vernier, wall, 100 Hz", peer: "vernier")
   ].freeze
   LINES = [
     Row.new(label: "`line` into `count()`", probes: %w[line], action: COUNT),
@@ -59,21 +61,25 @@ class Overhead
     ["One turn of the VM lock (`Thread.pass`, two threads)", "turn", TURNS_OF_THREADS],
     ["One raise, 10 frames deep", "raise", RAISES],
     ["One raise, 100 frames deep", "deep_raise", RAISES],
+    ["One raise, 1,000 frames deep", "deepest_raise", RAISES],
     ["One allocation", "alloc", ALLOCATIONS]
   ].freeze
 
-  # A whole program: CPU per unit of its work, in turns with and without the tracer, in one process.
-  Program = Struct.new(:label, :script, :unit, :probes, keyword_init: true)
+  # A whole program: CPU per unit of its work, in turns with and without the tracer or the peer, in one process.
+  Program = Struct.new(:label, :script, :unit, :probes, :peer, keyword_init: true)
   PROGRAMS = [
     Program.new(label: "`hotfuncs.rb` under what `probescope hot` listens to", script: "hotfuncs.rb", unit: "parcels",
                 probes: %w[sample__stats stats__done]),
-    Program.new(label: "`deepstack.rb` under what `probescope exceptions` listens to", script: "deepstack.rb", unit: "documents",
-                probes: %w[exception__stats stats__done]),
+    Program.new(label: "`hotfuncs.rb` under stackprof, CPU, 100 Hz", script: "hotfuncs.rb", unit: "parcels", peer: "stackprof_cpu"),
+    Program.new(label: "`hotfuncs.rb` under Vernier, wall, 100 Hz", script: "hotfuncs.rb", unit: "parcels", peer: "vernier"),
     Program.new(label: "`hotfuncs.rb` under what `probescope calls` listens to", script: "hotfuncs.rb", unit: "parcels",
-                probes: %w[function__stats stats__done])
+                probes: %w[function__stats stats__done]),
+    Program.new(label: "`hotfuncs.rb` under ruby-prof, wall time", script: "hotfuncs.rb", unit: "parcels", peer: "ruby_prof"),
+    Program.new(label: "`deepstack.rb` under what `probescope exceptions` listens to", script: "deepstack.rb", unit: "documents",
+                probes: %w[exception__stats stats__done])
   ].freeze
-  TURNS = 6
-  TURN_CPU_SECONDS = 1.5
+  TURNS = 8
+  TURN_CPU_SECONDS = 1.0
 
   def initialize(ruby: ENV.fetch("RUBY", RbConfig.ruby))
     @ruby = ruby
@@ -99,6 +105,8 @@ class Overhead
 
   # What other benchmarks wrote to the same page.
   def others
+    return [] unless File.exist?(OUTPUT)
+
     sections = File.read(OUTPUT).scan(%r{^<!-- (bench/\S+) -->\n(.*?)^<!-- end of \1 -->\n}m)
     sections.map { |name, text| "<!-- #{name} -->\n#{text}<!-- end of #{name} -->\n" }
   end
@@ -119,7 +127,7 @@ class Overhead
     warn "bench: #{title} ..."
     bare = with_subject(loaded: false) { |subject| measure(subject, work) }
     idle = with_subject { |subject| measure(subject, work) }
-    measured = rows.map { |row| [row, *measure_row(row, work)] }
+    measured = available(rows).map { |row| [row, *measure_row(row, work)] }
     reference = measured.find { |row,| row.reference }.then { |_, before, during,| during - before }
     table(title, bare, idle, measured, reference)
   end
@@ -150,39 +158,75 @@ class Overhead
 
   def programs
     warn "bench: whole programs ..."
-    lines = PROGRAMS.map do |program|
-      without, with = turns(program)
-      format("| %s | %.1f us | %.1f us | %+.1f %% |", program.label, without * 1e6, with * 1e6, (with / without - 1) * 100)
+    lines = available(PROGRAMS).map do |program|
+      turns = turns(program)
+      without, with = turns.transpose.map { |values| median(values) }
+      added = turns.map { |before, during| during / before }.sort.map { |ratio| (ratio - 1) * 100 }
+      format("| %s | %.1f us | %.1f us | %+.1f %% | %+.1f to %+.1f %% |", program.label, without * 1e6, with * 1e6, median(added),
+             added[TURNS / 4], added[-1 - (TURNS / 4)])
     end
     <<~MARKDOWN
       ## Whole programs
 
-      CPU of the process for one unit of its work (a parcel, a document), median of #{TURNS} turns each way in one process,
-      #{TURN_CPU_SECONDS} s of CPU a turn.
+      CPU of the process for one unit of its work (a parcel, a document): medians of #{TURNS} turns each way in one process, #{TURN_CPU_SECONDS} s of
+      CPU a turn, and of what each turn added to the one before it; the middle half of those in the last column.
 
-      | | without | with | added |
-      |---|---|---|---|
+      | | without | with | added | |
+      |---|---|---|---|---|
       #{lines.join("\n")}
     MARKDOWN
   end
 
-  # [CPU seconds a unit without, with], medians.
+  def median(values) = values.sort.then { |sorted| (sorted[(sorted.size - 1) / 2] + sorted[sorted.size / 2]) / 2 }
+
+  # [[CPU seconds a unit without, with], ...]
   def turns(program)
-    target = Support::Target.new(File.join(Support::ROOT, "examples", program.script), ruby: @ruby)
+    target = program_target(program)
     target.ready
     turn(target, program) # warm-up
-    pairs = Array.new(TURNS) do
+    Array.new(TURNS) do
       without = turn(target, program)
-      tracer = Support::Tracer.new(program.probes.map { |probe| "usdt:*:probescope:#{probe} #{STATS}" }.join("\n"), pid: target.pid)
-      tracer.attached(target, *program.probes)
+      program.peer ? peer(target, "start", program.peer) : tracer = trace(target, program)
       with = turn(target, program)
-      tracer.stop(:INT)
-      target.await_off(*program.probes)
+      program.peer ? peer(target, "stop", program.peer) : untrace(tracer, target, program)
       [without, with]
     end
-    pairs.transpose.map { |values| values.sort[values.size / 2] }
   ensure
     target&.kill_all
+  end
+
+  # Under a peer without probescope, and with Bundler's environment, where the peer comes from.
+  def program_target(program)
+    script = File.join(Support::ROOT, "examples", program.script)
+    return Support::Target.new(script, ruby: @ruby) unless program.peer
+
+    Support::Target.new(script, loaded: false, ruby: @ruby, options: ["-r#{File.join(__dir__, "toggle")}"], env: ENV.to_h, stdin: true)
+  end
+
+  def peer(target, command, name)
+    answers = -> { target.out.scan(/^peer #{command}$/).size }
+    before = answers.call
+    target.puts("#{command} #{name}")
+    await("#{command} of #{name}", within: 60) { answers.call > before }
+  end
+
+  def trace(target, program)
+    text = program.probes.map { |probe| "usdt:*:probescope:#{probe} #{STATS}" }.join("\n")
+    Support::Tracer.new(text, pid: target.pid).tap { |tracer| tracer.attached(target, *program.probes) }
+  end
+
+  def untrace(tracer, target, program)
+    tracer.stop(:INT)
+    target.await_off(*program.probes)
+  end
+
+  # Peers that do not install on this Ruby are left out.
+  def available(rows)
+    @libraries ||= Hash.new do |known, peer|
+      library = { "ruby_prof" => "ruby-prof", "vernier" => "vernier", "allocation_tracing" => "objspace" }.fetch(peer, "stackprof")
+      known[peer] = system(@ruby, "-e", "require #{library.inspect}", err: File::NULL)
+    end
+    rows.select { |row| row.peer.nil? || row.peer.start_with?("tracepoint") || @libraries[row.peer] }
   end
 
   # CPU seconds a unit, over a while: the program's own counters before and after.

@@ -1,8 +1,10 @@
 # frozen_string_literal: true
 
+require_relative "peers"
+
 # The process that is measured. It takes one command a line and answers with one line:
 #
-#   measure call|line|turn|raise|deep_raise|alloc   -> ns of this thread's CPU for one of them, the least of several rounds
+#   measure call|raise|...   (see WORK)   -> ns of this thread's CPU for one of them, the least of several rounds
 #   start PEER / stop PEER                -> ok: switches a peer on or off, see Peers
 #   spin                                  -> ok: runs for a moment, for a sleeping Ruby switches no hooks
 #
@@ -11,10 +13,10 @@
 module Subject
   ROUNDS = 7
   # How often in a round; enough for a few ms of work each.
-  WORK = { "call" => 200_000, "line" => 200_000, "turn" => 4_000, "raise" => 10_000, "deep_raise" => 4_000, "alloc" => 100_000 }.freeze
+  WORK = { "call" => 200_000, "line" => 200_000, "turn" => 4_000, "raise" => 10_000, "deep_raise" => 4_000, "deepest_raise" => 500,
+           "alloc" => 100_000 }.freeze
   # Frames below the raise.
-  SHALLOW = 10
-  DEEP = 100
+  DEPTHS = { "raise" => 10, "deep_raise" => 100, "deepest_raise" => 1000 }.freeze
 
   module_function
 
@@ -83,9 +85,8 @@ module Subject
     when "call" then call(times)
     when "line" then line(times)
     when "turn" then turn(times)
-    when "raise" then raise_and_rescue(times, SHALLOW)
-    when "deep_raise" then raise_and_rescue(times, DEEP)
     when "alloc" then alloc(times)
+    else raise_and_rescue(times, DEPTHS.fetch(work))
     end
   end
 
@@ -103,50 +104,6 @@ module Subject
       (middle - start) - (cpu_ns - middle)
     end.min
     best.fdiv(times)
-  end
-end
-
-# What one would use without probescope.
-module Peers
-  module_function
-
-  def start(name)
-    case name
-    when "ruby_prof"
-      require "ruby-prof"
-      @profile = RubyProf::Profile.new(measure_mode: RubyProf::WALL_TIME).tap(&:start)
-    when "stackprof" then stackprof(mode: :wall, interval: 10_000)
-    when "stackprof_object" then stackprof(mode: :object, interval: 1)
-    when "tracepoint_call" then trace(:call, :return) { |event| @calls[event.method_id] += 1 }
-    when "tracepoint_line" then trace(:line) { |event| @calls[event.lineno] += 1 }
-    when "tracepoint_raise" then trace(:raise) do |event|
-      @calls[[event.path, event.lineno]] += event.raised_exception.backtrace_locations.size
-    end
-    when "allocation_tracing"
-      require "objspace"
-      ObjectSpace.trace_object_allocations_start
-    end
-  end
-
-  def stop(name)
-    case name
-    when "ruby_prof" then @profile.stop
-    when "stackprof", "stackprof_object" then StackProf.stop && StackProf.results
-    when "tracepoint_call", "tracepoint_line", "tracepoint_raise" then @trace.disable
-    when "allocation_tracing"
-      ObjectSpace.trace_object_allocations_stop
-      ObjectSpace.trace_object_allocations_clear
-    end
-  end
-
-  def stackprof(**options)
-    require "stackprof"
-    StackProf.start(**options)
-  end
-
-  def trace(*events, &block)
-    @calls = Hash.new(0)
-    @trace = TracePoint.new(*events, &block).tap(&:enable)
   end
 end
 

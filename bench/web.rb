@@ -11,6 +11,7 @@
 # from one application to its twin for the phase after, which takes the difference out, and all are started several times.
 # A row is the mean of its phases with the standard error of that mean. Requests a second are what a user sees; CPU of the
 # workers for one request says the same with less noise.
+require "fileutils"
 require "json"
 %w[paths await elf info child target bpf tracer rack_app].each { |name| require_relative "../spec/support/#{name}" }
 
@@ -51,13 +52,19 @@ class Web
 
   private
 
+  # Every turn of every phase is kept beside the page, for whoever wants to look closer.
+  RAW = File.join(Support::ROOT, "tmp/bench-web.json")
+
   def measure
+    @raw = []
     @phases = Hash.new { |phases, label| phases[label] = [] }
     @reference = []
     STARTS.times do |start|
       warn "bench: web application, start #{start + 1} of #{STARTS} ..."
       phases
     end
+    FileUtils.mkdir_p(File.dirname(RAW))
+    File.write(RAW, JSON.generate(@raw))
     report
   end
 
@@ -87,6 +94,7 @@ class Web
   end
 
   def compare(label, rounds, app, reference)
+    @raw << {label: label, app: app, reference: reference, turns: rounds.map { |round| round.transform_values(&:to_a) }}
     ratios = Turn.members.map { |value| median(rounds.map { |round| round[app][value] / round[reference][value] }) }
     @phases[label] << Phase.new(middle(rounds.map { |round| round[app] }), Turn.new(*ratios))
   end
