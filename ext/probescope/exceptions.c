@@ -37,6 +37,7 @@ enum {
     BRACKET_RARELY = 64,
     BRACKETS_FIRST = 1024,
     RECENT = 8,
+    RESCUERS = 32,
     DETAILS_PER_SECOND = 10,
     MESSAGE_MAX = 255,
     FRAMES_COUNTED = 2048,
@@ -79,6 +80,12 @@ static struct {
         uint32_t depth;
     } recent[RECENT];
     uint32_t next_recent;
+    /* Where exceptions were rescued: a name takes longer to make than all else at a rescue, and few places rescue most. */
+    struct rescuer {
+        VALUE path, klass, method_id;
+        long line;
+        const ps_site *site;
+    } rescuers[RESCUERS];
 } raises = {.raise_hook = Qnil, .newobj_hook = Qnil, .free_hook = Qnil, .rescue_hook = Qnil};
 
 static struct {
@@ -94,6 +101,10 @@ void ps_exceptions_mark(void)
     rb_gc_mark(raises.newobj_hook);
     rb_gc_mark(raises.free_hook);
     rb_gc_mark(raises.rescue_hook);
+    for (int i = 0; i < RESCUERS; i++) {
+        rb_gc_mark(raises.rescuers[i].path);
+        rb_gc_mark(raises.rescuers[i].klass);
+    }
     /* Class and path in a row's key: their addresses must not come to mean something else. */
     for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
         const ps_row *row = ps_table_at(&ps_exceptions, i);
@@ -519,6 +530,19 @@ void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origi
 /* ---- Rescue ---- */
 
 #if PS_HAVE_RESCUE_EVENT
+static const ps_site *rescue_site(rb_trace_arg_t *arg, VALUE path)
+{
+    VALUE klass = rb_tracearg_defined_class(arg), method_id = rb_tracearg_method_id(arg);
+    long line = NUM2LONG(rb_tracearg_lineno(arg));
+    struct rescuer *kept = &raises.rescuers[(path / sizeof(VALUE) + (uintptr_t)line) % RESCUERS];
+    if (kept->path != path || kept->line != line || kept->klass != klass || kept->method_id != method_id) {
+        char name[PS_NAME_BUFFER];
+        size_t size = ps_method_name(name, klass, method_id);
+        *kept = (struct rescuer){path, klass, method_id, line, ps_ruby_site(name, size, path, line)};
+    }
+    return kept->site;
+}
+
 /* Called by Ruby on the rescuing thread, with the VM lock, before the first line of the matching clause. */
 static void on_rescue(VALUE tracepoint, void *unused)
 {
@@ -531,9 +555,7 @@ static void on_rescue(VALUE tracepoint, void *unused)
         uint32_t i = (raises.next_recent - back) % RECENT;
         if (raises.recent[i].exception != exception) continue;
         ps_row *row = raises.recent[i].row;
-        char name[PS_NAME_BUFFER];
-        size_t size = ps_method_name(name, rb_tracearg_defined_class(arg), rb_tracearg_method_id(arg));
-        const ps_site *site = ps_ruby_site(name, size, path, NUM2LONG(rb_tracearg_lineno(arg)));
+        const ps_site *site = rescue_site(arg, path);
         int unused;
         if (is_same_method(raises.recent[i].raised_in, nearest_frame(&unused)))
             PS_ADD(row->count[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
@@ -588,6 +610,7 @@ bool ps_exceptions_switch(uint32_t wanted)
     if (on == raises.on && !raises.clearing) return true;
     if (on) {
         memset(raises.recent, 0, sizeof(raises.recent));
+        memset(raises.rescuers, 0, sizeof(raises.rescuers));
         raises.random = (uint32_t)ps_monotonic_ns() | 1;
         raises.until_bracket = next_distance();
         rb_tracepoint_enable(raises.raise_hook);
