@@ -49,6 +49,11 @@ class Overhead
     Row.new(label: "`exception__raise` into `count()`", probes: %w[exception__raise], action: COUNT),
     Row.new(label: "TracePoint with a Ruby block: place and depth", peer: "tracepoint_raise", reference: true)
   ].freeze
+  STRINGS = [
+    Row.new(label: "`exception__stats` listened to (the strings charged to the raise)", probes: %w[exception__stats stats__done],
+            action: STATS),
+    Row.new(label: "`backtrace__done` into `count()`", probes: %w[backtrace__done], action: COUNT, reference: true)
+  ].freeze
   ALLOCATIONS = [
     Row.new(label: "`object__stats` listened to (class, file, line)", probes: %w[object__stats stats__done], action: STATS),
     Row.new(label: "`object__alloc` into `count()`", probes: %w[object__alloc], action: COUNT),
@@ -62,6 +67,8 @@ class Overhead
     ["One raise, 10 frames deep", "raise", RAISES],
     ["One raise, 100 frames deep", "deep_raise", RAISES],
     ["One raise, 1,000 frames deep", "deepest_raise", RAISES],
+    ["One raise whose backtrace of 100 frames becomes strings", "strings", STRINGS],
+    ["One `caller(1, 1)`", "caller", STRINGS],
     ["One allocation", "alloc", ALLOCATIONS]
   ].freeze
 

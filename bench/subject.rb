@@ -14,7 +14,7 @@ module Subject
   ROUNDS = 7
   # How often in a round; enough for a few ms of work each.
   WORK = { "call" => 200_000, "line" => 200_000, "turn" => 4_000, "raise" => 10_000, "deep_raise" => 4_000, "deepest_raise" => 500,
-           "alloc" => 100_000 }.freeze
+           "alloc" => 100_000, "strings" => 1_000, "caller" => 10_000 }.freeze
   # Frames below the raise.
   DEPTHS = { "raise" => 10, "deep_raise" => 100, "deepest_raise" => 1000 }.freeze
 
@@ -67,6 +67,27 @@ module Subject
     end
   end
 
+  # Each exception is a new one: its strings are made once and kept.
+  def make_strings(times, depth)
+    i = 0
+    while i < times
+      begin
+        raise_at(depth)
+      rescue ArgumentError => e
+        e.backtrace
+      end
+      i += 1
+    end
+  end
+
+  def ask_caller(times)
+    i = 0
+    while i < times
+      caller(1, 1)
+      i += 1
+    end
+  end
+
   def alloc(times)
     i = 0
     while i < times
@@ -86,6 +107,8 @@ module Subject
     when "line" then line(times)
     when "turn" then turn(times)
     when "alloc" then alloc(times)
+    when "strings" then make_strings(times, DEPTHS.fetch("deep_raise"))
+    when "caller" then ask_caller(times)
     else raise_and_rescue(times, DEPTHS.fetch(work))
     end
   end

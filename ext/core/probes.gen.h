@@ -114,7 +114,7 @@ struct ps_more_exception__stats {
     const char *function; /* function that raised */
     uint64_t depth_sum; /* frames of all the backtraces, frames */
     uint64_t depth_max; /* frames of the deepest backtrace since the previous flush, frames */
-    uint64_t string_cost; /* time to turn their backtraces into strings, ns */
+    uint64_t string_cost; /* time on the CPU to turn their backtraces into strings, ns */
     uint64_t rescued; /* of these exceptions, rescues seen, exceptions */
     const char *rescue_file; /* where the last one was rescued, or empty */
     uint64_t rescue_line; /* the line there */

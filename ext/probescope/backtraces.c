@@ -4,7 +4,7 @@
  *
  * Ruby has no event for it that leaves YJIT whole. So modules that are empty while nobody listens are prepended at the
  * first listen, to Exception for `backtrace` and `full_message`, to Kernel for `caller` and `caller_locations`; while
- * somebody listens they hold a method that calls super and looks at the clock. A method that was taken out again leaves
+ * somebody listens they hold a method that calls super and looks at the clocks. A method that was taken out again leaves
  * nothing behind, unlike one that was replaced and put back: each raise would call it for ever.
  *
  * An exception that passes through is not touched, and there is nothing to undo: no state outlives a call.
@@ -13,6 +13,7 @@
 #include <ruby/debug.h>
 
 #include <string.h>
+#include <time.h>
 
 #include "atomic.h"
 #include "clock.h"
@@ -78,6 +79,35 @@ static VALUE call_original(VALUE method, VALUE self, int argc, const VALUE *argv
     VALUE all[3] = {self, argc > 0 ? argv[0] : Qnil, argc > 1 ? argv[1] : Qnil};
     return rb_funcallv_kw(method, id_bind_call, argc + 1, all,
                           rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+}
+
+/* ---- Time ---- */
+
+typedef struct {
+    uint64_t cpu, ticks;
+} stopwatch;
+
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec time;
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) ? 0
+                                                         : (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static stopwatch start_watch(void)
+{
+    uint64_t cpu = thread_cpu_ns();
+    return (stopwatch){.cpu = cpu, .ticks = ps_ticks()};
+}
+
+/*
+ * Ticks since the start, as far as this thread was on a CPU: on a busy machine most of the time between is others', and a message
+ * may sleep. The CPU's clock is a system call and counts half of itself; where nothing came between, the ticks are fewer.
+ */
+static uint64_t stop_watch(stopwatch since)
+{
+    uint64_t ticks = ps_ticks() - since.ticks, cpu = ps_ns_to_ticks(thread_cpu_ns() - since.cpu);
+    return cpu && cpu < ticks ? cpu : ticks;
 }
 
 /* ---- Who asked ---- */
@@ -202,9 +232,9 @@ static VALUE backtrace(VALUE self)
     VALUE held = rb_attr_get(self, id_bt);
     if (NIL_P(held) || !backtraces.exceptions_on || !ps_contexts_on_main_ractor()) return rb_call_super(0, NULL);
     size_t allocated = rb_gc_stat(allocated_objects);
-    uint64_t start = ps_ticks();
+    stopwatch start = start_watch();
     VALUE strings = rb_call_super(0, NULL);
-    uint64_t ticks = ps_ticks() - start;
+    uint64_t ticks = stop_watch(start);
     allocated = rb_gc_stat(allocated_objects) - allocated;
     /* Taken out in the meantime? What is redefined may have run for long. */
     if (!backtraces.exceptions_on || !RB_TYPE_P(strings, T_ARRAY)) return strings;
@@ -227,9 +257,9 @@ static VALUE full_message(int argc, VALUE *argv, VALUE self)
     if (PS_UNLIKELY(is_aliased())) return call_original(own_full_message, self, argc, argv);
     if (!backtraces.exceptions_on || !ps_contexts_on_main_ractor())
         return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
-    uint64_t start = ps_ticks();
+    stopwatch start = start_watch();
     VALUE text = rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
-    uint64_t ticks = ps_ticks() - start;
+    uint64_t ticks = stop_watch(start);
     VALUE held = rb_attr_get(self, id_bt);
     if (!backtraces.exceptions_on || NIL_P(held)) return text;
     bool nested;
@@ -291,9 +321,9 @@ static VALUE ask(const char *kind, VALUE original, VALUE self, int argc, const V
         argc = shift(argc, (VALUE[2]){shifted[0], shifted[1]}, shifted);
         return call_original(original, self, argc, shifted);
     }
-    uint64_t start = ps_ticks();
+    stopwatch start = start_watch();
     VALUE frames = rb_call_super(argc, shifted);
-    uint64_t ticks = ps_ticks() - start;
+    uint64_t ticks = stop_watch(start);
     if (argc == 1 && RB_TYPE_P(frames, T_ARRAY) && !FIXNUM_P(shifted[0]) && begins_with_ours(shifted[0])) frames = Qnil;
     if (!backtraces.kernel_on || !ps_contexts_on_main_ractor()) return frames;
     bool nested;
