@@ -5,7 +5,7 @@
 #
 #   bundle exec rake bench              # some minutes, as root
 #   bundle exec rake bench RUBY=/path/to/ruby OUTPUT=docs/performance-of-another.md
-#   bundle exec ruby bench/overhead.rb line call      # prints these sections alone
+#   bundle exec ruby bench/overhead.rb line call programs   # prints these sections alone
 #
 # Figures are ns of the thread's own CPU, least of several rounds; they vary from machine to machine, the ratios less.
 require "json"
@@ -98,8 +98,11 @@ class Overhead
     puts text
   end
 
-  # names: of the work, as bench/subject.rb has it.
-  def show(names) = puts(sections(SECTIONS.select { |_, work| names.include?(work) }))
+  # names: of the work, as bench/subject.rb has it, and "programs".
+  def show(names)
+    puts sections(SECTIONS.select { |_, work| names.include?(work) })
+    puts "", programs if names.include?("programs")
+  end
 
   private
 
@@ -124,7 +127,8 @@ class Overhead
 
       Written by `rake bench` (bench/overhead.rb) on #{`uname -srm`.strip}, #{cpu_model}, #{`#{@ruby} -v`.strip}, #{`bpftrace --version`.strip}.
       Figures are ns of the thread's own CPU for one call, raise or allocation, the least of several rounds; "added" is
-      against the same process before; the ratio is "added" against the peer marked 1.00 in the same run.
+      against the same process before; the ratio is "added" against the peer marked 1.00 in the same run. The machine's load
+      average was #{File.read("/proc/loadavg").split.first} when it began.
     MARKDOWN
   end
 
