@@ -12,6 +12,8 @@ require_relative "peers"
 # machine must not show.
 module Subject
   ROUNDS = 7
+  # A JIT compiles what was called so often.
+  WARM_UP = 100
   # How often in a round; enough for a few ms of work each.
   WORK = { "call" => 200_000, "line" => 200_000, "turn" => 4_000, "raise" => 10_000, "deep_raise" => 4_000, "deepest_raise" => 500,
            "alloc" => 100_000, "strings" => 1_000, "caller" => 10_000 }.freeze
@@ -118,6 +120,7 @@ module Subject
   # ns of CPU for one of them.
   def measure(work)
     times = WORK.fetch(work)
+    WARM_UP.times { run(work, 2) }
     best = Array.new(ROUNDS) do
       GC.start
       start = cpu_ns
