@@ -81,10 +81,10 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
     end
 
     it "ends with the process, and in silence with its reader" do
-      process = host_target("--flushes", 5)
+      process = host_target("--flushes", 60)
       command = probescope_start("stat", "-p", process.pid)
       expect(command.wait.exitstatus).to eq(0)
-      expect(command.out.lines.size).to eq(1 + 5)
+      expect(command.out.lines.size).to be > 20
       expect(command.err).to include("process #{process.pid} ended while it was traced")
 
       process = host_target

@@ -177,7 +177,8 @@ RSpec.describe "The commands that trace", :bpf do
     expect(outer).to match(["120 ms", "4.00 ms", /\A[\d:]{8}\.\d{3}\z/, "129", "Parser#step29", "(raised)", "/app/lib/parser.rb:39",
                             "0af7651916cd43dd8448eb211c80319c"])
     # step28 did nothing but call step27.
-    expect(inner).to match(["112 ms", "4.00 ms", outer[2], "127", "Parser#step27", "/app/lib/parser.rb:37", "0af7651916cd43dd8448eb211c80319c"])
+    expect(inner).to match(["112 ms", "4.00 ms", outer[2], "127", "Parser#step27", "/app/lib/parser.rb:37",
+                            "0af7651916cd43dd8448eb211c80319c"])
     expect(out).to match(/\d  Parser#step29 .*\n.*\d    Parser#step27 /).and match(/^left out: \d+ calls that only made the next one/)
     expect(out).not_to match(/Parser#step(28|26) /)
   end

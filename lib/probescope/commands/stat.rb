@@ -34,36 +34,22 @@ module Probescope
       HEADING_EVERY = 20
       # The words of a line of the program, behind its mark.
       FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details].freeze
-      # Those that each probe fills.
-      FILLED = {"function__stats" => %i[calls], "exception__stats" => %i[raises backtrace_ns],
-                "object__stats" => %i[allocations bytes], "gc__done" => %i[gc_ns], "sample" => %i[samples]}.freeze
-      COSTLY = %w[function__stats object__stats].freeze
+      COSTLY = %i[calls allocations bytes].freeze
 
       def initialize
         super
         @lines = 0
-        @round = {}
-        @unknown = []
+        @round = {} # pid => figures of the line that is due
       end
 
       private
 
       def more_options(parser)
         by_pid_option(parser, "a line for each process")
-        parser.on("--light", "without calls and allocations") do
-          @light = true
-          @unknown |= FILLED.values_at(*COSTLY).flatten
-        end
+        parser.on("--light", "without calls and allocations") { @light = true }
       end
 
       def program = @light ? LIGHT : PROGRAM
-
-      # The other columns are worth showing all the same.
-      def unserved(name, why, pids)
-        super unless FILLED.key?(name)
-        say(why)
-        @unknown |= FILLED[name]
-      end
 
       def receive(text)
         mark, *words = text.split
@@ -87,7 +73,7 @@ module Probescope
         @lines += 1
         wall = @round.values.map { |figures| figures[:wall_ns] }.max
         sums = @round.values.reduce { |one, other| one.merge(other) { |_, a, b| a + b } }.merge(wall_ns: wall)
-        @unknown.each { |field| sums[field] = nil }
+        COSTLY.each { |field| sums[field] = nil } if @light
         who = @by_pid ? @round.keys.first : @round.size
         show(@json ? json(sums) : row(who, cells(sums)))
         @round = {}

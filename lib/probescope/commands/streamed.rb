@@ -39,22 +39,14 @@ module Probescope
 
       def heard(answer)
         case answer[:is]
-        when "attached"
-          # bpftrace -p has no other process, and may know this one by another number.
-          @traced = answer[:targets].map { |target| target[:pid] } unless answer[:by_pid]
-          check_served(answer[:targets])
+        # bpftrace -p has no other process, and may know this one by another number.
+        when "attached" then @traced = answer[:pids] unless answer[:by_pid]
         when "joined" then @traced << answer[:pid]
         end
       end
 
       # False for processes that nobody asked for and that map the same library file.
       def wanted?(pid) = @traced.nil? || @traced.include?(pid)
-
-      # Said when it begins: nobody wants to wait for the end.
-      def check_served(targets)
-        super unless @served
-        @served = true
-      end
 
       # What comes while bpftrace leaves is not shown.
       def check_torn(_trace) = nil

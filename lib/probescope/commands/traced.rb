@@ -187,22 +187,19 @@ module Probescope
         say("a process flushed while bpftrace was leaving: some figures may cover a second more than others") if trace.torn?
       end
 
-      # Probes that are not simply on: #unserved when no process serves one, a line when some do not. targets: as Trace#targets.
+      # Probes that are not simply on: an error when no process serves one, a line when some do not. targets: as Trace#targets.
       def check_served(targets)
         Host::Program.probes(program_path).each do |name|
           probes = targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
           refused = probes.select { |_, probe| %w[refused unsupported].include?(probe[:state]) }
           why = "#{theirs(refused)} not serve #{name}: #{refused.values.first[:reason]}" if refused.any?
-          next unserved(name, why, refused.keys) if refused.any? && refused.size == probes.size
+          raise Host::Error.new(why, doctor(refused.keys)) if refused.any? && refused.size == probes.size
 
           degraded = probes.select { |_, probe| probe[:state] == "degraded" }
           say(why) if refused.any?
           say("#{theirs(degraded)} serve #{name} only in part: #{degraded.values.first[:reason]}") if degraded.any?
         end
       end
-
-      # No process serves this probe.
-      def unserved(_name, why, pids) = raise(Host::Error.new(why, doctor(pids)))
 
       # "process 1 does", "processes 1, 2 do"
       def theirs(processes) = "#{list(processes.keys)} #{processes.one? ? "does" : "do"}"

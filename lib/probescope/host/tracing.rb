@@ -207,7 +207,7 @@ module Probescope
         @participants.each { |one| one.begin(now) }
         besides
         go(:waiting)
-        @tell.call(:attached, seconds: now - @began, targets: @participants.each(&:keep).map(&:to_h), by_pid: @alone)
+        @tell.call(:attached, seconds: now - @began, pids: @participants.map(&:pid), by_pid: @alone)
       end
 
       # How many processes were switched on that nobody asked for.
