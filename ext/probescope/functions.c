@@ -76,12 +76,12 @@ static struct {
     struct target **targets;
     long target_count, target_capacity;
     long next_target, last_target; /* while their events are changed */
-    VALUE covered;     /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
-    VALUE blocks;      /* identity Hash: ISeq of a block inside a target -> the target's number */
-    VALUE bodies;      /* Hash of the define_method methods that have one: many of them can share one block's ISeq */
-    VALUE files;       /* Array of the kept ISeqs, while a walk is under way */
-    VALUE modules;     /* Array, likewise */
-    VALUE names;       /* Array, likewise: of the methods of the module that it is at */
+    VALUE covered; /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
+    VALUE blocks;  /* identity Hash: ISeq of a block inside a target -> the target's number */
+    VALUE bodies;  /* Hash of the define_method methods that have one, see body_of: many can share one block's ISeq */
+    VALUE files;   /* Array of the kept ISeqs, while a walk is under way */
+    VALUE modules; /* Array, likewise */
+    VALUE names;   /* Array, likewise: of the methods of the module that it is at */
     VALUE bodies_seen; /* Array of [module, name] that the walk leaves for its end */
     long next_file, next_module, next_name, next_body;
     bool bodies_only; /* this walk looks for define_method bodies alone */
@@ -127,8 +127,8 @@ static VALUE iseq_class, instance_method;
 static VALUE thread_priority, thread_set_priority; /* UnboundMethods: a subclass can have its own idea of a priority */
 static VALUE nobodys_method;                       /* an ISeq, to kick the JIT with */
 static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity,
-    id_each_object, id_instruction_sequence, id_owner, id_super_method, id_trace_points, id_disasm, id_is_match,
-    id_first_lineno, id_eval_script, id_values;
+    id_original_name, id_each_object, id_instruction_sequence, id_owner, id_super_method, id_trace_points, id_disasm,
+    id_is_match, id_first_lineno, id_eval_script, id_values;
 static VALUE event_return, event_b_return; /* Symbols */
 static VALUE throw_return;                 /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
 
@@ -140,6 +140,7 @@ void ps_functions_init(void)
     id_bind_call = rb_intern("bind_call");
     id_enable = rb_intern("enable");
     id_target = rb_intern("target");
+    id_original_name = rb_intern("original_name");
     id_each_child = rb_intern("each_child");
     id_compare_by_identity = rb_intern("compare_by_identity");
     id_each_object = rb_intern("each_object");
@@ -641,13 +642,26 @@ static bool share_block(VALUE iseq)
     return true;
 }
 
+/*
+ * What tells the bodies of define_method methods apart. One body can be the method of several classes (a class is dup'ed, an
+ * UnboundMethod is given to define_method, module_function), which are different Methods and yet have one list of hooks: with
+ * two targeted TracePoints on it each call counts twice, and up to Ruby 3.1 disabling the second one crashes. The hash of a
+ * Method is that of its body; its name is added because one block can be the body of several methods.
+ */
+static VALUE body_of(VALUE method)
+{
+    VALUE name = rb_funcall(method, id_original_name, 0);
+    return LONG2FIX((FIX2LONG(rb_hash(method)) ^ (long)(SYM2ID(name) * 31)) & (FIXNUM_MAX >> 1));
+}
+
 static void look_at_method(VALUE module, VALUE name)
 {
     VALUE method = find_method(module, name);
     VALUE iseq = rb_funcall(iseq_class, id_of, 1, method);
     if (NIL_P(iseq)) return; /* written in C */
     bool is_body = label_starts_with(iseq, "block ");
-    if (is_body ? RTEST(rb_hash_lookup(functions.bodies, method)) : is_covered(iseq)) return; /* seen, or an alias */
+    if (is_body ? RTEST(rb_hash_lookup(functions.bodies, body_of(method))) : is_covered(iseq))
+        return; /* seen, or an alias */
     if (functions.bodies_only && !is_body) return;
     if (is_body && functions.next_module < RARRAY_LEN(functions.modules)) {
         rb_ary_push(functions.bodies_seen, rb_assoc_new(module, name));
@@ -665,7 +679,7 @@ static void look_at_method(VALUE module, VALUE name)
     target.several = target.contents.methods && !is_body;
     if (target.several) note_method(iseq, target.contents);
     else find_end(iseq, &target.contents);
-    if (is_body) rb_hash_aset(functions.bodies, method, Qtrue);
+    if (is_body) rb_hash_aset(functions.bodies, body_of(method), Qtrue);
     else rb_hash_aset(functions.covered, iseq, Qtrue);
     add_target(is_body ? method : iseq, target, false);
 }

@@ -22,6 +22,29 @@ RSpec.describe "function probes", :bpf do
     end + stacks.values.flatten(1)
   end
 
+  # Ruby 3.1 crashed at the detach when two TracePoints were on one body; later ones counted each call twice.
+  it "count one define_method body that is the method of several classes once, and leave it whole" do
+    run = trace(<<~RUBY, stats)
+      class Desk; define_method(:serve) { 1 }; end
+      Counter = Desk.dup
+      class Window < Desk; define_method(:help, Desk.instance_method(:serve)); end
+      module Bell; define_method(:ring) { 1 }; module_function :ring; end
+      def opens(type) = type.class_eval { define_method(:owner) { type } }
+      class Left; end
+      class Right; end
+      [Left, Right].each { |type| opens(type) }
+      Gate.on :function__stats
+      7.times { [Desk, Counter].each { |type| type.new.serve }; Window.new.help; Bell.ring }
+      5.times { Left.new.owner; Right.new.owner }
+      Gate.done
+    RUBY
+    expect(calls(run).select { |name, _| name.match?(/#(serve|help)\z/) }.values.sum).to eq(3 * 7)
+    expect(calls(run).select { |name, _| name.end_with?("ring") }.values.sum).to eq(7)
+    expect(calls(run)).to include("Left#owner" => 5, "Right#owner" => 5)
+    run.target.await_off("function__stats")
+    expect(run.target).to be_alive
+  end
+
   it "count every call exactly, by its qualified name, and agree with the program's own record" do
     run = trace(<<~RUBY, stats)
       class Shop
