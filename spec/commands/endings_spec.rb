@@ -7,9 +7,15 @@ RSpec.describe "The end of a trace", :bpf do
   # A command that is counting.
   def counting(process, *options)
     command = probescope_start("hot", "-p", process.pid, "-d", 600, *options)
-    await("the attach") { tracers_of(process.pid).any? && listened_to?(process) }
+    await("the attach", within: 60) { listened_to?(process) && waiting_for_events?(tracers_of(process.pid)) }
     await_flushes(process, 4)
     command
+  end
+
+  def waiting_for_events?(tracers)
+    tracers.any? && tracers.all? { |path| File.read(path.sub("cmdline", "wchan")).include?("epoll") }
+  rescue SystemCallError
+    false
   end
 
   def listened_to?(process) = info_of(process).semaphore("stats__done").positive?
@@ -33,7 +39,7 @@ RSpec.describe "The end of a trace", :bpf do
   end
 
   it "is the end of the process too: what it told until then is shown" do
-    process = host_target("--flushes", 20)
+    process = host_target("--burst", 20, "--flushes", 20)
     command = probescope_start("exceptions", "-p", process.pid, "-d", 600, "--json")
     expect(command.wait.exitstatus).to eq(0)
     expect(JSON.parse(command.out)).to include("seconds" => 20.0)
