@@ -27,8 +27,10 @@ ballast = Array.new(100_000) { |n| "object #{n}" } # a heap to walk
 
 cpu = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :float_millisecond) }
 wall = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :float_millisecond) }
-longest = longest_wall = 0.0
+longest = longest_wall = in_it = 0.0
+collecting = -> { GC.total_time / 1e6 }
 collections = GC.count
+last_collecting = collecting.call
 last = cpu.call
 last_wall = wall.call
 puts "ready"
@@ -37,15 +39,17 @@ calls.each_slice(100).to_a.cycle do |slice|
   slice.each { |call| call.call(1) }
   now = cpu.call
   now_wall = wall.call
-  longest = now - last if now - last > longest
+  now_collecting = collecting.call
+  longest, in_it = now - last, now_collecting - last_collecting if now - last > longest
   longest_wall = now_wall - last_wall if now_wall - last_wall > longest_wall
   last = now
+  last_collecting = now_collecting
   last_wall = now_wall
   if IO.select([$stdin], nil, nil, 0)
     exit unless $stdin.gets
-    puts format("longest cpu=%.2f wall=%.2f collections=%d", longest, longest_wall, GC.count - collections)
+    puts format("longest cpu=%.2f in-gc=%.2f wall=%.2f collections=%d", longest, in_it, longest_wall, GC.count - collections)
     $stdout.flush
-    longest = longest_wall = 0.0
+    longest = longest_wall = in_it = 0.0
     collections = GC.count
     last = cpu.call
     last_wall = wall.call

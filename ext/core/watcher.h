@@ -2,7 +2,7 @@
  * The watcher: one native thread that looks at the semaphores, because nothing tells a process that a tracer came.
  *
  *   every 50 ms   has a semaphore changed? Then ask the VM to switch hooks; it does so on a thread of its own, in slices
- *                 if there are many, and is asked for the next one 6 ms later.
+ *                 if there are many, and is asked for the next one 4 ms later.
  *   every second  while statistics are listened to: flush them (stats.h).
  *   99 times/s    while samples are listened to: ask the VM for one.
  *
@@ -18,7 +18,7 @@
 
 #include "probes.gen.h"
 
-enum { PS_POLL_NS = 50000000, PS_HURRY_NS = 6000000, PS_FLUSH_NS = 1000000000, PS_SAMPLE_NS = 10101010 };
+enum { PS_POLL_NS = 50000000, PS_HURRY_NS = 4000000, PS_FLUSH_NS = 1000000000, PS_SAMPLE_NS = 10101010 };
 
 /* What the watcher may ask of the VM. */
 enum {

@@ -5,7 +5,7 @@
  * Targeted, because a global :call, :return or :line hook leaves YJIT slower for the rest of the process's life. Switching
  * on:
  *   1. all modules are listed, once;
- *   2. their methods are looked at, in slices of 4 ms so that no request waits long: what is covered gets a TracePoint on
+ *   2. their methods are looked at, in slices of 2 ms so that no request waits long: what is covered gets a TracePoint on
  *      its ISeq (a define_method body has no :call of its own, so there the target is the method, and it comes last:
  *      the lines of its block belong to the method around it, where that has a TracePoint);
  *   3. :script_compiled hands over each file loaded from now on, whose top-level ISeq covers all it defines;
@@ -34,7 +34,7 @@
 #include "slow.h"
 #include "stats.h"
 
-#define SLICE_NS      4000000u
+#define SLICE_NS      2000000u
 #define LOAD_PAUSE_NS 200000000u
 #define CALL_EVENTS   (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)
 
@@ -415,7 +415,7 @@ static void on_event(VALUE tracepoint, void *data)
  *
  * In a job, those that had come before were taken already and are delivered after it, and signals are masked. So what
  * could come in is what another thread sends, and that thread needs the VM lock, which we would hand over only when our
- * time slice ends. A higher priority makes the slice up to eight times as long, and we need 4 ms: nobody comes in between.
+ * time slice ends. A higher priority makes the slice up to eight times as long, and we need 2 ms: nobody comes in between.
  * In a hook we may raise, so whatever is not an error of ours goes on to the application.
  */
 struct slice {
