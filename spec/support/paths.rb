@@ -2,8 +2,10 @@
 
 module Support
   ROOT = File.expand_path("../..", __dir__)
-  # A directory for each Ruby: another Ruby must never load it.
-  LIBRARY = File.join(ROOT, "lib/probescope", RbConfig::CONFIG.values_at("ruby_version", "arch").join("-"), "probescope.so")
+  # A directory for each Ruby: another Ruby must never load it. Benchmarks trace RUBY=/path, which has compiled it before.
+  ABI_DIRECTORY = IO.popen([ENV.fetch("RUBY", RbConfig.ruby), "--disable=gems,rubyopt", "-rrbconfig", "-e",
+                            'print RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")'], &:read)
+  LIBRARY = File.join(ROOT, "lib/probescope", ABI_DIRECTORY, "probescope.so")
   AUTO = File.join(ROOT, "lib/probescope/auto")
   EXE = File.join(ROOT, "exe/probescope")
 
