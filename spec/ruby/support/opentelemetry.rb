@@ -10,7 +10,11 @@ module OpenTelemetryGems
   # ["-I...", ...] for the API and the SDK of our bundle.
   def options = with_dependencies("opentelemetry-sdk").flat_map(&:full_require_paths).map { |path| "-I#{path}" }
 
-  def old_options = Dir[File.join(OLD_API, "gems/*/lib")].map { |path| "-I#{path}" }
+  # It requires logger, which is a gem like any other since Ruby 4.0.
+  def old_options
+    logger = with_dependencies("opentelemetry-sdk").select { |gem| gem.name == "logger" }.flat_map(&:full_require_paths)
+    [*Dir[File.join(OLD_API, "gems/*/lib")], *logger].map { |path| "-I#{path}" }
+  end
 
   def with_dependencies(name)
     gem = Gem.loaded_specs.fetch(name)
