@@ -231,6 +231,8 @@ static VALUE backtrace(VALUE self)
     if (PS_UNLIKELY(is_aliased())) return call_original(own_backtrace, self, 0, NULL);
     VALUE held = rb_attr_get(self, id_bt);
     if (NIL_P(held) || !backtraces.exceptions_on || !ps_contexts_on_main_ractor()) return rb_call_super(0, NULL);
+    /* Strings that are there already, as at `raise E, "message", []` and when an exception is raised on and on: no clock. */
+    if (!RB_TYPE_P(held, T_DATA) || backtraces.exception == self) return rb_call_super(0, NULL);
     size_t allocated = rb_gc_stat(allocated_objects);
     stopwatch start = start_watch();
     VALUE strings = rb_call_super(0, NULL);
@@ -240,7 +242,7 @@ static VALUE backtrace(VALUE self)
     if (!backtraces.exceptions_on || !RB_TYPE_P(strings, T_ARRAY)) return strings;
     backtraces.exception = self;
     backtraces.strings = strings;
-    if (!RB_TYPE_P(held, T_DATA) || allocated <= (size_t)RARRAY_LEN(strings)) return strings;
+    if (allocated <= (size_t)RARRAY_LEN(strings)) return strings;
     bool in_full_message;
     const ps_site *asked = find_asker(&in_full_message);
     /* That one counts it itself. */
@@ -263,8 +265,8 @@ static VALUE full_message(int argc, VALUE *argv, VALUE self)
     VALUE held = rb_attr_get(self, id_bt);
     if (!backtraces.exceptions_on || NIL_P(held)) return text;
     bool nested;
-    record("full_message", find_asker(&nested), self, held, backtraces.exception == self ? backtraces.strings : Qnil,
-           ticks);
+    VALUE strings = RB_TYPE_P(held, T_ARRAY) ? held : backtraces.exception == self ? backtraces.strings : Qnil;
+    record("full_message", find_asker(&nested), self, held, strings, ticks);
     return text;
 }
 
