@@ -101,6 +101,7 @@ void ps_trace_context(char *to, uint32_t probes);
 /* jit.c: what the JIT that is on does not recover from: NULL, or why those hooks are refused */
 void ps_jit_init(void);
 bool ps_jit_is_on(void);
+void ps_jit_forget(void);
 /* Can YJIT be on, now or later, beside hooks of calls? */
 bool ps_jit_may_come(void);
 const char *ps_jit_refuses_calls(void);

@@ -45,6 +45,15 @@ bool ps_jit_is_on(void)
     return is_on(yjit) || is_on(zjit);
 }
 
+/*
+ * The process ends: no code is compiled any more. To ask for a JIT is to call a method that is written in Ruby, which a
+ * TracePoint of the application would see, and perhaps raise in.
+ */
+void ps_jit_forget(void)
+{
+    yjit = zjit = Qnil;
+}
+
 static bool is_ruby(const char *series)
 {
     return strncmp(ruby_version, series, strlen(series)) == 0;

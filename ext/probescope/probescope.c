@@ -137,6 +137,7 @@ static VALUE native_stop(VALUE self);
 /* Called by Ruby at its end, in the order of at_exit: what is told of the last part of a second. */
 static void stop_at_end(VALUE unused)
 {
+    ps_jit_forget();
     native_stop(Qnil);
 }
 
