@@ -33,6 +33,8 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", "-p", 1, "--top", "-1", status: 2)).to include("--top")
       expect(refuse("hot", "-p", 1, "--frobnicate", status: 2)).to include("invalid option")
       expect(refuse("hot", "-p", 1, "more", status: 2)).to include("too much")
+      expect(refuse("flow", "-p", 1, "--min", "soon", status: 2)).to include('"soon" is no time')
+      expect(refuse("stat", "-p", 1, "-d", "0", status: 2)).to include("positive number of seconds")
       expect(refuse("slow", "-p", 1, "--threshold", "999us", status: 2)).to include("no probe fires for calls under 1ms")
       expect(refuse("slow", "-p", 1, "--threshold", "fast", status: 2)).to include('"fast" is no time').and include("--threshold 10ms")
       expect(refuse("slow", "-p", 1, "--function", "\xff*", status: 2)).to include("no valid text")
