@@ -11,7 +11,7 @@ module Probescope
       ABOUT = <<~TEXT
         Who turns backtraces into strings, and what does it cost? A raise captures a backtrace; to turn it into strings takes five
         times as long, and is done when somebody asks: `backtrace`, `full_message`, `caller`, a logger, an error reporter, a raise of
-        the same exception again. Sorted by TOTAL. Each of these costs 2 to 3 us more while this command listens.
+        the same exception again. Sorted by TOTAL. Each of these costs 2 to 5 us more while this command listens.
 
           CPU       share of the process's CPU time
           FRAMES    mean number of frames that were asked for
