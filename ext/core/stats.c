@@ -137,13 +137,17 @@ static bool fire_sampled(ps_row *row, const ps_site *site)
     return true;
 }
 
-static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const ps_site *))
+/* Events of rows that had place in their table but none for a name: they are shown under (overflow) as well. */
+static uint64_t nameless;
+
+static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const ps_site *), int events)
 {
     uint64_t fired = 0;
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
     for (uint32_t number = 0; number < rows; number++) {
         ps_row *row = ps_table_at(table, number);
         const ps_site *site = PS_READ_ACQUIRE(row->site);
+        if (site == &ps_site_overflow) nameless += PS_READ(row->count[events]) - row->sent[events];
         if (site) fired += fire(row, site);
     }
     if (PS_READ_ACQUIRE(table->overflow.site)) fired += fire(&table->overflow, &ps_site_overflow);
@@ -153,7 +157,7 @@ static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const ps_site
 static uint64_t all_overflowed(void)
 {
     return PS_READ(ps_functions.overflowed) + PS_READ(ps_exceptions.overflowed) + PS_READ(ps_objects.overflowed) +
-           PS_READ(ps_sampled.overflowed) + PS_READ(ps_stack_lost);
+           PS_READ(ps_sampled.overflowed) + PS_READ(ps_stack_lost) + nameless;
 }
 
 static uint64_t growth(uint64_t now, uint64_t *before)
@@ -176,10 +180,10 @@ void ps_stats_flush(void)
 {
     pthread_mutex_lock(&lock);
     uint64_t fired = 0;
-    if (PS_ENABLED(FUNCTION__STATS)) fired += fire_table(&ps_functions, fire_function);
-    if (PS_ENABLED(EXCEPTION__STATS)) fired += fire_table(&ps_exceptions, fire_exception);
-    if (PS_ENABLED(OBJECT__STATS)) fired += fire_table(&ps_objects, fire_object);
-    if (PS_ENABLED(SAMPLE__STATS)) fired += fire_table(&ps_sampled, fire_sampled);
+    if (PS_ENABLED(FUNCTION__STATS)) fired += fire_table(&ps_functions, fire_function, PS_FUNCTION_CALLS);
+    if (PS_ENABLED(EXCEPTION__STATS)) fired += fire_table(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
+    if (PS_ENABLED(OBJECT__STATS)) fired += fire_table(&ps_objects, fire_object, PS_OBJECT_COUNT);
+    if (PS_ENABLED(SAMPLE__STATS)) fired += fire_table(&ps_sampled, fire_sampled, PS_SAMPLE_TOTAL_SAMPLES);
     if (PS_ENABLED(SAMPLE__FRAME)) fired += ps_samples_fire_stacks();
     if (PS_ENABLED(STATUS)) fire_states();
 
