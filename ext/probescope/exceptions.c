@@ -36,6 +36,7 @@ enum {
     BRACKET_EVERY = 16,
     BRACKET_RARELY = 64,
     BRACKETS_FIRST = 1024,
+    OUTLIER = 8,
     RECENT = 8,
     RESCUERS = 32,
     DETAILS_PER_SECOND = 10,
@@ -205,8 +206,9 @@ static void end_freeing(uint64_t now)
     uint64_t cost = now - raises.freeing.began;
     uint64_t expected = per_depth(raises.freeing.cost, raises.freeing.depth, raises.freeing.of_depth);
     raises.freeing.began = 0;
-    /* A descheduled thread would show as milliseconds. */
-    if (expected && cost > 16 * expected) cost = 16 * expected;
+    /* As in learn(); and the last one of a step may be followed by others of the collector's work. */
+    if (expected && cost > OUTLIER * expected) cost = expected;
+    if (expected > OUTLIER * cost) raises.freeing.cost = raises.freeing.depth = 0;
     raises.freeing.cost += cost;
     raises.freeing.depth += raises.freeing.of_depth + FIXED_FRAMES;
     raises.freeing.count++;
@@ -285,11 +287,16 @@ static uint64_t estimate(const ps_row *row, uint32_t depth)
     return per_depth(raises.cost, raises.depth, depth);
 }
 
-/* Learns from a measured raise. A descheduled thread would show as a capture of milliseconds: capped by what is known. */
+/*
+ * Learns from a measured raise. A descheduled thread or an interrupt would show as a capture of microseconds to milliseconds:
+ * what is so far from what is known says nothing. When it was the first one nothing was known: then the next one shows, and
+ * what seemed to be known is forgotten.
+ */
 static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 {
     uint64_t expected = estimate(row, depth);
-    if (expected && cost > 16 * expected) cost = 16 * expected;
+    if (expected && cost > OUTLIER * expected) cost = expected;
+    if (expected > OUTLIER * cost) row->u.bracket.cost = row->u.bracket.depth = raises.cost = raises.depth = 0;
     row->u.bracket.cost += cost;
     row->u.bracket.depth += depth + FIXED_FRAMES;
     raises.brackets++;

@@ -9,8 +9,8 @@ module Probescope
       PROGRAM = "backtraces.bt"
       USAGE = "backtraces -p PID [options]"
       ABOUT = <<~TEXT
-        Who turns backtraces into strings, and what does it cost? A raise captures a backtrace; to turn it into strings takes five
-        times as long, and is done when somebody asks: `backtrace`, `full_message`, `caller`, a logger, an error reporter, a raise of
+        Who turns backtraces into strings, and what does it cost? A raise captures a backtrace; to turn it into strings takes
+        five to ten times as long, and is done when somebody asks: `backtrace`, `full_message`, `caller`, a logger, an error reporter, a raise of
         the same exception again. Sorted by TOTAL. Each of these costs 2 to 5 us more while this command listens.
 
           CPU       share of the process's CPU time

@@ -98,11 +98,12 @@ module Tracing
                            env: { "GATE_DIRECTORY" => directory }.merge(env)), directory]
     end
 
-    # Starts a program and a tracer of these fields, and returns the Run, both running.
-    def start(source, fields, attach: [], tracer_env: {}, **options)
+    # Starts a program and, once it has printed a line like `once`, a tracer of these fields. Returns the Run, both running.
+    def start(source, fields, once: nil, attach: [], tracer_env: {}, **options)
       fields = { stats__done: %i[sequence rows dropped] }.merge(fields)
       target, directory = program(source, **options)
       target.info
+      target.await_line(once) if once
       text = [Tracing.text(fields), *attach.map { |probe| "usdt:*:probescope:#{probe} { @#{probe} = count(); }" }].join("\n")
       Run.new(target, tracer(text, pid: target.pid, env: tracer_env), directory, fields)
     end
