@@ -34,7 +34,7 @@ RSpec.describe "an application that is traced" do
           Timeout.timeout(0.001) { Hooked.new.spin }
           false
         rescue Timeout::Error => e
-          $traces |= e.backtrace.grep(/probescope(?!\\d)/)
+          $traces |= e.backtrace.grep(%r{lib/probescope|Probescope})
           true
         end
       end
@@ -44,7 +44,7 @@ RSpec.describe "an application that is traced" do
         thread = Thread.new do
           Hooked.new.spin
         rescue IOError => e
-          $traces |= e.backtrace.grep(/probescope(?!\\d)/)
+          $traces |= e.backtrace.grep(%r{lib/probescope|Probescope})
           e.message
         end
         Thread.pass until thread.stop? || thread.backtrace.to_a.size > 2
@@ -101,7 +101,7 @@ RSpec.describe "an application that is traced" do
           killer.wakeup
           Hooked.new.spin
         rescue error => e
-          $traces |= e.backtrace.grep(/probescope(?!\\d)/)
+          $traces |= e.backtrace.grep(%r{lib/probescope|Probescope})
           true
         end
       ensure
