@@ -18,7 +18,7 @@ end
 namespace :bench do
   desc "Measure how long it takes to attach to 10,000 methods (as root; RUBY=/path RUBY_OPTIONS=--yjit adds another Ruby)"
   task attach: :compile do
-    ruby "bench/attach.rb"
+    sh RbConfig.ruby, "bench/attach.rb" # which starts RUBY itself
   end
 
   desc "Measure what it costs a web application under load, and write it into docs/performance.md (as root; about five minutes)"
