@@ -372,7 +372,7 @@ RSpec.describe "an application that is traced" do
           1500.times { |n| class_eval "def m\#{n} = 1" , __FILE__, n }
         end
         sites = Array.new(5000) { |n| eval("-> { begin; raise(ArgumentError); rescue ArgumentError; end }", nil, "\#{__dir__}/site\#{n}.rb", n) }
-        Gate.on :function__stats, :exception__stats
+        Gate.on :function__stats, :exception__stats, :stats__done
         many = Many.new
         2.times { 1500.times { |n| many.public_send(:"m\#{n}") } }
         2.times { sites.each(&:call) }
