@@ -68,6 +68,19 @@ static void state_unsupported(void)
         ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
 }
 
+/* One slice for each part. True when every hook is as `wanted` has it. */
+static bool switch_all(uint32_t wanted)
+{
+    bool done = ps_exceptions_switch(wanted);
+    done &= ps_backtraces_switch(wanted);
+    done &= ps_objects_switch(wanted);
+    done &= ps_collections_switch(wanted);
+    done &= ps_sampling_switch(wanted);
+    done &= ps_gvl_switch(wanted);
+    done &= ps_functions_switch(wanted);
+    return done;
+}
+
 /* Makes the hooks match what is listened to; what is not done yet is asked for again at the watcher's next look. */
 static void switch_hooks(void)
 {
@@ -76,14 +89,7 @@ static void switch_hooks(void)
     /* Ticks of two clocks do not compare, so the clock is chosen while no hook is in. */
     if (wanted && !any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
     any = wanted != 0;
-    bool done = ps_exceptions_switch(wanted);
-    done &= ps_backtraces_switch(wanted);
-    done &= ps_objects_switch(wanted);
-    done &= ps_collections_switch(wanted);
-    done &= ps_sampling_switch(wanted);
-    done &= ps_gvl_switch(wanted);
-    done &= ps_functions_switch(wanted);
-    if (!done) {
+    if (!switch_all(wanted)) {
         ps_watcher_progress();
         return;
     }
@@ -172,13 +178,10 @@ static VALUE native_stop(VALUE self)
     installed = false;
     ps_info_flag(PS_INFO_INSTALLED, 0);
     /* The flush that could be in the way ended with the watcher; slices remain. */
-    uint32_t none = 0;
-    while (!(ps_exceptions_switch(none) & ps_backtraces_switch(none) & ps_objects_switch(none) &
-             ps_collections_switch(none) & ps_sampling_switch(none) & ps_gvl_switch(none) &
-             ps_functions_switch(none))) {
+    while (!switch_all(0)) {
     }
-    state_probes(none);
-    ps_watcher_applied(none);
+    state_probes(0);
+    ps_watcher_applied(0);
     return Qtrue;
 }
 
