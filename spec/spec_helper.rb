@@ -27,5 +27,8 @@ RSpec.configure do |config|
   # What hangs fails, and says which example it was. Far above what the longest one takes on a slow machine.
   config.around { |example| Timeout.timeout(300) { example.run } }
   config.before(:each, :bpf) { Support::Bpf.require! { |reason| skip reason } }
-  config.after { stop_processes }
+  config.after do |example|
+    tell_of_processes if example.exception
+    stop_processes
+  end
 end

@@ -25,6 +25,17 @@ module Support
     def err = @lines[:err].dup
     def to_s = "#{@command} (pid #{@pid}, #{@poll || "running"})\n--- stdout\n#{out}--- stderr\n#{err}---"
 
+    # For a failed example: where each of its threads is, and what the kernel says of it.
+    def state
+      "#{self}\n" + Dir["/proc/#{@pid}/task/*"].map do |task|
+        name, wchan, call, stat = %w[comm wchan syscall stat].map { |file| File.read("#{task}/#{file}").strip }
+        cpu = stat.rpartition(")").last.split.values_at(0, 11, 12).join(" ")
+        "thread #{File.basename(task)} #{name}: #{cpu}, in #{wchan}, system call #{call}\n"
+      rescue SystemCallError
+        nil
+      end.join
+    end
+
     def puts(line)
       @stdin.puts(line)
       @stdin.flush

@@ -53,6 +53,12 @@ module Support
     # The 16-bit counter that the kernel raises for each tracer, read from the process itself.
     def semaphore(probe) = read(probes.fetch(probe)[:semaphore], 2).unpack1("S<")
 
+    # For a failed example: of each probe that is not plainly off.
+    def states
+      probes.map { |name, probe| "#{name}: #{probe[:state]} #{probe[:reason]}, semaphore #{semaphore(name)}" }
+            .grep_v(/: off , semaphore 0/).join("\n")
+    end
+
     private
 
     def read(address, size) = @memory.pread(size, address)

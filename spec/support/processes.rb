@@ -27,6 +27,11 @@ module Support
       child
     end
 
+    # Said where an example failed: a process that hangs tells why only while it lives.
+    def tell_of_processes
+      warn "What it had started:", @processes.map(&:state) if @processes
+    end
+
     def stop_processes
       @processes&.reverse_each(&:kill_all)
       @processes = nil

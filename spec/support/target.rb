@@ -32,6 +32,14 @@ module Support
       end
     end
 
+    def state
+      return super unless @infos
+
+      super + @infos.map { |of, info| "probescope in #{of}: #{info.header}\n#{info.states}\n" }.join
+    rescue SystemCallError
+      super
+    end
+
     # What a program of examples/ counts by itself, as of now: {"documents" => 812.0, "raises" => 215_992.0, "cpu" => 0.6, ...}
     def counters
       reports = -> { out.scan(/^\w+=\d.*\n/) }
