@@ -147,20 +147,23 @@ static void stop_at_end(VALUE unused)
     native_stop(Qnil);
 }
 
-/* start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started. */
+/*
+ * start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started. The watcher comes last: it may look
+ * at once, and what calls Ruby here (state_probes asks for a JIT) lets a job in, whose word would be overwritten.
+ */
 static VALUE native_start(VALUE self, VALUE limit)
 {
     if (installed) return Qfalse;
     ps_memory_set_limit(NUM2SIZET(limit));
-    installed = true;
+    state_probes(0);
+    ps_functions_start();
     int error = ps_watcher_start(&vm);
     if (error) {
-        installed = false;
+        ps_functions_stop();
         rb_syserr_fail(error, "probescope's watcher thread");
     }
-    ps_functions_start();
+    installed = true;
     ps_info_flag(PS_INFO_INSTALLED, 1);
-    state_probes(0);
     /* A block for at_exit would be seen by TracePoints of the application, and could be left by what they raise. */
     static bool end_is_known;
     if (!end_is_known) rb_set_end_proc(stop_at_end, Qnil);

@@ -361,6 +361,22 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
+  # The watcher may look, and ask for a switch, while install is still under way.
+  it "finds who listens already whenever it installs", :bpf do
+    target, = program(<<~RUBY)
+      Gate.on :function__stats
+      missed = 300.times.count do
+        Probescope.uninstall
+        Probescope.install
+        200.times { Gate.state(:function__stats) == :on ? break : sleep(0.002) }
+        Gate.state(:function__stats) != :on
+      end
+      Gate.done missed: missed
+    RUBY
+    attacher(target, "function__stats", wait: false)
+    expect(report(target)[:missed]).to eq(0)
+  end
+
   describe "with less memory than it has places" do
     # Without object__stats, whose rows may fill the memory before the methods are hooked.
     fields = { exception__stats: %i[type file line raised], function__stats: %i[function calls],
