@@ -327,7 +327,7 @@ RSpec.describe "function probes", :bpf do
   end
 
   it "find their place again after a SystemStackError, which leaves methods without a word" do
-    run = trace(<<~RUBY, stats.merge(function__entry: %i[function depth]))
+    run = start(<<~RUBY, stats)
       class Deep
         def endless = endless
         def guarded = begin; endless; rescue SystemStackError; after; end
@@ -335,13 +335,17 @@ RSpec.describe "function probes", :bpf do
       end
       Gate.on :function__stats
       5.times { Deep.new.guarded }
+      $stdout.write("deep\n")
+      $stdout.flush
       Gate.on :function__entry
-      Gate.flushed # 50,000 entries fill the tracer's buffer: let it read them
       Deep.new.after
       Gate.done
     RUBY
-    expect(calls(run)).to include("Deep#guarded" => 5, "Deep#after" => 6)
-    expect(run.events(:function__entry).last).to include(function: "Deep#after", depth: 0)
+    # From here on only: 50,000 entries would fill the tracer's buffer.
+    run.target.await_line(/\Adeep$/, within: 60)
+    entries = tracer(Tracing.text(function__entry: %i[function depth]), pid: run.target.pid)
+    expect(calls(run.finish)).to include("Deep#guarded" => 5, "Deep#after" => 6)
+    expect(entries.finish).to include("function__entry\tDeep#after\t0\n")
   end
 
   it "survive threads that are killed and exceptions from other threads in mid call" do
