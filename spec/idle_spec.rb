@@ -36,12 +36,12 @@ RSpec.describe "A process that nobody traces" do
 
   works = { "a method call" => "callee(i)", "an allocation" => "Thing.new", "a raise" => "begin; raise 'x'; rescue; end" }
   works.each do |what, work|
-    it "spends the same instructions on #{what}, loaded or not" do
+    it "spends no more instructions on #{what} with the library loaded" do
       # Addresses decide how far Ruby's own tables probe, so now and then two runs of the same program differ by more.
       attempts do
         plain = instructions(work, loaded: false)
         loaded = instructions(work, loaded: true)
-        expect(loaded).to be_within(plain * 0.001).of(plain)
+        expect(loaded).to be <= plain * 1.001
       end
     end
   end

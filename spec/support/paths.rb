@@ -8,6 +8,8 @@ module Support
   LIBRARY = File.join(ROOT, "lib/probescope", ABI_DIRECTORY, "probescope.so")
   AUTO = File.join(ROOT, "lib/probescope/auto")
   EXE = File.join(ROOT, "exe/probescope")
+  # Where `ruby` and `bundle` are those of this Ruby.
+  RUBY_PATH = [RbConfig::CONFIG["bindir"], ENV.fetch("PATH")].join(File::PATH_SEPARATOR)
 
   # The environment as it was before Bundler: a process that a spec starts is somebody's application, not ours.
   def self.plain_env
