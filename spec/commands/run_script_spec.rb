@@ -22,7 +22,7 @@ RSpec.describe "run, script and help" do
       script = "p defined?(Bundler) ? 1 : 0, $VERBOSE, $LOADED_FEATURES.grep(%r{probescope/auto}).size"
       result = probescope("run", "--", "bundle", "exec", RbConfig.ruby, "-e", script,
                           env: {"RUBYOPT" => "-W2", "BUNDLE_GEMFILE" => File.join(folder, "Gemfile"), "BUNDLE_PATH" => nil,
-                               "PATH" => Support::RUBY_PATH})
+                                "PATH" => Support::RUBY_PATH})
       expect(result.out.lines.map(&:chomp)).to eq(%w[1 true 1]), result.err
     end
   end
