@@ -4,6 +4,7 @@
 
 #include "atomic.h"
 #include "memory.h"
+#include "suspended.h"
 
 uint32_t ps_stack_epoch = 1;
 uint64_t ps_stack_lost;
@@ -119,6 +120,17 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
     return frame;
 }
 
+/* Adds a finished call to its function's figures. */
+static void count_call(ps_row *row, uint64_t elapsed, uint64_t self, bool outermost, int outcome)
+{
+    uint64_t *count = row->count;
+    PS_ADD(count[PS_FUNCTION_SELF], self);
+    if (outermost) PS_ADD(count[PS_FUNCTION_ELAPSED], elapsed);
+    if (elapsed > PS_READ(count[PS_FUNCTION_MAX])) PS_WRITE(count[PS_FUNCTION_MAX], elapsed);
+    if (outcome == PS_OUTCOME_RAISED) PS_ADD(count[PS_FUNCTION_RAISED], 1);
+    PS_ADD_LAST(count[PS_FUNCTION_CALLS], 1);
+}
+
 bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_call *call)
 {
     uint32_t depth = ps_stack_depth(stack);
@@ -142,15 +154,69 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     /* A call that an exception left passes it on to its caller; one that returned goes back to what was before. */
     stack->unwinding = outcome == PS_OUTCOME_RAISED || frame->unwinding;
 
-    uint64_t *count = row->count;
-    PS_ADD(count[PS_FUNCTION_SELF], self);
-    if (frame->outermost) PS_ADD(count[PS_FUNCTION_ELAPSED], elapsed);
+    count_call(row, elapsed, self, frame->outermost, outcome);
     deactivate(stack, frame);
-    if (elapsed > PS_READ(count[PS_FUNCTION_MAX])) PS_WRITE(count[PS_FUNCTION_MAX], elapsed);
-    if (outcome == PS_OUTCOME_RAISED) PS_ADD(count[PS_FUNCTION_RAISED], 1);
-    PS_ADD_LAST(count[PS_FUNCTION_CALLS], 1);
     *call = (ps_call){elapsed, self, frame->waited, frame->number, stack->depth};
     return true;
+}
+
+ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame)
+{
+    ps_frame *entered = ps_stack_enter(stack, row, NULL);
+    if (!entered) return NULL;
+    entered->frame = frame;
+    entered->first = entered->earlier = 0;
+    return entered;
+}
+
+ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame)
+{
+    ps_frame *resumed = ps_stack_enter_frame(stack, row, frame);
+    ps_suspended call;
+    bool known = ps_suspended_take(frame, &call);
+    PS_ADD(row->count[PS_FUNCTION_RESUMED], 1);
+    if (!resumed || !known || call.row != row) return resumed;
+    resumed->first = call.first;
+    resumed->earlier = call.self;
+    resumed->number = call.number;
+    return resumed;
+}
+
+/* Takes frame number i out of the stack; those above it are another greenlet's, and stay. */
+static void remove_frame(ps_stack *stack, uint32_t i)
+{
+    deactivate(stack, &stack->frames[i]);
+    stack->depth--;
+    memmove(&stack->frames[i], &stack->frames[i + 1], (stack->depth - i) * sizeof(ps_frame));
+}
+
+ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int outcome, ps_call *call)
+{
+    uint32_t i = ps_stack_depth(stack);
+    while (i && PS_UNLIKELY(stack->frames[i - 1].frame != frame)) i--;
+    if (!i--) {
+        /* Perhaps one of those that there was no memory for: they are above all others. */
+        if (stack->untimed && stack->epoch == ps_stack_epoch) stack->untimed--;
+        return NULL;
+    }
+    ps_frame left = stack->frames[i];
+    bool on_top = i == stack->depth - 1;
+    uint64_t segment = now - left.start, self = segment > left.children ? segment - left.children : 0;
+    if (i && on_top) stack->frames[i - 1].children += segment;
+    remove_frame(stack, i);
+    *call = (ps_call){.elapsed = segment, .self = self, .number = left.number, .depth = i};
+    if (outcome == PS_OUTCOME_SUSPENDED) {
+        ps_suspended_put(&(ps_suspended){.frame = frame,
+                                         .row = left.row,
+                                         .first = left.first ? left.first : left.start,
+                                         .self = left.earlier + self,
+                                         .number = left.number});
+        return left.row;
+    }
+    if (left.first) call->elapsed = now - left.first;
+    call->self += left.earlier;
+    count_call(left.row, call->elapsed, call->self, left.outermost, outcome);
+    return left.row;
 }
 
 void ps_stack_suspend(ps_stack *stack, uint64_t now)

@@ -26,6 +26,10 @@ typedef struct ps_frame {
     uint32_t raises;   /* of the stack, at the entry */
     bool outermost;    /* no activation of the same function is open below it on this stack */
     bool unwinding;    /* it was called while an exception was on its way: from an ensure */
+    /* Where the VM tells which frame it is: ps_stack_enter_frame. */
+    uintptr_t frame;
+    uint64_t first;   /* ticks: the start of the whole call, when it was suspended since; else 0 */
+    uint64_t earlier; /* ticks of its own before it was suspended */
 } ps_frame;
 
 typedef struct ps_stack {
@@ -62,6 +66,17 @@ void ps_stack_free(ps_stack *stack);
 ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(void));
 /* Closes the innermost open call of row and adds it to row's counters. False, and nothing done, when none is open. */
 bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_call *call);
+
+/*
+ * The same for a VM that tells which of its frames an entry and an exit belong to. Then an exit that is not on top means that
+ * another greenlet's calls lie above it, and they stay: its own time is without that of its callees as far as they are known.
+ */
+ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame);
+/* Of a call that was suspended (suspended.h), or that began before anybody listened. */
+ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame);
+/* The row of the call that it closes, or NULL. With PS_OUTCOME_SUSPENDED the call is kept, and *call is the segment. */
+ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int outcome, ps_call *call);
+
 /* Its fiber stops running, and runs again. Callees that finish take the time with them; the rest is the top call's. */
 void ps_stack_suspend(ps_stack *stack, uint64_t now);
 void ps_stack_resume(ps_stack *stack, uint64_t now);

@@ -1,0 +1,80 @@
+#include "coverage.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    ps_strings roots, outside, ours, patterns;
+    const char *suffix;
+} coverage = {.suffix = ""};
+
+static void free_strings(ps_strings strings)
+{
+    for (size_t i = 0; strings && strings[i]; i++) free(strings[i]);
+    free(strings);
+}
+
+void ps_coverage_set(ps_strings roots, ps_strings outside, ps_strings ours, ps_strings patterns, const char *suffix)
+{
+    free_strings(coverage.roots);
+    free_strings(coverage.outside);
+    free_strings(coverage.ours);
+    free_strings(coverage.patterns);
+    coverage.roots = roots;
+    coverage.outside = outside;
+    coverage.ours = ours;
+    coverage.patterns = patterns;
+    coverage.suffix = suffix;
+}
+
+static bool starts_with_any(const char *path, ps_strings prefixes)
+{
+    for (size_t i = 0; prefixes && prefixes[i]; i++)
+        if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0) return true;
+    return false;
+}
+
+/* A pattern that can match a path holds a slash or ends like a file of the language. */
+static bool is_path_pattern(const char *pattern)
+{
+    const char *dot = strrchr(pattern, '.');
+    return strchr(pattern, '/') || (dot && strcmp(dot, coverage.suffix) == 0);
+}
+
+static bool matches(const char *string, bool is_path)
+{
+    for (size_t i = 0; coverage.patterns[i]; i++)
+        if (is_path_pattern(coverage.patterns[i]) == is_path && fnmatch(coverage.patterns[i], string, 0) == 0) return true;
+    return false;
+}
+
+static bool by_name(void)
+{
+    for (size_t i = 0; coverage.patterns && coverage.patterns[i]; i++)
+        if (!is_path_pattern(coverage.patterns[i])) return true;
+    return false;
+}
+
+bool ps_coverage_is_own(const char *path)
+{
+    if (!coverage.roots || !*path || *path == '<' || *path == '(') return false; /* <frozen importlib>, (eval) */
+    /* A script that was started by a relative path is the application itself. */
+    if (*path == '/' && !starts_with_any(path, coverage.roots)) return false;
+    return !starts_with_any(path, coverage.ours) && !starts_with_any(path, coverage.outside) &&
+           !strstr(path, "/vendor/") && !strstr(path, "/node_modules/");
+}
+
+bool ps_coverage_file(const char *path, bool everything)
+{
+    if (starts_with_any(path, coverage.ours)) return false;
+    if (everything || by_name()) return true;
+    return coverage.patterns ? matches(path, true) : ps_coverage_is_own(path);
+}
+
+bool ps_coverage_function(const char *path, const char *name, bool everything)
+{
+    if (starts_with_any(path, coverage.ours)) return false;
+    if (everything) return true;
+    return coverage.patterns ? matches(path, true) || matches(name, false) : ps_coverage_is_own(path);
+}

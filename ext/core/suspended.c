@@ -1,0 +1,75 @@
+#include "suspended.h"
+
+#include "memory.h"
+
+/* Open addressing with linear probing. A place that is taken out is closed by moving up those behind it. */
+static struct {
+    ps_suspended *calls;
+    uint32_t capacity; /* a power of two */
+    uint32_t count;
+} table;
+
+static uint32_t place_of(uintptr_t frame, uint32_t capacity)
+{
+    return (uint32_t)((frame >> 4) * 0x9e3779b97f4a7c15u >> 32) & (capacity - 1);
+}
+
+/* Where this frame is, or where it would go. */
+static ps_suspended *find(uintptr_t frame)
+{
+    uint32_t i = place_of(frame, table.capacity);
+    while (table.calls[i].frame && table.calls[i].frame != frame) i = (i + 1) & (table.capacity - 1);
+    return &table.calls[i];
+}
+
+static bool grow(void)
+{
+    ps_suspended *old = table.calls;
+    uint32_t old_capacity = table.capacity, capacity = old_capacity ? old_capacity * 2 : 64;
+    ps_suspended *calls = ps_memory_take(capacity * sizeof(*calls));
+    if (!calls) return false;
+    table.calls = calls;
+    table.capacity = capacity;
+    for (uint32_t i = 0; i < old_capacity; i++)
+        if (old[i].frame) *find(old[i].frame) = old[i];
+    ps_memory_give(old, old_capacity * sizeof(*old));
+    return true;
+}
+
+bool ps_suspended_put(const ps_suspended *call)
+{
+    if (table.count + table.count / 2 >= table.capacity && !grow()) {
+        /* One place stays free in any case, or else a search would not end. */
+        if (!table.capacity || table.count + 1 >= table.capacity) return false;
+    }
+    ps_suspended *place = find(call->frame);
+    if (!place->frame) table.count++;
+    *place = *call;
+    return true;
+}
+
+bool ps_suspended_take(uintptr_t frame, ps_suspended *call)
+{
+    if (!table.count) return false;
+    ps_suspended *place = find(frame);
+    if (!place->frame) return false;
+    *call = *place;
+    table.count--;
+    uint32_t hole = (uint32_t)(place - table.calls), mask = table.capacity - 1;
+    for (uint32_t i = (hole + 1) & mask; table.calls[i].frame; i = (i + 1) & mask) {
+        /* One that has to stay between its place and here stays. */
+        uint32_t home = place_of(table.calls[i].frame, table.capacity);
+        if (((i - home) & mask) < ((i - hole) & mask)) continue;
+        table.calls[hole] = table.calls[i];
+        hole = i;
+    }
+    table.calls[hole].frame = 0;
+    return true;
+}
+
+void ps_suspended_clear(void)
+{
+    ps_memory_give(table.calls, table.capacity * sizeof(*table.calls));
+    table.calls = NULL;
+    table.capacity = table.count = 0;
+}

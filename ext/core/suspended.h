@@ -1,0 +1,30 @@
+/*
+ * Calls that are suspended: generators and coroutines between a yield and the resumption. Each is known by its frame, whose
+ * address stays the same meanwhile. They are on no shadow stack: whoever resumes one opens it again, on any thread.
+ *
+ * Called with the VM lock held.
+ */
+#ifndef PS_SUSPENDED_H
+#define PS_SUSPENDED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rows.h"
+
+typedef struct ps_suspended {
+    uintptr_t frame; /* 0: an empty place */
+    ps_row *row;
+    uint64_t first;  /* ticks: when the call began */
+    uint64_t self;   /* ticks of its own so far */
+    uint64_t number; /* slow.h */
+} ps_suspended;
+
+/* Keeps it, in the place of what was known of a frame at the same address. False when there is no memory. */
+bool ps_suspended_put(const ps_suspended *call);
+/* Takes out the call of this frame. False when none is known. */
+bool ps_suspended_take(uintptr_t frame, ps_suspended *call);
+/* Forgets all of them: nobody listens any more. */
+void ps_suspended_clear(void);
+
+#endif

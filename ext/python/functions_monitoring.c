@@ -1,0 +1,74 @@
+#include "hooks.h"
+
+#if PS_HAVE_MONITORING
+
+#include "info.h"
+
+/*
+ * What sys.monitoring tells of calls, on 3.12 and later. Entries (start, resume, throw) and exits (return, yield, unwind) come in
+ * pairs, also for generators that are closed and coroutines that are cancelled. For code that is not covered the callback answers
+ * "disable", and costs nothing from then on; unwinding and throwing cannot be disabled.
+ */
+enum { EVENTS = PS_ON_START | PS_ON_RESUME | PS_ON_THROW | PS_ON_RETURN | PS_ON_YIELD | PS_ON_UNWIND };
+
+static PyObject *enter(PyObject *const *args, bool resumed)
+{
+    bool covered =
+        ps_functions_enter((PyCodeObject *)args[0], PyEval_GetGlobals(), ps_current_frame(), resumed);
+    return covered ? ps_monitoring_go_on() : ps_monitoring_disable();
+}
+
+static PyObject *leave(PyObject *const *args, int outcome)
+{
+    bool covered = ps_functions_leave((PyCodeObject *)args[0], ps_current_frame(), outcome);
+    return covered ? ps_monitoring_go_on() : ps_monitoring_disable();
+}
+
+PS_CALLBACK(ps_on_start)
+{
+    return enter(args, false);
+}
+
+PS_CALLBACK(ps_on_resume)
+{
+    return enter(args, true);
+}
+
+PS_CALLBACK(ps_on_throw)
+{
+    ps_functions_enter((PyCodeObject *)args[0], PyEval_GetGlobals(), ps_current_frame(), true);
+    return ps_monitoring_go_on();
+}
+
+PS_CALLBACK(ps_on_return)
+{
+    return leave(args, PS_OUTCOME_RETURNED);
+}
+
+PS_CALLBACK(ps_on_yield)
+{
+    return leave(args, PS_OUTCOME_SUSPENDED);
+}
+
+PS_CALLBACK(ps_on_unwind)
+{
+    /* A generator that is closed ends so: no error. */
+    bool closed = count > 2 && PyErr_GivenExceptionMatches(args[2], PyExc_GeneratorExit);
+    ps_functions_leave((PyCodeObject *)args[0], ps_current_frame(), closed ? PS_OUTCOME_RETURNED : PS_OUTCOME_RAISED);
+    return ps_monitoring_go_on();
+}
+
+bool ps_functions_hook(bool on, bool covers_more)
+{
+    static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,     PS_PROBE_FUNCTION__RETURN,
+                                           PS_PROBE_FUNCTION__SLOW1MS,   PS_PROBE_FUNCTION__SLOW10MS,
+                                           PS_PROBE_FUNCTION__SLOW100MS, PS_PROBE_FUNCTION__STATS};
+    const char *reason = NULL;
+    bool done = ps_monitoring_ask(PS_MONITORING_FUNCTIONS, on ? EVENTS : 0, &reason);
+    for (size_t i = 0; !done && i < sizeof(probes) / sizeof(probes[0]); i++)
+        ps_info_state(probes[i], PS_STATE_REFUSED, reason);
+    if (done && on && covers_more) ps_monitoring_restart();
+    return done && on;
+}
+
+#endif

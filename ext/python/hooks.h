@@ -1,0 +1,86 @@
+/*
+ * The hooks into CPython, one file for each kind. Each has a switch that is called with the probes that are listened to, on
+ * the worker, a thread of ours, with the GIL: it makes its hooks match and says whether it is done.
+ *
+ * Rules inside a hook: never leave an exception behind, never take away one that is the application's, never run bytecode (a
+ * signal handler or an asynchronous exception would be raised in ours), never wait.
+ */
+#ifndef PS_PYTHON_HOOKS_H
+#define PS_PYTHON_HOOKS_H
+
+#include "compat.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rows.h"
+#include "sites.h"
+#include "stack.h"
+#include "watcher.h"
+
+/* functions.c: function__entry, function__return, function__slow*, function__stats */
+#define PS_SLOW_PROBES (PS_BIT(FUNCTION__SLOW1MS) | PS_BIT(FUNCTION__SLOW10MS) | PS_BIT(FUNCTION__SLOW100MS))
+#define PS_FUNCTION_PROBES                                                                                             \
+    (PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS))
+void ps_functions_init(void);
+bool ps_functions_switch(uint32_t wanted);
+/* The coverage changed: begin again. */
+void ps_functions_restart(void);
+
+/* What functions.c does at an entry and at an exit, whichever hook tells of them. Both false: the function is not covered. */
+bool ps_functions_enter(PyCodeObject *code, PyObject *globals, uintptr_t frame, bool resumed);
+bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome);
+/* Makes the VM tell of calls, or stop: functions_monitoring.c (3.12 and later), functions_profile.c (before). */
+bool ps_functions_hook(bool on, bool covers_more);
+
+/* exceptions.c: exception__raise, __detail, __rescue, __stats */
+#define PS_EXCEPTION_PROBES                                                                                            \
+    (PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__DETAIL) | PS_BIT(EXCEPTION__RESCUE) | PS_BIT(EXCEPTION__STATS))
+bool ps_exceptions_switch(uint32_t wanted);
+
+/* contexts.c: the shadow stack of this thread; NULL when there is no memory. */
+ps_stack *ps_contexts_current(void);
+/* gettid(), cached for the thread. */
+uint64_t ps_thread_id(void);
+
+/* names.c: names and places of code objects. globals may be NULL; the line is the first of the function unless one is given. */
+const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals);
+const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);
+/* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__.". */
+const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line);
+
+#if PS_HAVE_MONITORING
+/* monitoring.c: sys.monitoring, shared by the parts under one tool id. */
+enum ps_monitoring_part { PS_MONITORING_FUNCTIONS, PS_MONITORING_EXCEPTIONS, PS_MONITORING_LINES, PS_MONITORING_PARTS };
+enum {
+    PS_ON_START = 1,
+    PS_ON_RESUME = 2,
+    PS_ON_THROW = 4,
+    PS_ON_RETURN = 8,
+    PS_ON_YIELD = 16,
+    PS_ON_UNWIND = 32,
+    PS_ON_RAISE = 64,
+    PS_ON_HANDLED = 128,
+    PS_ON_RERAISE = 256,
+    PS_ON_LINE = 512,
+};
+/* Asks for these events, globally. False when all tool ids are taken: *reason says by whom. */
+bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason);
+/* Has events told again that a callback disabled. All tools see theirs again. */
+void ps_monitoring_restart(void);
+/* What a callback returns: new references. */
+PyObject *ps_monitoring_go_on(void);
+PyObject *ps_monitoring_disable(void);
+
+#define PS_CALLBACK(name) PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t count)
+PS_CALLBACK(ps_on_start);
+PS_CALLBACK(ps_on_resume);
+PS_CALLBACK(ps_on_return);
+PS_CALLBACK(ps_on_yield);
+PS_CALLBACK(ps_on_unwind);
+PS_CALLBACK(ps_on_raise);
+PS_CALLBACK(ps_on_handled);
+PS_CALLBACK(ps_on_reraise);
+#endif
+
+#endif

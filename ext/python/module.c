@@ -1,0 +1,283 @@
+/*
+ * The CPython extension: connects the core's watcher to the interpreter's hooks.
+ *
+ *   watcher thread --request()--> worker thread, which takes the GIL --job--> switches hooks, takes samples, finds names
+ *
+ * The worker is a native thread of ours that exists while somebody listens. On it Python code of ours can run without ever being
+ * in the application's way: signals are handled on the main thread, and asynchronous exceptions are sent to threads by number.
+ *
+ * probescope._native is defined here; what an application calls is in python/probescope/__init__.py.
+ */
+#include "hooks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "coverage.h"
+#include "info.h"
+#include "memory.h"
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    unsigned requests; /* what the watcher asked for and no job has done yet */
+    bool running, stop;
+} worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static bool installed;
+
+/* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
+static const uint32_t served =
+    PS_FUNCTION_PROBES | PS_EXCEPTION_PROBES | PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+
+static void state_probes(uint32_t wanted)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        enum ps_state state = ps_info_state_of((enum ps_probe)i);
+        bool on = (wanted >> i) & 1;
+        /* What a hook refuses or degrades it says itself, while it is on. */
+        if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
+        ps_info_state((enum ps_probe)i, on ? PS_STATE_ON : PS_STATE_OFF, NULL);
+    }
+}
+
+static void state_unsupported(void)
+{
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        if (!((served >> i) & 1))
+            ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "this version of probescope does not fire it yet");
+}
+
+/* One slice for each part. True when every hook is as `wanted` has it. */
+static bool switch_all(uint32_t wanted)
+{
+    bool done = ps_exceptions_switch(wanted);
+    done &= ps_functions_switch(wanted);
+    return done;
+}
+
+/* Makes the hooks match what is listened to; what is not done yet is asked for again at the watcher's next look. */
+static void switch_hooks(void)
+{
+    static bool any;
+    uint32_t wanted = installed ? ps_watcher_wanted() : 0;
+    /* Ticks of two clocks do not compare, so the clock is chosen while no hook is in. */
+    if (wanted && !any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
+    any = wanted != 0;
+    if (!switch_all(wanted)) {
+        ps_watcher_progress();
+        return;
+    }
+    state_probes(wanted);
+    ps_watcher_applied(wanted);
+}
+
+static void *work(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&worker.lock);
+    while (!worker.stop && worker.requests) {
+        unsigned what = worker.requests;
+        worker.requests = 0;
+        pthread_mutex_unlock(&worker.lock);
+        PyGILState_STATE gil = PyGILState_Ensure();
+        if (what & PS_REQUEST_SWITCH) switch_hooks();
+        PyGILState_Release(gil);
+        pthread_mutex_lock(&worker.lock);
+        while (!worker.stop && !worker.requests && ps_watcher_wanted())
+            pthread_cond_wait(&worker.changed, &worker.lock);
+    }
+    worker.running = false;
+    pthread_cond_broadcast(&worker.changed);
+    pthread_mutex_unlock(&worker.lock);
+    return NULL;
+}
+
+/* Called on the watcher's thread, without the GIL. The worker inherits that all signals are blocked. */
+static void request(unsigned what)
+{
+    pthread_mutex_lock(&worker.lock);
+    worker.requests |= what;
+    if (!worker.running && !worker.stop) {
+        pthread_t thread;
+        worker.running = pthread_create(&thread, NULL, work, NULL) == 0;
+        if (worker.running) {
+            pthread_setname_np(thread, PS_PROVIDER);
+            pthread_detach(thread);
+        }
+    }
+    pthread_cond_broadcast(&worker.changed);
+    pthread_mutex_unlock(&worker.lock);
+}
+
+static void stop_worker(void)
+{
+    pthread_mutex_lock(&worker.lock);
+    worker.stop = true;
+    pthread_cond_broadcast(&worker.changed);
+    while (worker.running) pthread_cond_wait(&worker.changed, &worker.lock);
+    worker.requests = 0;
+    worker.stop = false;
+    pthread_mutex_unlock(&worker.lock);
+}
+
+static bool needs_upkeep(void)
+{
+    return false;
+}
+
+static const ps_vm vm = {request, needs_upkeep};
+
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&worker.lock, NULL);
+    pthread_cond_init(&worker.changed, NULL);
+    worker.running = worker.stop = false;
+    worker.requests = 0;
+}
+
+PyDoc_STRVAR(start_doc, "start(memory_limit)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. Raises OSError.");
+static PyObject *native_start(PyObject *self, PyObject *argument)
+{
+    if (installed) Py_RETURN_FALSE;
+    size_t limit = PyLong_AsSize_t(argument);
+    if (PyErr_Occurred()) return NULL;
+    ps_memory_set_limit(limit);
+    state_probes(0);
+    int error = ps_watcher_start(&vm);
+    if (error) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    installed = true;
+    ps_info_flag(PS_INFO_INSTALLED, 1);
+    Py_RETURN_TRUE;
+}
+
+PyDoc_STRVAR(stop_doc, "stop()\n--\n\nFlushes, ends the watcher and takes all hooks out.");
+static PyObject *native_stop(PyObject *self, PyObject *unused)
+{
+    if (!installed) Py_RETURN_FALSE;
+    installed = false;
+    /* Both threads may be waiting for the GIL. */
+    Py_BEGIN_ALLOW_THREADS
+    ps_watcher_stop();
+    stop_worker();
+    Py_END_ALLOW_THREADS
+    ps_info_flag(PS_INFO_INSTALLED, 0);
+    while (!switch_all(0)) {
+    }
+    state_probes(0);
+    ps_watcher_applied(0);
+    Py_RETURN_TRUE;
+}
+
+/* A copy of an iterable of str as UTF-8 (undecodable bytes of paths as they were); NULL with an exception. None: NULL without. */
+static ps_strings copy_strings(PyObject *iterable)
+{
+    if (iterable == Py_None) return NULL;
+    PyObject *list = PySequence_List(iterable);
+    if (!list) return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(list);
+    ps_strings strings = calloc((size_t)count + 1, sizeof(*strings));
+    for (Py_ssize_t i = 0; strings && i < count; i++) {
+        PyObject *bytes = PyUnicode_EncodeFSDefault(PyList_GET_ITEM(list, i));
+        strings[i] = bytes ? strdup(PyBytes_AS_STRING(bytes)) : NULL;
+        Py_XDECREF(bytes);
+        if (!strings[i]) break;
+    }
+    Py_DECREF(list);
+    if (!strings) PyErr_NoMemory();
+    return strings;
+}
+
+PyDoc_STRVAR(cover_doc, "cover(roots, outside, ours, patterns)\n--\n\nWhich functions are covered: see probescope._coverage.");
+static PyObject *native_cover(PyObject *self, PyObject *args)
+{
+    PyObject *lists[4];
+    if (!PyArg_ParseTuple(args, "OOOO", &lists[0], &lists[1], &lists[2], &lists[3])) return NULL;
+    ps_strings strings[4];
+    for (int i = 0; i < 4; i++) strings[i] = copy_strings(lists[i]);
+    if (PyErr_Occurred()) return NULL;
+    ps_coverage_set(strings[0], strings[1], strings[2], strings[3], ".py");
+    ps_functions_restart();
+    Py_RETURN_NONE;
+}
+
+/* Sets item and lets go of the value. False with an exception. */
+static bool set(PyObject *dict, const char *key, PyObject *value)
+{
+    bool done = value && PyDict_SetItemString(dict, key, value) == 0;
+    Py_XDECREF(value);
+    return done;
+}
+
+PyDoc_STRVAR(status_doc, "status()\n--\n\nWhat the process knows of itself, as probescope_info has it.");
+static PyObject *native_status(PyObject *self, PyObject *unused)
+{
+    static const char *const states[] = {"off", "on", "degraded", "refused", "unsupported"};
+    PyObject *status = PyDict_New(), *probes = PyDict_New();
+    bool done = status && probes;
+    for (int i = 0; done && i < PS_PROBE_COUNT; i++) {
+        const char *reason = probescope_info.probes[i].reason;
+        done = set(probes, ps_probe_names[i], Py_BuildValue("(sz)", states[ps_info_state_of(i)], *reason ? reason : NULL));
+    }
+    done = done && set(status, "installed", PyBool_FromLong(installed)) &&
+           set(status, "clock", PyUnicode_FromString(ps_clock.counter ? "cycles" : "vdso")) &&
+           set(status, "memory_used", PyLong_FromSize_t(ps_memory_used())) &&
+           set(status, "memory_limit", PyLong_FromSize_t(ps_memory_limit())) &&
+           set(status, "rows_dropped", PyLong_FromUnsignedLongLong(probescope_info.rows_dropped)) &&
+           set(status, "flushes", PyLong_FromUnsignedLongLong(probescope_info.flushes));
+    if (done) done = PyDict_SetItemString(status, "probes", probes) == 0;
+    Py_XDECREF(probes);
+    if (!done) Py_CLEAR(status);
+    return status;
+}
+
+static PyMethodDef methods[] = {
+    {"start", native_start, METH_O, start_doc},
+    {"stop", native_stop, METH_NOARGS, stop_doc},
+    {"cover", native_cover, METH_VARARGS, cover_doc},
+    {"status", native_status, METH_NOARGS, status_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+/* Once for each process: what is hooked is the main interpreter's. */
+static int execute(PyObject *module)
+{
+    static bool executed;
+    if (executed) return 0;
+    executed = true;
+    ps_clock_start();
+    ps_functions_init();
+    char version[32];
+    snprintf(version, sizeof(version), "%s", Py_GetVersion());
+    version[strcspn(version, " ")] = '\0';
+    ps_info_start("python", version, PROBESCOPE_VERSION);
+    state_unsupported();
+    if (pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "probescope._native", "Probes: the part of probescope that is written in C.", 0, methods, slots,
+    NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,150 @@
+#include "hooks.h"
+
+#if PS_HAVE_MONITORING
+
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * sys.monitoring has six tool ids; 0 is for debuggers, 1 for coverage, 2 for profilers, 5 for optimizers. Those that nobody has a
+ * name for come first, and the others only when they are free.
+ */
+static const int preferred_ids[] = {3, 4, 2, 5, 1, 0};
+
+PS_CALLBACK(ps_on_throw);
+
+static PyMethodDef callbacks[] = {
+    {"PY_START", (PyCFunction)(void (*)(void))ps_on_start, METH_FASTCALL, NULL},
+    {"PY_RESUME", (PyCFunction)(void (*)(void))ps_on_resume, METH_FASTCALL, NULL},
+    {"PY_THROW", (PyCFunction)(void (*)(void))ps_on_throw, METH_FASTCALL, NULL},
+    {"PY_RETURN", (PyCFunction)(void (*)(void))ps_on_return, METH_FASTCALL, NULL},
+    {"PY_YIELD", (PyCFunction)(void (*)(void))ps_on_yield, METH_FASTCALL, NULL},
+    {"PY_UNWIND", (PyCFunction)(void (*)(void))ps_on_unwind, METH_FASTCALL, NULL},
+    {"RAISE", (PyCFunction)(void (*)(void))ps_on_raise, METH_FASTCALL, NULL},
+    {"EXCEPTION_HANDLED", (PyCFunction)(void (*)(void))ps_on_handled, METH_FASTCALL, NULL},
+    {"RERAISE", (PyCFunction)(void (*)(void))ps_on_reraise, METH_FASTCALL, NULL},
+};
+enum { CALLBACKS = sizeof(callbacks) / sizeof(callbacks[0]) };
+
+static struct {
+    PyObject *module, *disable; /* sys.monitoring and its DISABLE, once they are needed */
+    int id;                     /* -1: none */
+    unsigned asked[PS_MONITORING_PARTS];
+    char reason[120];
+} monitoring = {.id = -1};
+
+PyObject *ps_monitoring_go_on(void)
+{
+    Py_RETURN_NONE;
+}
+
+PyObject *ps_monitoring_disable(void)
+{
+    return Py_NewRef(monitoring.disable);
+}
+
+static bool find_module(void)
+{
+    if (monitoring.module) return true;
+    PyObject *module = PySys_GetObject("monitoring"); /* borrowed */
+    PyObject *disable = module ? PyObject_GetAttrString(module, "DISABLE") : NULL;
+    if (!disable) {
+        PyErr_Clear();
+        return false;
+    }
+    monitoring.disable = disable;
+    monitoring.module = Py_NewRef(module);
+    return true;
+}
+
+/* Calls a function of sys.monitoring; false when it raised. Its result is of no interest. */
+static bool call(const char *name, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    PyObject *function = PyObject_GetAttrString(monitoring.module, name);
+    PyObject *tuple = Py_VaBuildValue(format, arguments);
+    PyObject *result = function && tuple ? PyObject_Call(function, tuple, NULL) : NULL;
+    va_end(arguments);
+    Py_XDECREF(function);
+    Py_XDECREF(tuple);
+    if (!result) PyErr_Clear();
+    Py_XDECREF(result);
+    return result != NULL;
+}
+
+/* The bit of an event: they differ from version to version. */
+static int event_of(const char *name)
+{
+    PyObject *events = PyObject_GetAttrString(monitoring.module, "events");
+    PyObject *event = events ? PyObject_GetAttrString(events, name) : NULL;
+    int value = event ? (int)PyLong_AsLong(event) : 0;
+    Py_XDECREF(events);
+    Py_XDECREF(event);
+    PyErr_Clear();
+    return value;
+}
+
+/* Names of who holds the ids, for the reason. */
+static void tell_owners(void)
+{
+    size_t size = (size_t)snprintf(monitoring.reason, sizeof(monitoring.reason), "all sys.monitoring tool ids are taken:");
+    for (int id = 0; id < 6; id++) {
+        PyObject *owner = PyObject_CallMethod(monitoring.module, "get_tool", "i", id);
+        const char *name = owner && PyUnicode_Check(owner) ? PyUnicode_AsUTF8(owner) : NULL;
+        if (size < sizeof(monitoring.reason))
+            size += (size_t)snprintf(monitoring.reason + size, sizeof(monitoring.reason) - size, "%s %s", id ? "," : "",
+                                     name ? name : "?");
+        Py_XDECREF(owner);
+        PyErr_Clear();
+    }
+}
+
+static bool claim(void)
+{
+    for (size_t i = 0; monitoring.id < 0 && i < sizeof(preferred_ids) / sizeof(preferred_ids[0]); i++)
+        if (call("use_tool_id", "(is)", preferred_ids[i], "probescope")) monitoring.id = preferred_ids[i];
+    if (monitoring.id < 0) {
+        tell_owners();
+        return false;
+    }
+    for (int i = 0; i < CALLBACKS; i++) {
+        PyObject *function = PyCFunction_New(&callbacks[i], NULL);
+        call("register_callback", "(iiO)", monitoring.id, event_of(callbacks[i].ml_name), function);
+        Py_XDECREF(function);
+    }
+    return true;
+}
+
+static void release(void)
+{
+    for (int i = 0; i < CALLBACKS; i++)
+        call("register_callback", "(iiO)", monitoring.id, event_of(callbacks[i].ml_name), Py_None);
+    call("free_tool_id", "(i)", monitoring.id);
+    monitoring.id = -1;
+}
+
+bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason)
+{
+    if (monitoring.asked[part] == events) return true;
+    if (!find_module() || (monitoring.id < 0 && !claim())) {
+        *reason = monitoring.module ? monitoring.reason : "sys.monitoring is missing";
+        return false;
+    }
+    monitoring.asked[part] = events;
+    unsigned asked = 0;
+    int set = 0;
+    for (int i = 0; i < PS_MONITORING_PARTS; i++) asked |= monitoring.asked[i];
+    for (int i = 0; i < CALLBACKS; i++)
+        if ((asked >> i) & 1) set |= event_of(callbacks[i].ml_name);
+    call("set_events", "(ii)", monitoring.id, set);
+    if (!asked) release();
+    return true;
+}
+
+void ps_monitoring_restart(void)
+{
+    if (monitoring.module) call("restart_events", "()");
+}
+
+#endif

@@ -1,0 +1,86 @@
+"""Which functions the function probes cover."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from typing import Any, List, Mapping, Optional, Union
+
+
+class Coverage:
+    """The setting, "own", "all" or a list of globs, and the directories that it means."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._environment = environment
+        self._functions = _parse(environment.get("PROBESCOPE_FUNCTIONS", ""))
+
+    @property
+    def functions(self) -> Union[str, List[str]]:
+        return self._functions
+
+    @functions.setter
+    def functions(self, value: Union[str, List[str]]) -> None:
+        from probescope import Error
+
+        is_list = isinstance(value, list) and all(isinstance(glob, str) and "\0" not in glob for glob in value)
+        if value not in ("own", "all") and not is_list:
+            raise Error(f'set_functions() wants "own", "all" or a list of globs, not {value!r}')
+        self._functions = value
+
+    def apply(self, native: Any) -> None:
+        """Hands the setting to the extension."""
+        native.cover(self.roots(), self.outside(), [_directory(os.path.dirname(__file__))], self._patterns())
+
+    def roots(self) -> List[str]:
+        """Directories of the application: its own root, that of the script that was started, and the current one."""
+        candidates = [self._environment.get("PROBESCOPE_ROOT"), _current_directory(), _started_from()]
+        directories = {_directory(path) for path in candidates if path}
+        return sorted(directories - {"/"})
+
+    def outside(self) -> List[str]:
+        """Directories that are never the application's: the standard library and installed packages."""
+        paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+        paths += getattr(site, "getsitepackages", list)()
+        paths += [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
+        return sorted({_directory(path) for path in paths if path})
+
+    def _patterns(self) -> Optional[List[str]]:
+        if self._functions == "own":
+            return None
+        if self._functions == "all":
+            return ["*"]
+        return [_anchored(glob) for glob in self._functions]
+
+
+def _parse(text: str) -> Union[str, List[str]]:
+    text = text.strip()
+    if text in ("", "own"):
+        return "own"
+    if text == "all":
+        return "all"
+    return [glob.strip() for glob in text.split(",") if glob.strip()]
+
+
+def _anchored(glob: str) -> str:
+    """ "app/models/*" means a path that ends so, wherever the application lives."""
+    is_path = "/" in glob or glob.endswith(".py")
+    return f"*/{glob}" if is_path and not glob.startswith(("/", "*")) else glob
+
+
+def _directory(path: str) -> str:
+    return os.path.abspath(path).rstrip("/") + "/"
+
+
+def _current_directory() -> Optional[str]:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
+
+
+def _started_from() -> Optional[str]:
+    main = sys.modules.get("__main__")
+    started = getattr(main, "__file__", None)
+    return os.path.dirname(os.path.abspath(started)) if isinstance(started, str) else None
