@@ -45,11 +45,12 @@ static bool is_path_pattern(const char *pattern)
 static bool matches(const char *string, bool is_path)
 {
     for (size_t i = 0; coverage.patterns[i]; i++)
-        if (is_path_pattern(coverage.patterns[i]) == is_path && fnmatch(coverage.patterns[i], string, 0) == 0) return true;
+        if (is_path_pattern(coverage.patterns[i]) == is_path && fnmatch(coverage.patterns[i], string, 0) == 0)
+            return true;
     return false;
 }
 
-static bool by_name(void)
+bool ps_coverage_by_name(void)
 {
     for (size_t i = 0; coverage.patterns && coverage.patterns[i]; i++)
         if (!is_path_pattern(coverage.patterns[i])) return true;
@@ -68,7 +69,7 @@ bool ps_coverage_is_own(const char *path)
 bool ps_coverage_file(const char *path, bool everything)
 {
     if (starts_with_any(path, coverage.ours)) return false;
-    if (everything || by_name()) return true;
+    if (everything || ps_coverage_by_name()) return true;
     return coverage.patterns ? matches(path, true) : ps_coverage_is_own(path);
 }
 

@@ -28,4 +28,7 @@ bool ps_coverage_file(const char *path, bool everything);
 /* Is this function covered? */
 bool ps_coverage_function(const char *path, const char *name, bool everything);
 
+/* Do the patterns ask for names at all? */
+bool ps_coverage_by_name(void);
+
 #endif

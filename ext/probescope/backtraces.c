@@ -17,7 +17,7 @@
 
 #include "atomic.h"
 #include "clock.h"
-#include "coverage.h"
+#include "covered.h"
 #include "hooks.h"
 #include "info.h"
 #include "names.h"
@@ -119,7 +119,7 @@ static int know(VALUE frame)
     VALUE path = rb_profile_frame_path(frame);
     backtraces.known[i].frame = frame;
     backtraces.known[i].site = NULL;
-    backtraces.known[i].own = ps_coverage_is_own(path);
+    backtraces.known[i].own = ps_is_own_path(path);
     backtraces.known[i].builtin = !RB_TYPE_P(path, T_STRING) || !RSTRING_LEN(path) || RSTRING_PTR(path)[0] == '<';
     return i;
 }

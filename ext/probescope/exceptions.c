@@ -24,7 +24,7 @@
 #include "atomic.h"
 #include "clock.h"
 #include "compat.h"
-#include "coverage.h"
+#include "covered.h"
 #include "hooks.h"
 #include "info.h"
 #include "names.h"
@@ -353,7 +353,7 @@ static const ps_site *find_app_site(void)
     int count = rb_profile_frames(0, LOOK_AT, frames, lines);
     for (int i = 0; i < count; i++) {
         VALUE path = rb_profile_frame_path(frames[i]);
-        if (ps_coverage_is_own(path)) return ps_ruby_site("", 0, path, lines[i]);
+        if (ps_is_own_path(path)) return ps_ruby_site("", 0, path, lines[i]);
     }
     return NULL;
 }

@@ -24,6 +24,7 @@
 #include "atomic.h"
 #include "clock.h"
 #include "compat.h"
+#include "covered.h"
 #include "coverage.h"
 #include "hooks.h"
 #include "info.h"
@@ -170,7 +171,7 @@ static void on_file(VALUE tracepoint, void *unused)
     VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
     if (NIL_P(iseq)) return;
     VALUE path = rb_funcall(iseq, id_path, 0);
-    if (ps_coverage_file(path, false)) rb_hash_aset(kept.files, path, iseq);
+    if (ps_covers_file(path, false)) rb_hash_aset(kept.files, path, iseq);
 }
 
 void ps_functions_start(void)
@@ -242,7 +243,7 @@ static ps_row *make_row(ps_table *table, const struct target *target, rb_trace_a
         VALUE path = rb_tracearg_path(arg);
         long line = table == &lines ? 0 : NUM2LONG(rb_tracearg_lineno(arg));
         name[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
-        row->excluded = !ps_coverage_function(path, name, functions.everything);
+        row->excluded = !ps_covers_function(path, name, functions.everything);
         PS_WRITE_RELEASE(row->site, ps_ruby_site(name, size, path, line));
     }
     return row;
@@ -668,12 +669,12 @@ static void look_at_method(VALUE module, VALUE name)
         return;
     }
     VALUE path = rb_funcall(iseq, id_path, 0);
-    if (!ps_coverage_file(path, functions.everything)) return;
+    if (!ps_covers_file(path, functions.everything)) return;
     if (ps_coverage_by_name() && !functions.everything) {
         char text[PS_NAME_BUFFER];
         size_t size = ps_method_name(text, module, name);
         text[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
-        if (!ps_coverage_function(path, text, false)) return;
+        if (!ps_covers_function(path, text, false)) return;
     }
     struct target target = {.contents = note_children(iseq), .has_lines = !is_body || !share_block(iseq)};
     target.several = target.contents.methods && !is_body;
@@ -718,7 +719,7 @@ static bool look_at_module(VALUE module, uint64_t end)
 /* Covers a file, or the text of an eval, by its top-level ISeq. False when it is not to be covered, or is already. */
 static bool add_file(VALUE iseq, bool has_run)
 {
-    if (is_covered(iseq) || !ps_coverage_file(rb_funcall(iseq, id_path, 0), functions.everything)) return false;
+    if (is_covered(iseq) || !ps_covers_file(rb_funcall(iseq, id_path, 0), functions.everything)) return false;
     note_children(iseq);
     rb_hash_aset(functions.covered, iseq, Qtrue);
     add_target(iseq, (struct target){.several = true, .has_lines = true, .has_run = has_run}, !has_run);

@@ -13,7 +13,7 @@
 #include "atomic.h"
 #include "clock.h"
 #include "compat.h"
-#include "coverage.h"
+#include "covered.h"
 #include "hooks.h"
 #include "info.h"
 #include "memory.h"
@@ -126,7 +126,6 @@ static void run_job(void *unused)
 
 static void mark_all(void *unused)
 {
-    ps_coverage_mark();
     ps_trace_context_mark();
     ps_functions_mark();
     ps_exceptions_mark();
@@ -190,7 +189,7 @@ static VALUE native_stop(VALUE self)
 
 static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE ours, VALUE patterns)
 {
-    ps_coverage_set(roots, outside, ours, patterns);
+    ps_cover(roots, outside, ours, patterns);
     ps_functions_restart();
     ps_backtraces_forget();
     return Qnil;

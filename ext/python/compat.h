@@ -62,9 +62,9 @@ static inline PyObject *ps_frame_globals(PyFrameObject *frame)
 
 /* Private and stable from 3.6 to 3.11, "unstable" and documented from 3.12 on. */
 #if PY_VERSION_HEX < 0x030C0000
-#define PyUnstable_Code_GetExtra                _PyCode_GetExtra
-#define PyUnstable_Code_SetExtra                _PyCode_SetExtra
-#define PyUnstable_Eval_RequestCodeExtraIndex   _PyEval_RequestCodeExtraIndex
+#define PyUnstable_Code_GetExtra              _PyCode_GetExtra
+#define PyUnstable_Code_SetExtra              _PyCode_SetExtra
+#define PyUnstable_Eval_RequestCodeExtraIndex _PyEval_RequestCodeExtraIndex
 #endif
 
 #endif

@@ -11,7 +11,7 @@
 
 static struct {
     bool on;
-    bool clearing; /* the hooks are out, but the flush was reading the rows: clear them at the next try */
+    bool clearing;       /* the hooks are out, but the flush was reading the rows: clear them at the next try */
     uint64_t entry_cost; /* ticks that one entry of a traceback costs */
 } exceptions;
 

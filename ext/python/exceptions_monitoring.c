@@ -38,7 +38,8 @@ PS_CALLBACK(ps_on_handled)
 bool ps_exceptions_hook(uint32_t wanted)
 {
     const char *reason = NULL;
-    if (ps_monitoring_ask(PS_MONITORING_EXCEPTIONS, wanted ? PS_ON_HANDLED | PS_ON_RERAISE : 0, &reason)) return wanted != 0;
+    if (ps_monitoring_ask(PS_MONITORING_EXCEPTIONS, wanted ? PS_ON_HANDLED | PS_ON_RERAISE : 0, &reason))
+        return wanted != 0;
     ps_info_state(PS_PROBE_EXCEPTION__STATS, PS_STATE_REFUSED, reason);
     return false;
 }

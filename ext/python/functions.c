@@ -21,8 +21,8 @@ struct function {
 };
 
 static struct {
-    Py_ssize_t index;   /* of what we keep in code objects */
-    uint32_t epoch;     /* raised when rows or coverage change */
+    Py_ssize_t index; /* of what we keep in code objects */
+    uint32_t epoch;   /* raised when rows or coverage change */
     bool on, everything;
     bool restart;  /* the coverage changed */
     bool clearing; /* the hooks are out, but the flush was reading the rows: clear them at the next try */

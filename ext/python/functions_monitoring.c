@@ -13,8 +13,7 @@ enum { EVENTS = PS_ON_START | PS_ON_RESUME | PS_ON_THROW | PS_ON_RETURN | PS_ON_
 
 static PyObject *enter(PyObject *const *args, bool resumed)
 {
-    bool covered =
-        ps_functions_enter((PyCodeObject *)args[0], PyEval_GetGlobals(), ps_current_frame(), resumed);
+    bool covered = ps_functions_enter((PyCodeObject *)args[0], PyEval_GetGlobals(), ps_current_frame(), resumed);
     return covered ? ps_monitoring_go_on() : ps_monitoring_disable();
 }
 

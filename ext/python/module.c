@@ -139,7 +139,8 @@ static void after_fork_in_child(void)
     worker.requests = 0;
 }
 
-PyDoc_STRVAR(start_doc, "start(memory_limit)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. Raises OSError.");
+PyDoc_STRVAR(start_doc,
+             "start(memory_limit)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. Raises OSError.");
 static PyObject *native_start(PyObject *self, PyObject *argument)
 {
     if (installed) Py_RETURN_FALSE;
@@ -163,11 +164,9 @@ static PyObject *native_stop(PyObject *self, PyObject *unused)
     if (!installed) Py_RETURN_FALSE;
     installed = false;
     /* Both threads may be waiting for the GIL. */
-    Py_BEGIN_ALLOW_THREADS
-    ps_watcher_stop();
+    Py_BEGIN_ALLOW_THREADS ps_watcher_stop();
     stop_worker();
-    Py_END_ALLOW_THREADS
-    ps_info_flag(PS_INFO_INSTALLED, 0);
+    Py_END_ALLOW_THREADS ps_info_flag(PS_INFO_INSTALLED, 0);
     while (!switch_all(0)) {
     }
     state_probes(0);
@@ -194,7 +193,8 @@ static ps_strings copy_strings(PyObject *iterable)
     return strings;
 }
 
-PyDoc_STRVAR(cover_doc, "cover(roots, outside, ours, patterns)\n--\n\nWhich functions are covered: see probescope._coverage.");
+PyDoc_STRVAR(cover_doc,
+             "cover(roots, outside, ours, patterns)\n--\n\nWhich functions are covered: see probescope._coverage.");
 static PyObject *native_cover(PyObject *self, PyObject *args)
 {
     PyObject *lists[4];
@@ -223,7 +223,8 @@ static PyObject *native_status(PyObject *self, PyObject *unused)
     bool done = status && probes;
     for (int i = 0; done && i < PS_PROBE_COUNT; i++) {
         const char *reason = probescope_info.probes[i].reason;
-        done = set(probes, ps_probe_names[i], Py_BuildValue("(sz)", states[ps_info_state_of(i)], *reason ? reason : NULL));
+        done =
+            set(probes, ps_probe_names[i], Py_BuildValue("(sz)", states[ps_info_state_of(i)], *reason ? reason : NULL));
     }
     done = done && set(status, "installed", PyBool_FromLong(installed)) &&
            set(status, "clock", PyUnicode_FromString(ps_clock.counter ? "cycles" : "vdso")) &&
@@ -273,9 +274,15 @@ static PyModuleDef_Slot slots[] = {
     {0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "probescope._native", "Probes: the part of probescope that is written in C.", 0, methods, slots,
-    NULL, NULL, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                                        "probescope._native",
+                                        "Probes: the part of probescope that is written in C.",
+                                        0,
+                                        methods,
+                                        slots,
+                                        NULL,
+                                        NULL,
+                                        NULL};
 
 PyMODINIT_FUNC PyInit__native(void)
 {

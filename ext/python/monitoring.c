@@ -88,7 +88,8 @@ static int event_of(const char *name)
 /* Names of who holds the ids, for the reason. */
 static void tell_owners(void)
 {
-    size_t size = (size_t)snprintf(monitoring.reason, sizeof(monitoring.reason), "all sys.monitoring tool ids are taken:");
+    size_t size =
+        (size_t)snprintf(monitoring.reason, sizeof(monitoring.reason), "all sys.monitoring tool ids are taken:");
     for (int id = 0; id < 6; id++) {
         PyObject *owner = PyObject_CallMethod(monitoring.module, "get_tool", "i", id);
         const char *name = owner && PyUnicode_Check(owner) ? PyUnicode_AsUTF8(owner) : NULL;

@@ -60,7 +60,8 @@ const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line)
     char name[NAME_BUFFER];
     size_t size = 0;
     /* Borrowed, and no error when there is none. Only a plain dict: another's lookup may be the application's code. */
-    if (globals && PyDict_CheckExact(globals)) size = append_module(name, size, PyDict_GetItemString(globals, "__name__"));
+    if (globals && PyDict_CheckExact(globals))
+        size = append_module(name, size, PyDict_GetItemString(globals, "__name__"));
     size = append_string(name, size, qualified_name(code));
     return intern(name, size, code, line);
 }
