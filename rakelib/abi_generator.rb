@@ -2,7 +2,7 @@
 
 require "yaml"
 
-# Turns providers/probescope.yml into the C header and sites, the probe reference and the Ruby constants.
+# Turns providers/probescope.yml into the C header and sites, the probe reference and the constants of both languages.
 # Each public method returns the text of one generated file.
 class AbiGenerator
   SOURCE = "providers/probescope.yml"
@@ -10,7 +10,8 @@ class AbiGenerator
     "ext/core/probes.gen.h" => :c_header,
     "ext/core/probes.gen.c" => :c_sites,
     "docs/probes.md" => :reference,
-    "lib/probescope/abi.rb" => :ruby_constants
+    "lib/probescope/abi.rb" => :ruby_constants,
+    "python/probescope/abi.py" => :python_constants
   }.freeze
   # bpftrace before 0.24 knows no arg6, so five and the pointer to `more` is all there is.
   MAX_ARGS = 5
@@ -111,6 +112,43 @@ class AbiGenerator
     RUBY
   end
 
+  def python_constants
+    <<~PYTHON
+      """The probes as a tracer reads them.
+
+      Generated from #{SOURCE} by `rake generate`. Do not edit.
+      """
+
+      from __future__ import annotations
+
+      from typing import Dict, NamedTuple
+
+
+      class Probe(NamedTuple):
+          """Arguments in the order of arg0, arg1, ..., and the fields behind arg5 by their offset; str or int each."""
+
+          args: Dict[str, type]
+          more: Dict[str, type]
+
+          def place(self, field: str) -> str:
+              """The field as a bpftrace expression. Raises KeyError."""
+              if field in self.args:
+                  place = f"arg{list(self.args).index(field)}"
+              else:
+                  place = f"*(uint64*)(arg5+{8 * list(self.more).index(field)})" if field in self.more else ""
+              if not place:
+                  raise KeyError(field)
+              return f"str({place}, 64)" if {**self.args, **self.more}[field] is str else place
+
+
+      VERSION = #{@abi}
+      PROVIDER = "#{@provider}"
+      PROBES: Dict[str, Probe] = {
+      #{@probes.map { |probe| python_probe(probe) }.join("\n")}
+      }
+    PYTHON
+  end
+
   private
 
   def parse(probe)
@@ -163,5 +201,12 @@ class AbiGenerator
   def ruby_probe(probe)
     more = probe.more.each_with_index.map { |field, i| "#{field.name}: #{i * 8}" }
     "      #{probe.name}: {args: %i[#{probe.args.map(&:name).join(" ")}], more: {#{more.join(", ")}}}"
+  end
+
+  def python_probe(probe)
+    args, more = [probe.args, probe.more].map do |fields|
+      "{#{fields.map { |field| "\"#{field.name}\": #{field.type == "string" ? "str" : "int"}" }.join(", ")}}"
+    end
+    "    \"#{probe.name}\": Probe(\n        args=#{args},\n        more=#{more},\n    ),"
   end
 end

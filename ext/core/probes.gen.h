@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define PS_ABI      1
+#define PS_ABI 1
 #define PS_PROVIDER "probescope"
 
 enum ps_probe {
@@ -39,100 +39,98 @@ enum ps_probe {
 extern const char *const ps_probe_names[PS_PROBE_COUNT];
 
 struct ps_more_function__entry {
-    const char *path;    /* the file's full path */
+    const char *path; /* the file's full path */
     uint64_t context_id; /* names the shadow stack: a thread, fiber, task or greenlet */
 };
 
 struct ps_more_function__return {
-    const char *path;    /* the file's full path */
+    const char *path; /* the file's full path */
     uint64_t context_id; /* names the shadow stack */
-    uint64_t depth;      /* as at the entry */
-    uint64_t kind;       /* as at the entry */
-    uint64_t outcome;    /* 0 returned, 1 raised, 2 suspended */
+    uint64_t depth; /* as at the entry */
+    uint64_t kind; /* as at the entry */
+    uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
 };
 
 struct ps_more_function__slow1ms {
-    const char *path;        /* the file's full path */
-    uint64_t thread_id;      /* gettid() as the process sees it */
-    uint64_t outcome;        /* 0 returned, 1 raised, 2 suspended */
+    const char *path; /* the file's full path */
+    uint64_t thread_id; /* gettid() as the process sees it */
+    uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
     const char *traceparent; /* W3C trace context of the application's current span, or empty */
-    uint64_t span_id;        /* the event's own id */
-    uint64_t parent_id;      /* the enclosing timed call's id or 0 */
+    uint64_t span_id; /* the event's own id */
+    uint64_t parent_id; /* the enclosing timed call's id or 0 */
 };
 
 struct ps_more_function__slow10ms {
-    const char *path;        /* the file's full path */
-    uint64_t thread_id;      /* gettid() as the process sees it */
-    uint64_t outcome;        /* 0 returned, 1 raised, 2 suspended */
+    const char *path; /* the file's full path */
+    uint64_t thread_id; /* gettid() as the process sees it */
+    uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
     const char *traceparent; /* W3C trace context of the application's current span, or empty */
-    uint64_t span_id;        /* the event's own id */
-    uint64_t parent_id;      /* the enclosing timed call's id or 0 */
+    uint64_t span_id; /* the event's own id */
+    uint64_t parent_id; /* the enclosing timed call's id or 0 */
 };
 
 struct ps_more_function__slow100ms {
-    const char *path;        /* the file's full path */
-    uint64_t thread_id;      /* gettid() as the process sees it */
-    uint64_t outcome;        /* 0 returned, 1 raised, 2 suspended */
+    const char *path; /* the file's full path */
+    uint64_t thread_id; /* gettid() as the process sees it */
+    uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
     const char *traceparent; /* W3C trace context of the application's current span, or empty */
-    uint64_t span_id;        /* the event's own id */
-    uint64_t parent_id;      /* the enclosing timed call's id or 0 */
+    uint64_t span_id; /* the event's own id */
+    uint64_t parent_id; /* the enclosing timed call's id or 0 */
 };
 
 struct ps_more_function__stats {
     const char *path; /* the file's full path */
     uint64_t elapsed; /* time in the function with callees, outermost activations only, ns */
-    uint64_t max;     /* longest call that ended since the previous flush, ns */
-    uint64_t raised;  /* calls that an exception left, calls */
+    uint64_t max; /* longest call that ended since the previous flush, ns */
+    uint64_t raised; /* calls that an exception left, calls */
     uint64_t resumed; /* entries after a suspension, resumptions */
 };
 
 struct ps_more_exception__raise {
-    const char *path;     /* the file's full path */
+    const char *path; /* the file's full path */
     const char *function; /* function that raised */
-    uint64_t thread_id;   /* gettid() as the process sees it */
+    uint64_t thread_id; /* gettid() as the process sees it */
 };
 
 struct ps_more_exception__detail {
-    const char *path;        /* the file's full path */
-    const char *function;    /* function that raised */
-    uint64_t thread_id;      /* gettid() as the process sees it */
-    const char *message;     /* the stored message, cut at 255 bytes; empty when it would have to be computed */
+    const char *path; /* the file's full path */
+    const char *function; /* function that raised */
+    uint64_t thread_id; /* gettid() as the process sees it */
+    const char *message; /* the stored message, cut at 255 bytes; empty when it would have to be computed */
     const char *traceparent; /* W3C trace context of the application's current span, or empty */
-    const char *app_file;    /* nearest file of the application's own code on the stack, or empty */
-    uint64_t app_line;       /* the line there */
+    const char *app_file; /* nearest file of the application's own code on the stack, or empty */
+    uint64_t app_line; /* the line there */
 };
 
 struct ps_more_exception__rescue {
-    const char *path;       /* the full path of the rescue's file */
-    const char *function;   /* function that rescued */
+    const char *path; /* the full path of the rescue's file */
+    const char *function; /* function that rescued */
     const char *raise_file; /* file of the raise */
-    uint64_t raise_line;    /* line of the raise */
+    uint64_t raise_line; /* line of the raise */
 };
 
 struct ps_more_exception__stats {
-    const char *path;        /* the file's full path */
-    const char *function;    /* function that raised */
-    uint64_t depth_sum;      /* frames of all the backtraces, frames */
-    uint64_t depth_max;      /* frames of the deepest backtrace since the previous flush, frames */
-    uint64_t string_cost;    /* time on the CPU to turn their backtraces into strings, ns */
-    uint64_t rescued;        /* of these exceptions, rescues seen, exceptions */
+    const char *path; /* the file's full path */
+    const char *function; /* function that raised */
+    uint64_t depth_sum; /* frames of all the backtraces, frames */
+    uint64_t depth_max; /* frames of the deepest backtrace since the previous flush, frames */
+    uint64_t string_cost; /* time on the CPU to turn their backtraces into strings, ns */
+    uint64_t rescued; /* of these exceptions, rescues seen, exceptions */
     const char *rescue_file; /* where the last one was rescued, or empty */
-    uint64_t rescue_line;    /* the line there */
-    const char *asked_file;  /* where the last backtrace was asked for as strings, or empty */
-    uint64_t asked_line;     /* the line there */
-    const char *
-        app_file; /* nearest file of the application's own code, perhaps the raise's own, on the stack of the first raise, or empty */
+    uint64_t rescue_line; /* the line there */
+    const char *asked_file; /* where the last backtrace was asked for as strings, or empty */
+    uint64_t asked_line; /* the line there */
+    const char *app_file; /* nearest file of the application's own code, perhaps the raise's own, on the stack of the first raise, or empty */
     uint64_t app_line; /* the line there */
-    uint64_t
-        rescued_at_once; /* of those rescued, by the method that raised them; 0 before Ruby 3.3, which does not tell, exceptions */
+    uint64_t rescued_at_once; /* of those rescued, by the method that raised them; 0 before Ruby 3.3, which does not tell, exceptions */
 };
 
 struct ps_more_backtrace__done {
-    const char *path;       /* the file's full path */
-    const char *function;   /* function that asked */
-    const char *type;       /* class of the exception, or empty */
+    const char *path; /* the file's full path */
+    const char *function; /* function that asked */
+    const char *type; /* class of the exception, or empty */
     const char *raise_file; /* file of the first raise, or empty */
-    uint64_t raise_line;    /* the line there */
+    uint64_t raise_line; /* the line there */
 };
 
 struct ps_more_object__alloc {
@@ -144,13 +142,13 @@ struct ps_more_object__stats {
 };
 
 struct ps_more_sample {
-    const char *path;   /* the file's full path */
+    const char *path; /* the file's full path */
     uint64_t thread_id; /* gettid() as the process sees it */
 };
 
 struct ps_more_sample__stats {
-    const char *path;       /* the file's full path */
-    uint64_t self_samples;  /* samples with it as the leaf, samples */
+    const char *path; /* the file's full path */
+    uint64_t self_samples; /* samples with it as the leaf, samples */
     uint64_t total_samples; /* samples with it on the stack, samples */
 };
 
@@ -163,64 +161,46 @@ struct ps_more_line {
 };
 
 struct ps_more_request__start {
-    uint64_t thread_id;      /* gettid() as the process sees it */
+    uint64_t thread_id; /* gettid() as the process sees it */
     const char *traceparent; /* W3C trace context, or empty */
-    uint64_t span_id;        /* the request's own id */
+    uint64_t span_id; /* the request's own id */
 };
 
 struct ps_more_request__done {
-    uint64_t thread_id;      /* gettid() as the process sees it */
+    uint64_t thread_id; /* gettid() as the process sees it */
     const char *traceparent; /* W3C trace context, or empty */
-    uint64_t span_id;        /* the request's own id */
+    uint64_t span_id; /* the request's own id */
 };
 
 struct ps_more_stats__done {
-    uint64_t samples_missed;     /* ticks that could not be sampled though the process was on the CPU, samples */
+    uint64_t samples_missed; /* ticks that could not be sampled though the process was on the CPU, samples */
     uint64_t details_suppressed; /* exception__detail events over the limit, events */
 };
 
-void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind,
-                             const struct ps_more_function__entry *more);
-void ps_fire_function__return(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self,
-                              const struct ps_more_function__return *more);
-void ps_fire_function__slow1ms(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self,
-                               const struct ps_more_function__slow1ms *more);
-void ps_fire_function__slow10ms(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self,
-                                const struct ps_more_function__slow10ms *more);
-void ps_fire_function__slow100ms(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self,
-                                 const struct ps_more_function__slow100ms *more);
-void ps_fire_function__stats(const char *function, const char *file, uint64_t line, uint64_t calls, uint64_t self,
-                             const struct ps_more_function__stats *more);
+void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);
+void ps_fire_function__return(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__return *more);
+void ps_fire_function__slow1ms(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__slow1ms *more);
+void ps_fire_function__slow10ms(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__slow10ms *more);
+void ps_fire_function__slow100ms(const char *function, const char *file, uint64_t line, uint64_t elapsed, uint64_t self, const struct ps_more_function__slow100ms *more);
+void ps_fire_function__stats(const char *function, const char *file, uint64_t line, uint64_t calls, uint64_t self, const struct ps_more_function__stats *more);
 void ps_fire_functions__all(void);
-void ps_fire_exception__raise(const char *type, const char *file, uint64_t line, uint64_t depth,
-                              uint64_t backtrace_cost, const struct ps_more_exception__raise *more);
-void ps_fire_exception__detail(const char *type, const char *file, uint64_t line, uint64_t depth,
-                               uint64_t backtrace_cost, const struct ps_more_exception__detail *more);
-void ps_fire_exception__rescue(const char *type, const char *file, uint64_t line, uint64_t elapsed, uint64_t unwound,
-                               const struct ps_more_exception__rescue *more);
-void ps_fire_exception__stats(const char *type, const char *file, uint64_t line, uint64_t raised,
-                              uint64_t backtrace_cost, const struct ps_more_exception__stats *more);
-void ps_fire_backtrace__done(const char *kind, const char *file, uint64_t line, uint64_t depth, uint64_t elapsed,
-                             const struct ps_more_backtrace__done *more);
-void ps_fire_object__alloc(const char *class, const char *file, uint64_t line, uint64_t size,
-                           const struct ps_more_object__alloc *more);
-void ps_fire_object__stats(const char *class, const char *file, uint64_t line, uint64_t allocated, uint64_t bytes,
-                           const struct ps_more_object__stats *more);
+void ps_fire_exception__raise(const char *type, const char *file, uint64_t line, uint64_t depth, uint64_t backtrace_cost, const struct ps_more_exception__raise *more);
+void ps_fire_exception__detail(const char *type, const char *file, uint64_t line, uint64_t depth, uint64_t backtrace_cost, const struct ps_more_exception__detail *more);
+void ps_fire_exception__rescue(const char *type, const char *file, uint64_t line, uint64_t elapsed, uint64_t unwound, const struct ps_more_exception__rescue *more);
+void ps_fire_exception__stats(const char *type, const char *file, uint64_t line, uint64_t raised, uint64_t backtrace_cost, const struct ps_more_exception__stats *more);
+void ps_fire_backtrace__done(const char *kind, const char *file, uint64_t line, uint64_t depth, uint64_t elapsed, const struct ps_more_backtrace__done *more);
+void ps_fire_object__alloc(const char *class, const char *file, uint64_t line, uint64_t size, const struct ps_more_object__alloc *more);
+void ps_fire_object__stats(const char *class, const char *file, uint64_t line, uint64_t allocated, uint64_t bytes, const struct ps_more_object__stats *more);
 void ps_fire_gc__start(const char *kind, uint64_t generation);
 void ps_fire_gc__done(const char *kind, uint64_t generation, uint64_t elapsed, uint64_t objects);
-void ps_fire_sample(const char *function, const char *file, uint64_t line, uint64_t weight, uint64_t stack_id,
-                    const struct ps_more_sample *more);
-void ps_fire_sample__stats(const char *function, const char *file, uint64_t line, uint64_t self, uint64_t total,
-                           const struct ps_more_sample__stats *more);
-void ps_fire_sample__frame(const char *function, const char *file, uint64_t line, uint64_t stack_id, uint64_t index,
-                           const struct ps_more_sample__frame *more);
+void ps_fire_sample(const char *function, const char *file, uint64_t line, uint64_t weight, uint64_t stack_id, const struct ps_more_sample *more);
+void ps_fire_sample__stats(const char *function, const char *file, uint64_t line, uint64_t self, uint64_t total, const struct ps_more_sample__stats *more);
+void ps_fire_sample__frame(const char *function, const char *file, uint64_t line, uint64_t stack_id, uint64_t index, const struct ps_more_sample__frame *more);
 void ps_fire_line(const char *function, const char *file, uint64_t line, const struct ps_more_line *more);
 void ps_fire_gvl__wait(uint64_t thread_id, uint64_t elapsed);
 void ps_fire_request__start(const char *route, const char *method, const struct ps_more_request__start *more);
-void ps_fire_request__done(const char *route, const char *method, uint64_t status, uint64_t elapsed,
-                           const struct ps_more_request__done *more);
-void ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows, uint64_t dropped,
-                         const struct ps_more_stats__done *more);
+void ps_fire_request__done(const char *route, const char *method, uint64_t status, uint64_t elapsed, const struct ps_more_request__done *more);
+void ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows, uint64_t dropped, const struct ps_more_stats__done *more);
 void ps_fire_status(const char *probe, uint64_t state, const char *reason);
 
 #endif

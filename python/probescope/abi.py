@@ -1,0 +1,131 @@
+"""The probes as a tracer reads them.
+
+Generated from providers/probescope.yml by `rake generate`. Do not edit.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple
+
+
+class Probe(NamedTuple):
+    """Arguments in the order of arg0, arg1, ..., and the fields behind arg5 by their offset; str or int each."""
+
+    args: Dict[str, type]
+    more: Dict[str, type]
+
+    def place(self, field: str) -> str:
+        """The field as a bpftrace expression. Raises KeyError."""
+        if field in self.args:
+            place = f"arg{list(self.args).index(field)}"
+        else:
+            place = f"*(uint64*)(arg5+{8 * list(self.more).index(field)})" if field in self.more else ""
+        if not place:
+            raise KeyError(field)
+        return f"str({place}, 64)" if {**self.args, **self.more}[field] is str else place
+
+
+VERSION = 1
+PROVIDER = "probescope"
+PROBES: Dict[str, Probe] = {
+    "function__entry": Probe(
+        args={"function": str, "file": str, "line": int, "depth": int, "kind": int},
+        more={"path": str, "context_id": int},
+    ),
+    "function__return": Probe(
+        args={"function": str, "file": str, "line": int, "elapsed": int, "self": int},
+        more={"path": str, "context_id": int, "depth": int, "kind": int, "outcome": int},
+    ),
+    "function__slow1ms": Probe(
+        args={"function": str, "file": str, "line": int, "elapsed": int, "self": int},
+        more={"path": str, "thread_id": int, "outcome": int, "traceparent": str, "span_id": int, "parent_id": int},
+    ),
+    "function__slow10ms": Probe(
+        args={"function": str, "file": str, "line": int, "elapsed": int, "self": int},
+        more={"path": str, "thread_id": int, "outcome": int, "traceparent": str, "span_id": int, "parent_id": int},
+    ),
+    "function__slow100ms": Probe(
+        args={"function": str, "file": str, "line": int, "elapsed": int, "self": int},
+        more={"path": str, "thread_id": int, "outcome": int, "traceparent": str, "span_id": int, "parent_id": int},
+    ),
+    "function__stats": Probe(
+        args={"function": str, "file": str, "line": int, "calls": int, "self": int},
+        more={"path": str, "elapsed": int, "max": int, "raised": int, "resumed": int},
+    ),
+    "functions__all": Probe(
+        args={},
+        more={},
+    ),
+    "exception__raise": Probe(
+        args={"type": str, "file": str, "line": int, "depth": int, "backtrace_cost": int},
+        more={"path": str, "function": str, "thread_id": int},
+    ),
+    "exception__detail": Probe(
+        args={"type": str, "file": str, "line": int, "depth": int, "backtrace_cost": int},
+        more={"path": str, "function": str, "thread_id": int, "message": str, "traceparent": str, "app_file": str, "app_line": int},
+    ),
+    "exception__rescue": Probe(
+        args={"type": str, "file": str, "line": int, "elapsed": int, "unwound": int},
+        more={"path": str, "function": str, "raise_file": str, "raise_line": int},
+    ),
+    "exception__stats": Probe(
+        args={"type": str, "file": str, "line": int, "raised": int, "backtrace_cost": int},
+        more={"path": str, "function": str, "depth_sum": int, "depth_max": int, "string_cost": int, "rescued": int, "rescue_file": str, "rescue_line": int, "asked_file": str, "asked_line": int, "app_file": str, "app_line": int, "rescued_at_once": int},
+    ),
+    "backtrace__done": Probe(
+        args={"kind": str, "file": str, "line": int, "depth": int, "elapsed": int},
+        more={"path": str, "function": str, "type": str, "raise_file": str, "raise_line": int},
+    ),
+    "object__alloc": Probe(
+        args={"class": str, "file": str, "line": int, "size": int},
+        more={"path": str},
+    ),
+    "object__stats": Probe(
+        args={"class": str, "file": str, "line": int, "allocated": int, "bytes": int},
+        more={"path": str},
+    ),
+    "gc__start": Probe(
+        args={"kind": str, "generation": int},
+        more={},
+    ),
+    "gc__done": Probe(
+        args={"kind": str, "generation": int, "elapsed": int, "objects": int},
+        more={},
+    ),
+    "sample": Probe(
+        args={"function": str, "file": str, "line": int, "weight": int, "stack_id": int},
+        more={"path": str, "thread_id": int},
+    ),
+    "sample__stats": Probe(
+        args={"function": str, "file": str, "line": int, "self": int, "total": int},
+        more={"path": str, "self_samples": int, "total_samples": int},
+    ),
+    "sample__frame": Probe(
+        args={"function": str, "file": str, "line": int, "stack_id": int, "index": int},
+        more={"path": str},
+    ),
+    "line": Probe(
+        args={"function": str, "file": str, "line": int},
+        more={"path": str},
+    ),
+    "gvl__wait": Probe(
+        args={"thread_id": int, "elapsed": int},
+        more={},
+    ),
+    "request__start": Probe(
+        args={"route": str, "method": str},
+        more={"thread_id": int, "traceparent": str, "span_id": int},
+    ),
+    "request__done": Probe(
+        args={"route": str, "method": str, "status": int, "elapsed": int},
+        more={"thread_id": int, "traceparent": str, "span_id": int},
+    ),
+    "stats__done": Probe(
+        args={"sequence": int, "elapsed": int, "cpu": int, "rows": int, "dropped": int},
+        more={"samples_missed": int, "details_suppressed": int},
+    ),
+    "status": Probe(
+        args={"probe": str, "state": int, "reason": str},
+        more={},
+    ),
+}

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import pytest
+from tracing import Child, Run, maps_library, start_program, start_tracer, text_of, wait_for
+
+
+def _why_no_bpf() -> Optional[str]:
+    if os.geteuid() != 0:
+        return "not root"
+    if not shutil.which("bpftrace"):
+        return "no bpftrace in PATH"
+    ran = subprocess.run(["bpftrace", "-e", "BEGIN { exit() }"], capture_output=True, text=True, check=False)
+    return None if ran.returncode == 0 else f"bpftrace does not run: {ran.stderr.strip()}"
+
+
+WHY_NO_BPF = _why_no_bpf()
+
+
+@pytest.fixture
+def bpf() -> None:
+    """Asks for BPF: where there is none the test fails in CI, and is skipped elsewhere."""
+    if WHY_NO_BPF:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs BPF: {WHY_NO_BPF}")
+
+
+@pytest.fixture
+def children() -> Iterator[List[Child]]:
+    """What is put here ends with the test. When it failed, their output is shown."""
+    started: List[Child] = []
+    yield started
+    for child in reversed(started):
+        child.kill()
+        print(child)
+
+
+@pytest.fixture
+def program(tmp_path: Any, children: List[Child]) -> Callable[..., Child]:
+    """program(source, env={}, options=[]): starts it, not yet traced."""
+
+    def start(source: str, **options: Any) -> Child:
+        children.append(start_program(source, tmp_path, **options))
+        return children[-1]
+
+    return start
+
+
+@pytest.fixture
+def trace(bpf: None, tmp_path: Any, children: List[Child], program: Callable[..., Child]) -> Callable[..., Run]:
+    """trace(source, {probe: [field, ...]}, attach=[probe, ...], finish=True): a program with a real bpftrace on it.
+
+    attach: probes that are raised and not printed. With finish=False both are left running.
+    """
+
+    def start(source: str, fields: Dict[str, List[str]], attach: Any = (), finish: bool = True, **options: Any) -> Run:
+        fields = {"stats__done": ["sequence", "rows", "dropped"], **fields}
+        started = program(source, **options)
+        wait_for(f"the library in {started}", lambda: maps_library(started.pid) or started.process.poll() is not None)
+        raised = [f"usdt:*:probescope:{probe} {{ @{probe} = count(); }}" for probe in attach]
+        children.append(start_tracer(started.pid, "\n".join([text_of(fields), *raised])))
+        run = Run(started, children[-1], fields, tmp_path)
+        return run.finish() if finish else run
+
+    return start
