@@ -158,7 +158,8 @@ def start_program(source: str, directory: Path, env: Optional[Dict[str, str]] = 
     path.write_text(source)
     environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "GATE_DIRECTORY": str(directory), **(env or {})}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return Child([sys.executable, *options, str(path)], env=environment)
+    # From its own folder, so that the functions of gate.py are none of the application.
+    return Child([sys.executable, *options, str(path)], env=environment, cwd=directory)
 
 
 def start_tracer(pid: int, text: str) -> Child:
