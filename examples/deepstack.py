@@ -1,0 +1,172 @@
+"""A deep recursive parser with two costly habits: the story of examples/deepstack.rb as Python has it.
+
+    python examples/deepstack.py            # spends its CPU on exceptions that nobody ever looks at
+    python examples/deepstack.py --fixed    # asks first
+
+A Source takes a file or a str, and its author found a short way to say so:
+
+    try: self.text = text.getvalue()
+    except AttributeError: self.text = text
+
+For a str that is an AttributeError, which is thrown away at once: thousands a second, and no log shows one.
+
+The other habit does show in a log. A document may have a weight, and where a word is no number it has none, which is logged with
+exc_info=True. The traceback is as long as the document is deep, and to format it takes more time than all of the parsing. A
+tracer tells what each of them costs:
+
+    PROBESCOPE=1 python examples/deepstack.py
+    sudo probescope exceptions -p PID
+"""
+
+import argparse
+import io
+import logging
+import os
+import signal
+import threading
+import time
+
+log = logging.getLogger("deepstack")
+
+
+class Source:
+    """Something to parse from: a file in memory or a str."""
+
+    def __init__(self, text):
+        try:
+            self.text = text.getvalue()
+        except AttributeError:
+            self.text = text
+
+    def words(self):
+        return self.text.split()
+
+
+class FixedSource(Source):
+    """The same, without the exception."""
+
+    def __init__(self, text):
+        self.text = text.getvalue() if hasattr(text, "getvalue") else text
+
+
+class Parser:
+    """ "(1 2 (3))" -> ["1", "2", ["3"]], a recursion for each list."""
+
+    def __init__(self, source_class):
+        self.source_class = source_class
+        # How many Sources were made of a str: as many AttributeErrors, unless it is the fixed kind.
+        self.strings = 0
+
+    def parse(self, file):
+        return self.parse_list(self.source_class(file).text, 1)[0]
+
+    def parse_list(self, text, position):
+        """Reads from behind a "(" to behind its ")". Returns the list and that position."""
+        found = []
+        while True:
+            stop = min(at for at in (text.find("(", position), text.find(")", position)) if at >= 0)
+            found += self.parse_words(text[position:stop])
+            if text[stop] == ")":
+                return found, stop + 1
+            inner, position = self.parse_list(text, stop + 1)
+            found.append(inner)
+
+    def parse_words(self, text):
+        return [self.source(word).text for word in self.source(text).words()]
+
+    def source(self, text):
+        self.strings += 1
+        return self.source_class(text)
+
+
+def weigh(parsed):
+    """Sum of the words of a document. Raises ValueError where one is no number."""
+    return sum(weigh(item) if isinstance(item, list) else int(item) for item in parsed)
+
+
+def weight(parsed):
+    """The same, and None for a document that has no weight."""
+    try:
+        return weigh(parsed)
+    except ValueError:
+        log.warning("a document has no weight", exc_info=True)
+        return None
+
+
+def fixed_weight(parsed):
+    """The same, asking first, and without a traceback that nobody reads."""
+    if not weighable(parsed):
+        log.warning("a document has no weight")
+        return None
+    return weigh(parsed)
+
+
+def weighable(parsed):
+    return all(weighable(item) if isinstance(item, list) else item.isdigit() for item in parsed)
+
+
+def document(depth):
+    """ "(0 1 2 (0 1 2 (...)))": a few words on every level, most of them at the bottom, and the last one is no number."""
+    return "(0 1 2 " * depth + " ".join(map(str, range(80))) + " n/a" + ")" * depth
+
+
+class EmptyBacktrace(logging.Formatter):
+    """--empty-backtrace: the same exceptions, logged without a traceback. The difference in CPU time between this and the
+    normal run is what the formatting costs: a truth that a tracer's figure is held against."""
+
+    def formatException(self, exc_info):
+        return ""
+
+
+def options():
+    parser = argparse.ArgumentParser(description="Ctrl-C stops it, kill -USR1 prints its counters.")
+    parser.add_argument("--fixed", action="store_true", help="ask first instead of catching")
+    parser.add_argument("--empty-backtrace", action="store_true", help="log the same exceptions with an empty traceback")
+    parser.add_argument("--depth", type=int, default=45, metavar="N", help="nesting of the documents (%(default)s)")
+    parser.add_argument("--documents", type=float, default=float("inf"), metavar="N", help="stop after N documents")
+    parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
+    parser.add_argument("--log", default=os.devnull, metavar="FILE", help="where the log goes (%(default)s)")
+    return parser.parse_args()
+
+
+def main():
+    chosen = options()
+    handler = logging.FileHandler(chosen.log)
+    if chosen.empty_backtrace:
+        handler.setFormatter(EmptyBacktrace())
+    log.addHandler(handler)
+    log.propagate = False
+
+    parser = Parser(FixedSource if chosen.fixed else Source)
+    weigh_it = fixed_weight if chosen.fixed else weight
+    text = document(chosen.depth)
+    documents = 0
+    started = time.process_time(), time.monotonic()
+
+    def report():
+        cpu, wall = time.process_time() - started[0], time.monotonic() - started[1]
+        raises = 0 if chosen.fixed else parser.strings
+        print(f"documents={documents} raises={raises} cpu={cpu:.3f}s wall={wall:.3f}s", flush=True)
+
+    # A signal may come in the middle of a write, so it only leaves word.
+    word = {"stop": False, "report": False}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: word.update(stop=True))
+    signal.signal(signal.SIGUSR1, lambda *_: word.update(report=True))
+    if chosen.seconds:
+        timer = threading.Timer(chosen.seconds, word.update, kwargs={"stop": True})
+        timer.daemon = True
+        timer.start()
+    print(f"deepstack: pid {os.getpid()}, {chosen.depth} levels deep\nready", flush=True)
+
+    while not word["stop"] and documents < chosen.documents:
+        weigh_it(parser.parse(io.StringIO(text)))
+        documents += 1
+        if word["report"]:
+            word["report"] = False
+            report()
+    report()
+
+
+if __name__ == "__main__":
+    main()
