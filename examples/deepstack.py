@@ -121,7 +121,9 @@ class EmptyBacktrace(logging.Formatter):
 def options():
     parser = argparse.ArgumentParser(description="Ctrl-C stops it, kill -USR1 prints its counters.")
     parser.add_argument("--fixed", action="store_true", help="ask first instead of catching")
-    parser.add_argument("--empty-backtrace", action="store_true", help="log the same exceptions with an empty traceback")
+    parser.add_argument(
+        "--empty-backtrace", action="store_true", help="log the same exceptions with an empty traceback"
+    )
     parser.add_argument("--depth", type=int, default=45, metavar="N", help="nesting of the documents (%(default)s)")
     parser.add_argument("--documents", type=float, default=float("inf"), metavar="N", help="stop after N documents")
     parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")

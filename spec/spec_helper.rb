@@ -7,7 +7,7 @@ require "timeout"
 require "tmpdir"
 
 # Everything a spec starts is real: Ruby processes, bpftrace, the kernel's uprobes. spec/support holds the handles.
-%w[paths await attempts elf info child target bpf tracer attacher processes rack_app].each do |name|
+%w[paths await attempts elf info child python target bpf tracer attacher processes rack_app].each do |name|
   require_relative "support/#{name}"
 end
 
@@ -27,6 +27,7 @@ RSpec.configure do |config|
   # What hangs fails, and says which example it was. Far above what the longest one takes on a slow machine.
   config.around { |example| Timeout.timeout(300) { example.run } }
   config.before(:each, :bpf) { Support::Bpf.require! { |reason| skip reason } }
+  config.before(:each, :python) { Support::Python.require! { |reason| skip reason } }
   config.after do |example|
     tell_of_processes if example.exception
     stop_processes

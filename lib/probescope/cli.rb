@@ -12,7 +12,7 @@ module Probescope
     COMMANDS = {
       "ps" => "list the processes that can be traced",
       "doctor" => "check what tracing needs, and say what is missing",
-      "run" => "start a command with probescope loaded into its Ruby",
+      "run" => "start a command with probescope loaded into its Ruby or Python",
       "hot" => "which functions are on the CPU",
       "exceptions" => "which exceptions are costly, and which line raises them",
       "backtraces" => "who turns backtraces into strings, and what it costs",

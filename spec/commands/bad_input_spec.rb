@@ -76,6 +76,13 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", "-p", host_target.pid, "-p", bare.pid)).to include("process #{bare.pid} does not have probescope loaded")
     end
 
+    it "is a Python without probescope: it says how to load it there", :python do
+      bare = keep(Support::Child.new(Support::Python.interpreter, "-c", "print('ready', flush=True); import time; time.sleep(600)"))
+      bare.await_line(/ready/)
+      expect(refuse("hot", "-p", bare.pid)).to include("pip install probescope").and include("probescope run -- COMMAND")
+      expect(refuse("hot", "-p", bare.pid, "--workers")).to include("pip install probescope")
+    end
+
     it "is a probe that the process refuses or cannot serve: with its reason, of each command, before bpftrace starts" do
       refusing, unable = host_target("--state", 3), host_target("--state", 4)
       commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "sample__stats", "lines" => "sample",

@@ -12,6 +12,12 @@ RSpec.describe "run, script and help" do
     expect(arguments).to eq(%(["a b", "--json"]\n))
   end
 
+  it "run asks the package of a Python to load itself, and leaves one without it alone" do
+    script = "import os, sys; print(os.environ['PROBESCOPE'], sys.argv[1:])"
+    result = probescope("run", "--", Support::Python.interpreter, "-W", "error", "-c", script, "a b", "--json")
+    expect([result.out, result.err]).to eq(["1 ['a b', '--json']\n", ""])
+  end
+
   it "run hands on the exit status" do
     expect(probescope("run", "sh", "-c", "exit 7").status.exitstatus).to eq(7)
   end

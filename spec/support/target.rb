@@ -1,13 +1,16 @@
 # frozen_string_literal: true
 
 module Support
-  # A Ruby process to trace: a script of examples/ or a few lines of code, with probescope loaded from this checkout.
+  # A Ruby or Python process to trace: a script of examples/ or a few lines of Ruby, with probescope loaded from this checkout.
   class Target < Child
-    # source: path of a script, or Ruby code. It prints a line "ready" when specs are to wait for it (#ready).
+    # source: path of a script (.rb or .py), or Ruby code. It prints a line "ready" when specs are to wait for it (#ready).
     def initialize(source, *args, loaded: true, ruby: RbConfig.ruby, options: [], env: {}, **child)
-      load = loaded ? ["-r#{AUTO}"] : []
-      program = source.end_with?(".rb") ? [source] : ["-e", source, "--"]
-      super(ruby, *options, *load, *program, *args, env: Support.plain_env.merge(env), **child)
+      python = source.end_with?(".py")
+      @library = python ? Python.library : LIBRARY
+      program = python || source.end_with?(".rb") ? [source] : ["-e", source, "--"]
+      program.unshift("-r#{AUTO}") if loaded && !python
+      env = Python.env(loaded: loaded).merge(env) if python
+      super(python ? Python.interpreter : ruby, *options, *program, *args, env: Support.plain_env.merge(env), **child)
     end
 
     def ready
@@ -17,7 +20,7 @@ module Support
 
     # probescope_info of this process or of a child that it forked.
     def info(of = pid)
-      (@infos ||= {})[of] ||= await("the library in process #{of}") { Info.of(of) }
+      (@infos ||= {})[of] ||= await("the library in process #{of}") { Info.of(of, @library) }
     end
 
     # Waits until the hooks of these probes are in.

@@ -7,7 +7,7 @@ module Probescope
     # Exact counts and times of functions.
     class Calls < Traced
       PROGRAM = "calls.bt"
-      ALL = "functions of gems and of the standard library too"
+      ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
       USAGE = "calls -p PID [options]"
       ABOUT = <<~TEXT
@@ -21,11 +21,11 @@ module Probescope
       TEXT
       EXAMPLES = <<~TEXT
         probescope calls -p 4711                  for 10 seconds
-        probescope calls -p 4711 --all --top 50   gems and the standard library too
+        probescope calls -p 4711 --all --top 50   gems, packages and the standard library too
         probescope calls -p 4711 --json | jq '.rows | map(.calls) | add'
       TEXT
       MIN = "the SELF time of all rows"
-      NOTHING = "no function of the application was called (--all follows those of gems too)"
+      NOTHING = "no function of the application was called (--all follows those of gems and packages too)"
       HEADINGS = [">SELF", ">ELAPSED", ">CALLS", ">MEAN", ">MAX", ">RAISED", "FUNCTION", "DEFINED AT"].freeze
 
       private

@@ -90,8 +90,13 @@ module Probescope
       def watcher
         return "its watcher looks for tracers" if @target[:flags].include?("watcher")
 
-        raise Host::Error.new("nobody looks for tracers in process #{@pid}: its watcher does not run",
-                              "call Probescope.install there, or restart it with probescope/auto")
+        raise Host::Error.new("nobody looks for tracers in process #{@pid}: its watcher does not run", install)
+      end
+
+      def install
+        return "call probescope.install() there, or restart it with PROBESCOPE=1" if @target[:runtime] == "python"
+
+        "call Probescope.install there, or restart it with probescope/auto"
       end
 
       def on_disk

@@ -17,10 +17,10 @@ module Probescope
           BACKTRACES    the same as time
           STRINGS       the part of it that turned them into strings
           DEPTH         mean number of frames in them
-          APP AT        nearest line of the application's own code, where a gem raised
-          AT ONCE       share that the method that raised them also rescued: nobody else has seen these
-                        (Ruby 3.3 and later; older ones do not tell)
-          RESCUED AT    where the last one was rescued, on Ruby 3.3 and later
+          APP AT        nearest line of the application's own code, where a gem or a package raised
+          AT ONCE       share that the function that raised them also rescued: nobody else has seen these
+                        (Python, and Ruby 3.3 and later; older ones do not tell)
+          RESCUED AT    where the last one was rescued or caught; as known as AT ONCE
           FORMATTED AT  line that asked last for a backtrace as strings; `probescope backtraces` has all of them
       TEXT
       EXAMPLES = <<~TEXT
@@ -63,7 +63,7 @@ module Probescope
          formatted_at: place(row, "formatted_at")}
       end
 
-      # nil where Ruby does not tell of rescues.
+      # nil where the runtime does not tell of rescues.
       def at_once(row, trace, count)
         ratio(row.number("rescued_at_once"), count) if trace.serve?(row.pids, "exception__rescue")
       end

@@ -62,7 +62,7 @@ module Probescope
         end
         parser.on("--thread ID", Integer, "the thread, by its number (`top -H`)") { |id| @thread = id }
         top_option(parser, "ends after N lines")
-        parser.on("--all", "functions of gems and of the standard library too") { @all = true }
+        parser.on("--all", "functions of gems, packages and the standard library too") { @all = true }
       end
 
       def program_arguments = @function ? [@function] : []
@@ -140,7 +140,7 @@ module Probescope
       def print_call(call)
         return out(Host::Text.json({pid: @pid, thread_id: @thread, **call})) if @json
 
-        out("-- another fiber (context #{call[:context_id]})") if @context && @context != call[:context_id]
+        out("-- another fiber or greenlet (context #{call[:context_id]})") if @context && @context != call[:context_id]
         @context = call[:context_id]
         out(line(call))
       end
@@ -174,7 +174,8 @@ module Probescope
         raise uncalled(trace) if @function && @seen.empty?
         raise other_threads(trace) if @thread && @pid.nil? && @seen.any?
 
-        puts "  no call of the application#{" took so long" if @min_ns.positive?} (--all follows those of gems too)" unless @json
+        took = " took so long" if @min_ns.positive?
+        puts "  no call of the application#{took} (--all follows those of gems and packages too)" unless @json
       end
 
       def uncalled(trace)

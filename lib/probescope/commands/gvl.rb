@@ -10,7 +10,7 @@ module Probescope
       USAGE = "gvl -p PID [options]"
       ABOUT = <<~TEXT
         Which threads wait for the VM lock (the GVL), and how long? Ruby runs one thread at a time; a thread that could run and
-        may not yet, waits. Ruby tells of it from 3.2 on. Waits under 1 us are left out. Sorted by TOTAL. Much waiting
+        may not yet, waits. Ruby tells of it from 3.2 on, Python does not. Waits under 1 us are left out. Sorted by TOTAL. Much waiting
         means: fewer threads in each process, and more processes.
 
           SHARE   of the wall time

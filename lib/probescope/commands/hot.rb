@@ -12,7 +12,7 @@ module Probescope
         Which functions are on the CPU? Looks at the process's stack 99 times a second; each look counts the CPU time since
         the previous one. Functions of every file take part. Sorted by SELF.
 
-          SELF     share of the on-CPU time in the function itself; what is written in C counts for the Ruby method that calls it
+          SELF     share of the on-CPU time in the function itself; what is written in C counts for the function that calls it
           TOTAL    share with everything that it calls; recursion counts once
           SAMPLES  looks that found it on the stack
       TEXT

@@ -4,16 +4,18 @@ require_relative "base"
 
 module Probescope
   module Commands
-    # Becomes another command, with probescope loaded into every Ruby that it starts.
+    # Becomes another command, with probescope loaded into every Ruby that it starts, and into every Python that has it.
     class Run < Base
       USAGE = "run [options] -- COMMAND [ARGUMENTS]"
       ABOUT = <<~TEXT
-        Starts a command with probescope in its Ruby: no Gemfile entry, no change of the application. Until a tracer attaches
-        it costs nothing. A Ruby that this gem was not built for runs as if it were not there.
+        Starts a command with probescope in its Ruby or Python: no Gemfile entry, no import, no change of the application. Until
+        a tracer attaches it costs nothing. A Ruby that this gem was not built for, and a Python without the package
+        (`pip install probescope`, into its virtualenv if it has one), run as if it were not there.
       TEXT
       EXAMPLES = <<~TEXT
         probescope run -- bundle exec puma
         probescope run -- ruby app.rb --port 3000
+        probescope run -- gunicorn --workers 4 shop:app
         probescope run --functions '/srv/app/**,Invoice#*' -- rails server
       TEXT
       AUTO = File.expand_path("../auto", __dir__)
@@ -47,6 +49,7 @@ module Probescope
           env["RUBYOPT"] = "-rprobescope/auto #{ENV.fetch("RUBYOPT", "")}".strip
           env["RUBYLIB"] = [File.dirname(AUTO, 2), ENV.fetch("RUBYLIB", nil)].compact.join(File::PATH_SEPARATOR)
         end
+        env["PROBESCOPE"] = "1" # for the package in a Python, which looks for it when that starts
         env["PROBESCOPE_FUNCTIONS"] = @functions if @functions
         env
       end

@@ -12,7 +12,7 @@ module Probescope
       # A probe of its own fires for calls of that many ns and more; the program for a threshold between two of them looks at each.
       PROGRAMS = {1_000_000 => "slow1ms.bt", 10_000_000 => "slow10ms.bt", 100_000_000 => "slow100ms.bt"}.freeze
       DEFAULT = 10_000_000
-      ALL = "functions of gems and of the standard library too"
+      ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
       USAGE = "slow -p PID [options]"
       ABOUT = <<~TEXT
@@ -21,15 +21,15 @@ module Probescope
         ones that it made. Those between, which did nothing but make the next one, are only in --json. Every call is timed,
         which costs it about 0.1 us.
 
-          ELAPSED  time with everything that it calls, and with the time that its fiber stood still
-          SELF     time in the function itself, and in what is not timed: gems, the standard library, what is written in C
+          ELAPSED  time with everything that it calls, and with the time that its fiber, generator or task stood still
+          SELF     time in the function itself, and in what is not timed: gems, packages, the standard library, C
           ENDED    time of day
           TRACE    trace id of the OpenTelemetry span that was current; the whole traceparent is in --json
       TEXT
       EXAMPLES = <<~TEXT
         probescope slow -p 4711                                     calls of 10 ms and more, for 10 seconds
         probescope slow -p 4711 --workers --threshold 250ms -d 60   in each worker of a server
-        probescope slow -p 4711 --function 'OrdersController#*'     one class
+        probescope slow -p 4711 --function 'OrdersController#*'     one class; of Python 'shop.orders.Orders.*'
         probescope slow -p 4711 --json | jq -r '.rows[] | [.elapsed_ns, .function, .traceparent] | @tsv'
       TEXT
       MIN = nil
@@ -141,7 +141,7 @@ module Probescope
 
       def print_json(trace, rows) = super(trace, rows.map { |row| row.except(*TABLE) })
 
-      def nothing = "no call of the application took #{Host::Figure.time(@threshold)} (--all follows those of gems too)"
+      def nothing = "no call of the application took #{Host::Figure.time(@threshold)} (--all follows those of gems and packages too)"
 
       def below(_rows)
         "left out: #{Host::Figure.count(@left_out)} calls that only made the next one; --json has them" if @left_out.positive?

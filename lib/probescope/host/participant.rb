@@ -70,7 +70,7 @@ module Probescope
 
       private
 
-      # Names of all the probes that its Ruby can serve.
+      # Names of all the probes that its runtime can serve.
       def serves = snapshot[:probes].reject { |_, probe| probe[:state] == "unsupported" }.keys
 
       # One count for each probe; none when the process has ended.

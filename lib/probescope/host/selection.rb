@@ -73,7 +73,7 @@ module Probescope
 
       def without_workers(found)
         if found.empty? && @comm.nil?
-          raise Error.new("#{list(@roots)} and its children do not have probescope loaded", Target::HOW_TO_LOAD)
+          raise Error.new("#{list(@roots)} and its children do not have probescope loaded", Target.how_to_load(@roots.first))
         end
 
         @notes << "#{list(@roots)} has no children with probescope yet; those to come are traced too"

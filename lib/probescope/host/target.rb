@@ -13,6 +13,8 @@ module Probescope
       SYMBOL = "probescope_info"
       HOW_TO_LOAD = "start it with `probescope run -- COMMAND`, or add `gem \"probescope\", require: \"probescope/auto\"` " \
                     "to its Gemfile and restart it"
+      HOW_TO_LOAD_PYTHON = "`pip install probescope` for its Python, then start it with `probescope run -- COMMAND`; on Python 3.14 " \
+                           "and later `python -m probescope attach PID` loads it into the running one"
       # A library is a few hundred KB; a hostile file may be any size.
       MAX_DIGESTED = 16 << 20
 
@@ -28,11 +30,18 @@ module Probescope
         # Raises Error, with the next step, when there is nothing to trace.
         def find(pid)
           check_process(pid)
-          locate(pid) || raise(NotLoaded.new("process #{pid} does not have probescope loaded", HOW_TO_LOAD))
+          locate(pid) || raise(NotLoaded.new("process #{pid} does not have probescope loaded", how_to_load(pid)))
         rescue Errno::EACCES, Errno::EPERM
           raise Error.new("process #{pid} may not be read", "run the command as root, or as a user who may use sudo")
         rescue Errno::ENOENT, Errno::ESRCH, EOFError
           raise Error.new("process #{pid} has just ended", "`probescope ps` lists the processes that can be traced")
+        end
+
+        # The next step for a process without the library.
+        def how_to_load(pid)
+          python?(pid) ? HOW_TO_LOAD_PYTHON : HOW_TO_LOAD
+        rescue SystemCallError
+          HOW_TO_LOAD
         end
 
         # A Target, or nil where there is none.
@@ -65,6 +74,11 @@ module Probescope
         end
 
         private
+
+        # Started as python, or with it inside, as in uWSGI.
+        def python?(pid)
+          Mappings.files(pid).any? { |file| File.basename(file.path).match?(/\A(lib)?python\d/) }
+        end
 
         def check_process(pid)
           status = File.read("/proc/#{pid}/status")

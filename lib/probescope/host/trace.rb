@@ -102,7 +102,7 @@ module Probescope
       # [{pid:, ended:, flushed:, probes: {name => {state:, reason:, ...}}, serves: [names]}, ...] as last seen.
       def targets = @ended.fetch(:targets)
 
-      # Can the Ruby of each of these processes serve the probe?
+      # Can the runtime of each of these processes serve the probe?
       def serve?(pids, probe)
         targets.select { |target| pids.include?(target[:pid]) }.all? { |target| target.fetch(:serves).include?(probe) }
       end

@@ -1,0 +1,41 @@
+# frozen_string_literal: true
+
+require "open3"
+
+module Support
+  # The Python whose processes specs trace: PYTHON, or python3, with the package of this checkout, as bin/setup builds it in place.
+  module Python
+    PACKAGE = File.join(ROOT, "python")
+    # A folder that loads the package into a Python by itself.
+    LOADER = File.join(__dir__, "python")
+
+    module_function
+
+    def interpreter = ENV.fetch("PYTHON", "python3")
+    def env(loaded: true) = {"PYTHONPATH" => [*(LOADER if loaded), PACKAGE].join(":")}
+
+    # Its extension; nil where it was not built.
+    def library
+      return @library if defined?(@library)
+
+      code = "from probescope import _native; print(_native.__file__)"
+      out, _, status = Open3.capture3(Support.plain_env.merge(env(loaded: false)), interpreter, "-c", code, unsetenv_others: true)
+      @library = status.success? ? out.chomp : nil
+    end
+
+    # (3, 13)
+    def version
+      @version ||= IO.popen([interpreter, "-c", "import sys; print(*sys.version_info[:2])"], &:read).split.map(&:to_i)
+    end
+
+    # For `before`: where there is no extension the example fails in CI, and is skipped elsewhere.
+    def require!
+      return if library
+
+      reason = "the Python extension is not built for #{interpreter}: bin/setup specs builds it"
+      raise reason if ENV["CI"]
+
+      yield reason
+    end
+  end
+end
