@@ -13,7 +13,12 @@ probescope.install()
 
 
 def state(probe):
-    return probescope.status()["probes"][probe][0]
+    return status(probe)[0]
+
+
+def status(probe):
+    """(state, reason)"""
+    return probescope.status()["probes"][probe]
 
 
 def on(*probes):

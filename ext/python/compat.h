@@ -39,6 +39,34 @@ static inline uintptr_t ps_current_frame(void)
 #endif
 }
 
+/*
+ * The exception that is on its way on this thread, taken away while code of ours calls what could raise, and put back. To put back
+ * nothing clears what was raised in between.
+ */
+typedef struct {
+    PyObject *type, *value, *traceback;
+} ps_error;
+
+static inline ps_error ps_error_save(void)
+{
+    ps_error error = {NULL, NULL, NULL};
+#if PY_VERSION_HEX >= 0x030C0000
+    error.value = PyErr_GetRaisedException();
+#else
+    PyErr_Fetch(&error.type, &error.value, &error.traceback);
+#endif
+    return error;
+}
+
+static inline void ps_error_restore(ps_error error)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyErr_SetRaisedException(error.value);
+#else
+    PyErr_Restore(error.type, error.value, error.traceback);
+#endif
+}
+
 /* New references. */
 static inline PyCodeObject *ps_frame_code(PyFrameObject *frame)
 {

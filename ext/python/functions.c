@@ -88,10 +88,12 @@ static void fire_return(const ps_row *row, const ps_stack *stack, const ps_call 
 
 static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
 {
+    char traceparent[PS_TRACEPARENT_BUFFER];
+    ps_trace_context(traceparent, PS_SLOW_PROBES);
     ps_slow_call slow = {.site = ps_row_is_overflow(&ps_functions, row) ? &ps_site_overflow : row->site,
                          .outcome = outcome,
                          .thread_id = ps_thread_id(),
-                         .traceparent = ""};
+                         .traceparent = traceparent};
     ps_slow_fire(stack, call, &slow);
 }
 

@@ -43,6 +43,11 @@ ps_stack *ps_contexts_current(void);
 /* gettid(), cached for the thread. */
 uint64_t ps_thread_id(void);
 
+/* trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the probes that carry it. */
+enum { PS_TRACEPARENT_BUFFER = 56 };
+/* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
+void ps_trace_context(char *to, uint32_t probes);
+
 /* names.c: names and places of code objects. globals may be NULL; the line is the first of the function unless one is given. */
 const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals);
 const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);

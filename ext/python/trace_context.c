@@ -1,0 +1,117 @@
+/*
+ * The application's current OpenTelemetry span, read from where the opentelemetry-api package keeps it. Nothing of it is called,
+ * for what runs bytecode in a hook can be interrupted by what other threads and signals send. Only dicts, a context variable and
+ * plain attributes are read, and the type of each is looked at first.
+ *
+ *   opentelemetry.context._RUNTIME_CONTEXT       a ContextVarsRuntimeContext, unless OTEL_PYTHON_CONTEXT names another
+ *     ._current_context                          a ContextVar
+ *   -> Context, a dict; the span is under opentelemetry.trace.propagation._SPAN_KEY, which is compared by identity
+ *   -> Span (the SDK's too): ._context, a SpanContext: a tuple of trace id, span id, is remote, flags, state, is valid
+ *
+ * It has been so from 1.0 to 1.45 at least. What does not look so gives an empty string and a probe that is "degraded" until
+ * the detach. No span at all is nothing to complain about, and neither is no OpenTelemetry. Nothing is kept: a fresh look takes
+ * less than a microsecond, and the events that carry a span are rare.
+ */
+#include "hooks.h"
+
+#include <string.h>
+
+#include "info.h"
+
+enum reading { NO_SPAN, A_SPAN, UNKNOWN };
+/* Of a SpanContext. */
+enum { TRACE_ID, SPAN_ID, IS_REMOTE, FLAGS, STATE, IS_VALID, FIELDS };
+
+/* What a module that is loaded has under this name; borrowed. NULL: not loaded, not there (yet), or no ordinary module. */
+static PyObject *of_module(const char *module_name, const char *name)
+{
+    PyObject *modules = PyImport_GetModuleDict();
+    PyObject *module = modules && PyDict_CheckExact(modules) ? PyDict_GetItemString(modules, module_name) : NULL;
+    return module && PyModule_Check(module) ? PyDict_GetItemString(PyModule_GetDict(module), name) : NULL;
+}
+
+/* An attribute of the instance itself: its class must have nothing under that name, not even a property. A new reference. */
+static PyObject *of_object(PyObject *object, const char *name)
+{
+    PyObject *key = object ? PyUnicode_InternFromString(name) : NULL;
+    if (!key) return NULL;
+    PyObject *of_class = _PyType_Lookup(Py_TYPE(object), key); /* borrowed */
+    PyObject *found = of_class ? NULL : PyObject_GenericGetAttr(object, key);
+    Py_DECREF(key);
+    return found;
+}
+
+/* Writes hexadecimal digits. */
+static char *hex(char *to, unsigned long long number, int digits)
+{
+    for (int i = digits - 1; i >= 0; i--) *to++ = "0123456789abcdef"[number >> (4 * i) & 15];
+    return to;
+}
+
+static enum reading read_span_context(char *to, PyObject *context)
+{
+    if (!context || !PyTuple_Check(context) || PyTuple_GET_SIZE(context) != FIELDS) return UNKNOWN;
+    PyObject *trace_id = PyTuple_GET_ITEM(context, TRACE_ID), *span_id = PyTuple_GET_ITEM(context, SPAN_ID);
+    PyObject *flags = PyTuple_GET_ITEM(context, FLAGS), *valid = PyTuple_GET_ITEM(context, IS_VALID);
+    if (!PyLong_CheckExact(trace_id) || !PyLong_CheckExact(span_id) || !PyLong_Check(flags) || !PyBool_Check(valid))
+        return UNKNOWN;
+    if (valid == Py_False) return NO_SPAN; /* INVALID_SPAN */
+    PyObject *bits = PyLong_FromLong(64);
+    PyObject *high = bits ? PyNumber_Rshift(trace_id, bits) : NULL;
+    Py_XDECREF(bits);
+    if (!high) return UNKNOWN;
+    memcpy(to, "00-", 3);
+    char *end = hex(to + 3, PyLong_AsUnsignedLongLongMask(high), 16);
+    Py_DECREF(high);
+    end = hex(end, PyLong_AsUnsignedLongLongMask(trace_id), 16);
+    *end++ = '-';
+    end = hex(end, PyLong_AsUnsignedLongLongMask(span_id), 16);
+    *end++ = '-';
+    *hex(end, PyLong_AsUnsignedLongLongMask(flags), 2) = '\0';
+    return A_SPAN;
+}
+
+static enum reading read_context(char *to, PyObject *context, const PyObject *span_key)
+{
+    if (!context || !PyDict_Check(context)) return UNKNOWN;
+    /* Not looked up: that could ask keys of the application's whether they are equal. */
+    PyObject *key, *span;
+    for (Py_ssize_t at = 0; PyDict_Next(context, &at, &key, &span);) {
+        if (key != span_key) continue;
+        PyObject *span_context = of_object(span, "_context");
+        enum reading found = read_span_context(to, span_context);
+        Py_XDECREF(span_context);
+        return found;
+    }
+    return NO_SPAN;
+}
+
+static enum reading read_current(char *to)
+{
+    /* Defined last, so that all before it is there. */
+    if (!of_module("opentelemetry.trace", "get_tracer_provider")) return NO_SPAN;
+    PyObject *span_key = of_module("opentelemetry.trace.propagation", "_SPAN_KEY");
+    PyObject *runtime = of_module("opentelemetry.context", "_RUNTIME_CONTEXT");
+    if (!span_key || !runtime) return UNKNOWN;
+    if (runtime == Py_None) return NO_SPAN; /* up to 1.21: not used yet */
+    PyObject *variable = of_object(runtime, "_current_context"), *context = NULL;
+    bool read = variable && PyContextVar_CheckExact(variable) && PyContextVar_Get(variable, NULL, &context) == 0;
+    enum reading found = !read ? UNKNOWN : context ? read_context(to, context, span_key) : NO_SPAN;
+    Py_XDECREF(variable);
+    Py_XDECREF(context);
+    return found;
+}
+
+void ps_trace_context(char *to, uint32_t probes)
+{
+    static const char reason[] =
+        "OpenTelemetry is loaded, but keeps its context in a way that is not known: traceparent is empty";
+    ps_error error = ps_error_save();
+    to[0] = '\0';
+    enum reading found = read_current(to);
+    ps_error_restore(error);
+    if (found != UNKNOWN) return;
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        if ((probes >> i) & 1 && ps_info_state_of((enum ps_probe)i) == PS_STATE_ON)
+            ps_info_state((enum ps_probe)i, PS_STATE_DEGRADED, reason);
+}
