@@ -166,6 +166,7 @@ ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame)
     if (!entered) return NULL;
     entered->frame = frame;
     entered->first = entered->earlier = 0;
+    entered->resumed = false;
     return entered;
 }
 
@@ -175,6 +176,7 @@ ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame)
     ps_suspended call;
     bool known = ps_suspended_take(frame, &call);
     PS_ADD(row->count[PS_FUNCTION_RESUMED], 1);
+    if (resumed) resumed->resumed = true;
     if (!resumed || !known || call.row != row) return resumed;
     resumed->first = call.first;
     resumed->earlier = call.self;
@@ -204,7 +206,7 @@ ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int
     uint64_t segment = now - left.start, self = segment > left.children ? segment - left.children : 0;
     if (i && on_top) stack->frames[i - 1].children += segment;
     remove_frame(stack, i);
-    *call = (ps_call){.elapsed = segment, .self = self, .number = left.number, .depth = i};
+    *call = (ps_call){.elapsed = segment, .self = self, .number = left.number, .depth = i, .resumed = left.resumed};
     if (outcome == PS_OUTCOME_SUSPENDED) {
         ps_suspended_put(&(ps_suspended){.frame = frame,
                                          .row = left.row,
@@ -217,6 +219,13 @@ ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int
     call->self += left.earlier;
     count_call(left.row, call->elapsed, call->self, left.outermost, outcome);
     return left.row;
+}
+
+void ps_stack_abandon(ps_stack *stack)
+{
+    if (stack->epoch != ps_stack_epoch) return;
+    while (stack->depth) abandon_top(stack);
+    stack->untimed = 0;
 }
 
 void ps_stack_suspend(ps_stack *stack, uint64_t now)

@@ -26,6 +26,7 @@ typedef struct ps_frame {
     uint32_t raises;   /* of the stack, at the entry */
     bool outermost;    /* no activation of the same function is open below it on this stack */
     bool unwinding;    /* it was called while an exception was on its way: from an ensure */
+    bool resumed;      /* it was suspended before: ps_stack_resume_frame */
     /* Where the VM tells which frame it is: ps_stack_enter_frame. */
     uintptr_t frame;
     uint64_t first;   /* ticks: the start of the whole call, when it was suspended since; else 0 */
@@ -50,6 +51,7 @@ typedef struct ps_call {
     uint64_t waited;        /* those of self in which its stack was suspended */
     uint64_t number;        /* of its frame */
     uint32_t depth;
+    bool resumed; /* it was entered so */
 } ps_call;
 
 /* Raised at each attach: stacks of an earlier epoch are empty. */
@@ -76,6 +78,9 @@ ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame);
 ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame);
 /* The row of the call that it closes, or NULL. With PS_OUTCOME_SUSPENDED the call is kept, and *call is the segment. */
 ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int outcome, ps_call *call);
+
+/* Closes all open calls: exits of theirs went unseen. Counted, but not timed. */
+void ps_stack_abandon(ps_stack *stack);
 
 /* Its fiber stops running, and runs again. Callees that finish take the time with them; the rest is the top call's. */
 void ps_stack_suspend(ps_stack *stack, uint64_t now);

@@ -9,10 +9,14 @@
 #include <Python.h>
 #include <frameobject.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PS_HAVE_MONITORING (PY_VERSION_HEX >= 0x030C0000)
 #define PS_HAVE_QUALNAME   (PY_VERSION_HEX >= 0x030B0000)
+
+/* 3.8 says nothing about visibility, and ours is hidden unless it is said. */
+#define PS_INIT_FUNCTION __attribute__((visibility("default"))) PyMODINIT_FUNC
 
 /* The calling thread's state without a check that there is one; public from 3.13 on. */
 static inline PyThreadState *ps_thread_state(void)
@@ -88,11 +92,78 @@ static inline PyObject *ps_frame_globals(PyFrameObject *frame)
 #endif
 }
 
+#if !PS_HAVE_QUALNAME
+/* The value of local number i, which is a cell's when an inner function uses it. Borrowed; NULL when it has none. */
+static inline PyObject *ps_frame_local(PyFrameObject *frame, int i)
+{
+    PyCodeObject *code = frame->f_code;
+    if (frame->f_localsplus[i]) return frame->f_localsplus[i];
+    Py_ssize_t cells = code->co_cell2arg ? PyTuple_GET_SIZE(code->co_cellvars) : 0;
+    for (Py_ssize_t cell = 0; cell < cells; cell++)
+        if (code->co_cell2arg[cell] == i) return PyCell_GET(frame->f_localsplus[code->co_nlocals + cell]);
+    return NULL;
+}
+#endif
+
 /* Private and stable from 3.6 to 3.11, "unstable" and documented from 3.12 on. */
 #if PY_VERSION_HEX < 0x030C0000
 #define PyUnstable_Code_GetExtra              _PyCode_GetExtra
 #define PyUnstable_Code_SetExtra              _PyCode_SetExtra
 #define PyUnstable_Eval_RequestCodeExtraIndex _PyEval_RequestCodeExtraIndex
+#endif
+
+#if !PS_HAVE_MONITORING
+#include <opcode.h>
+
+/*
+ * The profile and trace hooks of any thread, with the GIL held. PyEval_SetProfile() knows the calling thread alone, and
+ * _PyEval_SetProfile() of 3.9 to 3.11 tells the application's audit hooks: so these write the fields that it writes. They stand in
+ * a public header, and 3.8 to 3.11 get no more changes.
+ */
+static inline void ps_thread_update_tracing(PyThreadState *thread)
+{
+    /* While a Python trace function runs it is off, and made up afterwards. */
+    bool on = !thread->tracing && (thread->c_tracefunc || thread->c_profilefunc);
+#if PY_VERSION_HEX >= 0x030B0000
+    thread->cframe->use_tracing = on ? 255 : 0;
+#elif PY_VERSION_HEX >= 0x030A0000
+    thread->cframe->use_tracing = on;
+#else
+    thread->use_tracing = on;
+#endif
+}
+
+#if PY_VERSION_HEX >= 0x030B0000
+/* The instruction that the frame is at, and its argument. */
+static inline const unsigned char *ps_frame_instruction(PyFrameObject *frame, PyCodeObject *code)
+{
+    int offset = PyFrame_GetLasti(frame);
+    return (const unsigned char *)_PyCode_CODE(code) + (offset > 0 ? offset : 0);
+}
+#endif
+
+/* Both only for the code of generators, coroutines and async generators. At an entry: did it run before? */
+static inline bool ps_frame_is_resumed(PyFrameObject *frame, PyCodeObject *code)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    const unsigned char *instruction = ps_frame_instruction(frame, code);
+    return !(instruction[0] == RESUME || instruction[0] == RESUME_QUICK) || (instruction[1] & 3) != 0;
+#else
+    return frame->f_lasti >= 0;
+#endif
+}
+
+/* At an exit without an exception: is it suspended? */
+static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *code)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return ps_frame_instruction(frame, code)[0] == YIELD_VALUE;
+#elif PY_VERSION_HEX >= 0x030A0000
+    return frame->f_state == FRAME_SUSPENDED;
+#else
+    return frame->f_stacktop != NULL;
+#endif
+}
 #endif
 
 #endif

@@ -13,9 +13,11 @@ static void free_stack(PyObject *capsule)
     current = NULL; /* of the thread that ends, which is the one that runs this; for another it finds its own again */
 }
 
+static const char key_name[] = "probescope.stack";
+
 static ps_stack *find_stack(void)
 {
-    PyObject *key = PyUnicode_InternFromString("probescope.stack"), *kept = PyThreadState_GetDict();
+    PyObject *key = PyUnicode_InternFromString(key_name), *kept = PyThreadState_GetDict();
     if (!key || !kept) {
         PyErr_Clear();
         Py_XDECREF(key);
@@ -38,6 +40,12 @@ static ps_stack *find_stack(void)
 ps_stack *ps_contexts_current(void)
 {
     return PS_LIKELY(current != NULL) ? current : find_stack();
+}
+
+void ps_contexts_forget(PyThreadState *thread)
+{
+    PyObject *capsule = thread->dict ? PyDict_GetItemString(thread->dict, key_name) : NULL; /* borrowed */
+    if (capsule) ps_stack_abandon(PyCapsule_GetPointer(capsule, NULL));
 }
 
 uint64_t ps_thread_id(void)

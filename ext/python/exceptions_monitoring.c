@@ -44,4 +44,17 @@ bool ps_exceptions_hook(uint32_t wanted)
     return false;
 }
 
+#else
+
+#include "info.h"
+
+bool ps_exceptions_hook(uint32_t wanted)
+{
+    static const enum ps_probe probes[] = {PS_PROBE_EXCEPTION__RAISE, PS_PROBE_EXCEPTION__DETAIL,
+                                           PS_PROBE_EXCEPTION__RESCUE, PS_PROBE_EXCEPTION__STATS};
+    for (int i = 0; i < 4; i++)
+        ps_info_state(probes[i], PS_STATE_UNSUPPORTED, "exceptions need CPython 3.12 or later so far");
+    return false;
+}
+
 #endif

@@ -38,9 +38,10 @@ void ps_functions_init(void)
     functions.index = PyUnstable_Eval_RequestCodeExtraIndex(free_function);
 }
 
-static void look_up(struct function *function, PyCodeObject *code, PyObject *globals)
+/* Of the function that runs: so its globals are those at hand. */
+static void look_up(struct function *function, PyCodeObject *code)
 {
-    const ps_site *site = ps_code_site(code, globals);
+    const ps_site *site = ps_code_site(code, PyEval_GetGlobals());
     function->epoch = functions.epoch;
     function->covered = ps_coverage_function(site->path, site->name, functions.everything);
     if (!function->covered) return;
@@ -49,7 +50,7 @@ static void look_up(struct function *function, PyCodeObject *code, PyObject *glo
 }
 
 /* NULL when there is no memory for it. */
-static struct function *find_function(PyCodeObject *code, PyObject *globals)
+static struct function *find_function(PyCodeObject *code)
 {
     void *kept = NULL;
     if (PyUnstable_Code_GetExtra((PyObject *)code, functions.index, &kept) < 0) PyErr_Clear();
@@ -64,7 +65,7 @@ static struct function *find_function(PyCodeObject *code, PyObject *globals)
             return NULL;
         }
     }
-    look_up(function, code, globals);
+    look_up(function, code);
     return function;
 }
 
@@ -80,7 +81,7 @@ static void fire_return(const ps_row *row, const ps_stack *stack, const ps_call 
     struct ps_more_function__return more = {.path = row->site->path,
                                             .context_id = stack->id,
                                             .depth = call->depth,
-                                            .kind = call->waited ? 1 : 0,
+                                            .kind = call->resumed,
                                             .outcome = (uint64_t)outcome};
     ps_fire_function__return(row->site->name, row->site->file, row->site->line, ps_ticks_to_ns(call->elapsed),
                              ps_ticks_to_ns(call->self), &more);
@@ -97,9 +98,9 @@ static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, i
     ps_slow_fire(stack, call, &slow);
 }
 
-bool ps_functions_enter(PyCodeObject *code, PyObject *globals, uintptr_t frame, bool resumed)
+bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
 {
-    struct function *function = find_function(code, globals);
+    struct function *function = find_function(code);
     if (PS_UNLIKELY(!function)) return true;
     if (!function->covered) return false;
     ps_stack *stack = ps_contexts_current();
@@ -120,7 +121,7 @@ bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome)
     ps_row *row = ps_stack_leave_frame(stack, frame, now, outcome, &call);
     if (PS_UNLIKELY(!row)) {
         /* Not seen entered: because it is not covered, or it was before anybody listened. */
-        struct function *function = find_function(code, NULL);
+        struct function *function = find_function(code);
         return !function || function->covered;
     }
     if (PS_ENABLED(FUNCTION__RETURN) && row->site) fire_return(row, stack, &call, outcome);

@@ -13,7 +13,7 @@ enum { EVENTS = PS_ON_START | PS_ON_RESUME | PS_ON_THROW | PS_ON_RETURN | PS_ON_
 
 static PyObject *enter(PyObject *const *args, bool resumed)
 {
-    bool covered = ps_functions_enter((PyCodeObject *)args[0], PyEval_GetGlobals(), ps_current_frame(), resumed);
+    bool covered = ps_functions_enter((PyCodeObject *)args[0], ps_current_frame(), resumed);
     return covered ? ps_monitoring_go_on() : ps_monitoring_disable();
 }
 
@@ -35,7 +35,7 @@ PS_CALLBACK(ps_on_resume)
 
 PS_CALLBACK(ps_on_throw)
 {
-    ps_functions_enter((PyCodeObject *)args[0], PyEval_GetGlobals(), ps_current_frame(), true);
+    ps_functions_enter((PyCodeObject *)args[0], ps_current_frame(), true);
     return ps_monitoring_go_on();
 }
 
@@ -69,5 +69,12 @@ bool ps_functions_hook(bool on, bool covers_more)
     if (done && on && covers_more) ps_monitoring_restart();
     return done && on;
 }
+
+bool ps_functions_needs_upkeep(void)
+{
+    return false;
+}
+
+void ps_functions_upkeep(void) {}
 
 #endif

@@ -28,10 +28,13 @@ bool ps_functions_switch(uint32_t wanted);
 void ps_functions_restart(void);
 
 /* What functions.c does at an entry and at an exit, whichever hook tells of them. Both false: the function is not covered. */
-bool ps_functions_enter(PyCodeObject *code, PyObject *globals, uintptr_t frame, bool resumed);
+bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed);
 bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome);
 /* Makes the VM tell of calls, or stop: functions_monitoring.c (3.12 and later), functions_profile.c (before). */
 bool ps_functions_hook(bool on, bool covers_more);
+/* Threads that were born, or whose hook somebody took, want ours. The first is asked without the GIL. */
+bool ps_functions_needs_upkeep(void);
+void ps_functions_upkeep(void);
 
 /* exceptions.c: exception__raise, __detail, __rescue, __stats */
 #define PS_EXCEPTION_PROBES                                                                                            \
@@ -40,6 +43,8 @@ bool ps_exceptions_switch(uint32_t wanted);
 
 /* contexts.c: the shadow stack of this thread; NULL when there is no memory. */
 ps_stack *ps_contexts_current(void);
+/* Exits of calls of this thread went unseen: forgets those that are open. */
+void ps_contexts_forget(PyThreadState *thread);
 /* gettid(), cached for the thread. */
 uint64_t ps_thread_id(void);
 

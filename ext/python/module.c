@@ -85,6 +85,7 @@ static void *work(void *unused)
         pthread_mutex_unlock(&worker.lock);
         PyGILState_STATE gil = PyGILState_Ensure();
         if (what & PS_REQUEST_SWITCH) switch_hooks();
+        if (what & PS_REQUEST_UPKEEP) ps_functions_upkeep();
         PyGILState_Release(gil);
         pthread_mutex_lock(&worker.lock);
         while (!worker.stop && !worker.requests && ps_watcher_wanted())
@@ -126,7 +127,7 @@ static void stop_worker(void)
 
 static bool needs_upkeep(void)
 {
-    return false;
+    return ps_functions_needs_upkeep();
 }
 
 static const ps_vm vm = {request, needs_upkeep};
@@ -284,7 +285,7 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                         NULL,
                                         NULL};
 
-PyMODINIT_FUNC PyInit__native(void)
+PS_INIT_FUNCTION PyInit__native(void)
 {
     return PyModuleDef_Init(&definition);
 }
