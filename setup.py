@@ -27,4 +27,8 @@ native = Extension(
     optional=True,
 )
 
-setup(version=VERSION, package_dir={"": "python"}, ext_modules=[native] if sys.platform == "linux" and platform.python_implementation() == "CPython" else [])
+setup(
+    version=VERSION,
+    package_dir={"": "python"},
+    ext_modules=[native] if sys.platform == "linux" and platform.python_implementation() == "CPython" else [],
+)

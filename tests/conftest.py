@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -19,6 +20,23 @@ def _why_no_bpf() -> Optional[str]:
 
 
 WHY_NO_BPF = _why_no_bpf()
+
+
+@pytest.fixture(autouse=True)
+def turn() -> Iterator[None]:
+    """One test after the other waits here while something on this machine has to be alone: `alone` in bin/test.
+
+    Who waits for the room holds "next", so that nobody who comes later goes in first.
+    """
+    directory = os.environ.get("PROBESCOPE_TURNS")
+    if not directory:
+        yield
+        return
+    with open(os.path.join(directory, "next"), "w") as door, open(os.path.join(directory, "room"), "w") as room:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_SH)
+        fcntl.flock(door, fcntl.LOCK_UN)
+        yield
 
 
 @pytest.fixture

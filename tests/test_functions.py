@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 PROGRAM = """
 import gate
 
@@ -22,6 +24,7 @@ gate.done()
 """
 
 
+@pytest.mark.smoke
 def test_calls_are_counted_exactly(trace):
     run = trace(PROGRAM, {"function__stats": ["function", "calls", "resumed", "raised"]})
     rows = run.totals("function__stats")

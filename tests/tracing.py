@@ -52,7 +52,9 @@ class Child:
         return b"".join(self._lines["err"]).decode(errors="replace")
 
     def __str__(self) -> str:
-        return f"{self._command} (pid {self.pid}, {self.process.poll()})\n--- stdout\n{self.out}--- stderr\n{self.err}---"
+        return (
+            f"{self._command} (pid {self.pid}, {self.process.poll()})\n--- stdout\n{self.out}--- stderr\n{self.err}---"
+        )
 
     def line(self, start: str, within: float = 60) -> str:
         """The rest of the first line that starts so."""
@@ -152,7 +154,9 @@ def text_of(fields: Dict[str, List[str]]) -> str:
     return "\n".join(lines)
 
 
-def start_program(source: str, directory: Path, env: Optional[Dict[str, str]] = None, options: Sequence[str] = ()) -> Child:
+def start_program(
+    source: str, directory: Path, env: Optional[Dict[str, str]] = None, options: Sequence[str] = ()
+) -> Child:
     """Writes a program to a file of its own and starts it; `import gate` in it installs the probes."""
     path = directory / "app.py"
     path.write_text(source)

@@ -1,5 +1,7 @@
 """USDT probes in this process: free until a tracer attaches, gone again when it leaves.
 
+Where the application starts:
+
     import probescope
     probescope.install()
 """
