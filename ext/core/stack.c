@@ -156,7 +156,8 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
 
     count_call(row, elapsed, self, frame->outermost, outcome);
     deactivate(stack, frame);
-    *call = (ps_call){elapsed, self, frame->waited, frame->number, stack->depth};
+    *call = (ps_call){
+        .elapsed = elapsed, .self = self, .waited = frame->waited, .number = frame->number, .depth = stack->depth};
     return true;
 }
 
