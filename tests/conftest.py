@@ -7,6 +7,7 @@ import subprocess
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import pytest
+from attacher import Attacher
 from tracing import Child, Run, maps_library, start_program, start_tracer, text_of, wait_for
 
 
@@ -62,6 +63,18 @@ def program(tmp_path: Any, children: List[Child]) -> Callable[..., Child]:
 
     def start(source: str, **options: Any) -> Child:
         children.append(start_program(source, tmp_path, **options))
+        return children[-1]
+
+    return start
+
+
+@pytest.fixture
+def attach(bpf: None, children: List[Child]) -> Callable[..., Attacher]:
+    """attach(child, probe, ..., cycles=None, await_hooks=False, by_path=False): a tracer that only raises probes."""
+
+    def start(target: Child, *probes: str, **options: Any) -> Attacher:
+        wait_for(f"the library in {target}", lambda: maps_library(target.pid) or target.process.poll() is not None)
+        children.append(Attacher(target.pid, *probes, **options))
         return children[-1]
 
     return start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import sys
@@ -44,6 +45,12 @@ def open(name):
     """Until the test says so: it makes the file."""
     while not os.path.exists(os.path.join(os.environ["GATE_DIRECTORY"], name)):
         time.sleep(0.002)
+
+
+def touch(name):
+    """Opens such a gate from within."""
+    with builtins.open(os.path.join(os.environ["GATE_DIRECTORY"], name), "w"):
+        pass
 
 
 def done(**report):

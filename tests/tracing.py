@@ -35,8 +35,8 @@ class Child:
     def __init__(self, command: Sequence[str], **options: Any) -> None:
         self._command = " ".join(map(str, command))
         self._lines: Dict[str, List[bytes]] = {"out": [], "err": []}
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        start_new_session=True, **options)  # fmt: skip
+        options = {"stdin": subprocess.DEVNULL, "start_new_session": True, **options}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
         self._readers = [self._follow("out", self.process.stdout), self._follow("err", self.process.stderr)]
 
     @property
@@ -166,8 +166,9 @@ def start_program(
     return Child([sys.executable, *options, str(path)], env=environment, cwd=directory)
 
 
-def start_tracer(pid: int, text: str) -> Child:
-    return Child(["bpftrace", "-p", str(pid), "-e", text], env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"})
+def start_tracer(pid: Optional[int], text: str) -> Child:
+    """pid None: the program names the library itself, and sees every process that maps it."""
+    return Child(["bpftrace", *(["-p", str(pid)] if pid else []), "-e", text], env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"})
 
 
 def stop_tracer(tracer: Child) -> None:

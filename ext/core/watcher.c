@@ -22,7 +22,7 @@ static struct {
     /* Immutable while the thread runs. */
     const ps_vm *vm;
     pthread_t thread;
-    bool running;
+    bool running, paused;
     /* To end it. */
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -199,7 +199,8 @@ static int start_thread(void)
 /* The child has the parent's memory and none of its threads. */
 static void after_fork_in_child(void)
 {
-    if (!watcher.running) return;
+    if (!watcher.running && !watcher.paused) return;
+    watcher.paused = false;
     pthread_mutex_init(&watcher.lock, NULL);
     ps_info_after_fork();
     ps_stats_after_fork();
@@ -213,7 +214,7 @@ static void after_fork_in_child(void)
 int ps_watcher_start(const ps_vm *vm)
 {
     static bool registered;
-    if (watcher.running) return 0;
+    if (watcher.running || watcher.paused) return 0;
     watcher.vm = vm;
     /* Raised semaphores are news to it: after a stop the hooks are out. */
     PS_WRITE(watcher.wanted, 0);
@@ -224,15 +225,40 @@ int ps_watcher_start(const ps_vm *vm)
     return start_thread();
 }
 
-void ps_watcher_stop(void)
+static void end_thread(void)
 {
-    if (!watcher.running) return;
     pthread_mutex_lock(&watcher.lock);
     watcher.stop = true;
     pthread_cond_signal(&watcher.wake);
     pthread_mutex_unlock(&watcher.lock);
     pthread_join(watcher.thread, NULL);
     watcher.running = false;
+}
+
+void ps_watcher_stop(void)
+{
+    if (!watcher.running && !watcher.paused) return;
+    if (watcher.running) end_thread();
+    watcher.paused = false;
     ps_info_flag(PS_INFO_WATCHING, 0);
     if (watcher.flushing) ps_stats_flush();
+}
+
+void ps_watcher_pause(void)
+{
+    if (!watcher.running) return;
+    end_thread();
+    watcher.paused = true;
+}
+
+void ps_watcher_resume(void)
+{
+    if (!watcher.paused) return;
+    watcher.paused = false;
+    start_thread();
+}
+
+bool ps_watcher_is_running(void)
+{
+    return watcher.running;
 }

@@ -49,5 +49,12 @@ void ps_watcher_recheck(void);
 int ps_watcher_start(const ps_vm *vm);
 /* Flushes a last time, ends and joins it. */
 void ps_watcher_stop(void);
+/*
+ * Ends and joins it for a moment, and starts it again as if nothing had been: for a VM that wants no other threads while it forks.
+ * A child that is forked meanwhile has a watcher at once.
+ */
+void ps_watcher_pause(void);
+void ps_watcher_resume(void);
+bool ps_watcher_is_running(void);
 
 #endif

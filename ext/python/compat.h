@@ -17,6 +17,8 @@
 
 /* 3.8 says nothing about visibility, and ours is hidden unless it is said. */
 #define PS_INIT_FUNCTION __attribute__((visibility("default"))) PyMODINIT_FUNC
+/* os.fork() warns when the process has other threads. */
+#define PS_FORK_WARNS_OF_THREADS (PY_VERSION_HEX >= 0x030C0000)
 
 /* The calling thread's state without a check that there is one; public from 3.13 on. */
 static inline PyThreadState *ps_thread_state(void)

@@ -59,6 +59,14 @@ const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);
 /* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__.". */
 const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line);
 
+/* fork.c. Is os.fork() between its first handler and its last? Then nobody asks for the GIL. */
+int ps_fork_init(void);
+bool ps_fork_under_way(void);
+/* module.c: how many threads of ours there are, and when the last one ended; to end them for a while, and have them again. */
+int ps_threads_count(uint64_t *ended_ns);
+void ps_threads_pause(void);
+void ps_threads_resume(void);
+
 #if PS_HAVE_MONITORING
 /* monitoring.c: sys.monitoring, shared by the parts under one tool id. */
 enum ps_monitoring_part { PS_MONITORING_FUNCTIONS, PS_MONITORING_EXCEPTIONS, PS_MONITORING_LINES, PS_MONITORING_PARTS };

@@ -25,6 +25,7 @@ static struct {
     pthread_cond_t changed;
     unsigned requests; /* what the watcher asked for and no job has done yet */
     bool running, stop;
+    uint64_t ended_ns; /* when it last did */
 } worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static bool installed;
@@ -92,6 +93,7 @@ static void *work(void *unused)
             pthread_cond_wait(&worker.changed, &worker.lock);
     }
     worker.running = false;
+    worker.ended_ns = ps_monotonic_ns();
     pthread_cond_broadcast(&worker.changed);
     pthread_mutex_unlock(&worker.lock);
     return NULL;
@@ -102,7 +104,7 @@ static void request(unsigned what)
 {
     pthread_mutex_lock(&worker.lock);
     worker.requests |= what;
-    if (!worker.running && !worker.stop) {
+    if (!worker.running && !worker.stop && !ps_fork_under_way()) {
         pthread_t thread;
         worker.running = pthread_create(&thread, NULL, work, NULL) == 0;
         if (worker.running) {
@@ -123,6 +125,26 @@ static void stop_worker(void)
     worker.requests = 0;
     worker.stop = false;
     pthread_mutex_unlock(&worker.lock);
+}
+
+int ps_threads_count(uint64_t *ended_ns)
+{
+    pthread_mutex_lock(&worker.lock);
+    int count = ps_watcher_is_running() + worker.running;
+    *ended_ns = worker.ended_ns;
+    pthread_mutex_unlock(&worker.lock);
+    return count;
+}
+
+void ps_threads_pause(void)
+{
+    ps_watcher_pause();
+    stop_worker();
+}
+
+void ps_threads_resume(void)
+{
+    ps_watcher_resume();
 }
 
 static bool needs_upkeep(void)
@@ -260,6 +282,7 @@ static int execute(PyObject *module)
     version[strcspn(version, " ")] = '\0';
     ps_info_start("python", version, PROBESCOPE_VERSION);
     state_unsupported();
+    if (ps_fork_init() < 0) return -1;
     if (pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
         PyErr_NoMemory();
         return -1;

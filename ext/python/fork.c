@@ -1,0 +1,161 @@
+/*
+ * Fork. The watcher's own handler starts it again in the child (ext/core/watcher.h). What CPython wants besides:
+ *
+ * - os.fork() sets the GIL and the list of threads in order only after the C library's handlers ran. Until then nobody may ask
+ *   for the GIL: it would wait for one that is thrown away.
+ * - From 3.12 on os.fork() looks at the number of threads in /proc/self/stat and warns when there are more than one. When ours are
+ *   the only others they end before the fork. They are started again when os.fork() has returned: by a pending call, that is at
+ *   the main thread's next step, and in a process without other threads it is the main thread that forks.
+ *
+ * These are handlers of os.register_at_fork(). A server that forks in C (uWSGI) does not run them, and needs neither.
+ */
+#include "hooks.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "clock.h"
+
+/* A thread that has ended is counted until the kernel has buried it. So long after the end of one of ours it may be that. */
+#define BURIAL_NS 20000000u
+/* So long at most the fork waits for the burial of threads that were joined, where nothing else can be in the way. */
+#define BURIALS_NS 1000000000u
+/* CPU time of others' handlers after a fork that the watcher waits for at most. */
+#define HANDLERS_NS 20000000u
+
+static struct {
+    int under_way; /* os.fork() calls between their first handler and their last */
+    bool paused;
+    PyFrameObject *caller;    /* compared only */
+    uint64_t returned_cpu_ns; /* CPU time of the parent by then */
+} forks;
+
+bool ps_fork_under_way(void)
+{
+    return PS_READ(forks.under_way) != 0;
+}
+
+#if PS_FORK_WARNS_OF_THREADS
+#include <fcntl.h>
+#include <unistd.h>
+
+/* How many threads the kernel counts; 0 when it does not say. */
+static int count_threads(void)
+{
+    char text[1024], *field;
+    int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t size = file < 0 ? -1 : read(file, text, sizeof(text) - 1);
+    if (file >= 0) close(file);
+    if (size <= 0) return 0;
+    text[size] = '\0';
+    field = strrchr(text, ')'); /* the second field is the name, which may hold anything */
+    for (int i = 2; field && i < 20; i++) field = strchr(field + 1, ' ');
+    return field ? atoi(field) : 0;
+}
+
+/* Waits until the kernel counts so many; false at the deadline. */
+static bool await_threads(int threads, uint64_t deadline_ns)
+{
+    int counted;
+    while ((counted = count_threads()) > threads && ps_monotonic_ns() < deadline_ns) sched_yield();
+    return counted == threads;
+}
+
+/* Does the application's own code run that called os.fork(), or something that it was called by? Not a handler of somebody's. */
+static bool has_returned(void)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+    if (!forks.caller || !frame || frame == forks.caller) return true;
+    Py_INCREF(frame);
+    while (frame && frame != forks.caller) {
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    bool inside = frame != NULL;
+    Py_XDECREF(frame);
+    return !inside;
+}
+
+/* A pending call. Handlers that others registered after ours have steps too, and the threads are counted after them (3.13). */
+static int resume(void *unused)
+{
+    (void)unused;
+    if (!forks.paused || forks.under_way) return 0;
+    bool at_last = ps_process_cpu_ns() - forks.returned_cpu_ns > HANDLERS_NS;
+    if (!at_last && !has_returned() && Py_AddPendingCall(resume, NULL) == 0) return 0;
+    forks.paused = false;
+    ps_threads_resume();
+    return 0;
+}
+
+static void pause_threads(void)
+{
+    uint64_t ended_ns;
+    int ours = ps_threads_count(&ended_ns);
+    if (!ours || !await_threads(ours + 1, ended_ns + BURIAL_NS)) return;
+    forks.paused = true;
+    forks.caller = PyEval_GetFrame();
+    /* The worker may be waiting for the GIL. There is no other Python thread that could take it. */
+    Py_BEGIN_ALLOW_THREADS ps_threads_pause();
+    await_threads(1, ps_monotonic_ns() + BURIALS_NS);
+    Py_END_ALLOW_THREADS
+}
+
+static void resume_threads(void)
+{
+    forks.returned_cpu_ns = ps_process_cpu_ns();
+    if (forks.paused && Py_AddPendingCall(resume, NULL) != 0) resume(NULL);
+}
+#else
+static void pause_threads(void) {}
+static void resume_threads(void) {}
+#endif
+
+static PyObject *before(PyObject *self, PyObject *unused)
+{
+    PS_WRITE(forks.under_way, forks.under_way + 1);
+    pause_threads();
+    Py_RETURN_NONE;
+}
+
+static PyObject *after_in_parent(PyObject *self, PyObject *unused)
+{
+    PS_WRITE(forks.under_way, forks.under_way - 1);
+    resume_threads();
+    Py_RETURN_NONE;
+}
+
+static PyObject *after_in_child(PyObject *self, PyObject *unused)
+{
+    PS_WRITE(forks.under_way, 0);
+    forks.paused = false;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef handlers[] = {
+    {"before", before, METH_NOARGS, NULL},
+    {"after_in_parent", after_in_parent, METH_NOARGS, NULL},
+    {"after_in_child", after_in_child, METH_NOARGS, NULL},
+};
+
+int ps_fork_init(void)
+{
+    PyObject *module = PyImport_ImportModule("posix"), *functions = PyDict_New();
+    PyObject *place = module ? PyObject_GetAttrString(module, "register_at_fork") : NULL, *none = PyTuple_New(0);
+    bool done = place && functions && none;
+    for (size_t i = 0; done && i < sizeof(handlers) / sizeof(handlers[0]); i++) {
+        PyObject *function = PyCFunction_New(&handlers[i], NULL);
+        done = function && PyDict_SetItemString(functions, handlers[i].ml_name, function) == 0;
+        Py_XDECREF(function);
+    }
+    PyObject *result = done ? PyObject_Call(place, none, functions) : NULL;
+    Py_XDECREF(result);
+    Py_XDECREF(none);
+    Py_XDECREF(place);
+    Py_XDECREF(functions);
+    Py_XDECREF(module);
+    return result ? 0 : -1;
+}

@@ -1,0 +1,74 @@
+"""A tracer that costs milliseconds where bpftrace costs half a second: the C attacher of the specs (spec/support/attacher.c)."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from tracing import ROOT, Child
+
+SOURCE = ROOT / "spec/support/attacher.c"
+BINARY = ROOT / "tmp/attacher"
+
+
+def _binary() -> Path:
+    """Compiles it when it is missing or older than its source."""
+    if not BINARY.exists() or BINARY.stat().st_mtime < SOURCE.stat().st_mtime:
+        BINARY.parent.mkdir(exist_ok=True)
+        command = ["cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(BINARY), str(SOURCE)]
+        subprocess.run(command, check=True)
+    return BINARY
+
+
+def library() -> str:
+    """The extension of the Python that runs the tests, wherever it was installed."""
+    import probescope
+
+    package = Path(probescope.__file__).parent
+    found = [package / f"_native{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
+    return str(next(path for path in found if path.exists()))
+
+
+def _mapped(pid: Any, library: str) -> int:
+    """Where a process has the beginning of a file."""
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        if line.endswith(library) and int(line.split()[2], 16) == 0:
+            return int(line.split("-")[0], 16)
+    raise AssertionError(f"{pid} does not map {library}")
+
+
+def _info_address(pid: int, library: str) -> int:
+    """Of probescope_info in another process: as far from the beginning of the library as it is in this one."""
+    here = ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(library), "probescope_info"))
+    return here - _mapped("self", library) + _mapped(pid, library)
+
+
+class Attacher(Child):
+    """Attached until finish(). cycles: so many times in and out. await_hooks: each time until the hooks are in and out.
+
+    by_path: every process that maps the library, also those to come.
+    """
+
+    def __init__(self, pid: int, *probes: str, cycles: Optional[int] = None, await_hooks: bool = False,
+                 by_path: bool = False) -> None:  # fmt: skip
+        path = library()
+        options = ["--cycles", str(cycles)] if cycles else []
+        options += ["--info", f"{_info_address(pid, path):#x}"] if await_hooks else []
+        options += ["--by-path"] if by_path else []
+        super().__init__([str(_binary()), *options, str(pid), path, *probes], stdin=subprocess.PIPE)
+
+    def attached(self, within: float = 60) -> "Attacher":
+        """Waits until all probes are raised."""
+        self.line("attached ", within)
+        return self
+
+    def finish(self, within: float = 60) -> List[Dict[str, float]]:
+        """Ends it. The figures of each cycle in milliseconds: {"attach_ms": 8.1, "hooked_ms": 31.0, ...}."""
+        self.process.stdin.close()
+        assert self.wait(within) == 0, str(self)
+        lines = re.findall(r"^cycle (.*)$", self.out, re.MULTILINE)
+        return [{name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", line)} for line in lines]
