@@ -7,7 +7,7 @@ require "timeout"
 require "tmpdir"
 
 # Everything a spec starts is real: Ruby processes, bpftrace, the kernel's uprobes. spec/support holds the handles.
-%w[paths await attempts elf info child python target bpf tracer attacher processes rack_app].each do |name|
+%w[paths await attempts elf info child python target bpf tracer attacher processes rack_app flask_app].each do |name|
   require_relative "support/#{name}"
 end
 

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "support/shared/freight_desk"
+
 # A web application as it runs in production: Sinatra on Puma, two workers, preloaded, bootsnap. What it answers, what the
 # command says about it under load, and that Puma's restarts and our tracer do not disturb each other.
 RSpec.describe "examples/rack_app" do
@@ -13,11 +15,6 @@ RSpec.describe "examples/rack_app" do
   def rack_app(**env) = keep(Support::RackApp.new(env: env.transform_keys(&:to_s))).ready
   def load(app) = keep(app.load)
 
-  # The line of a file of the application with this text in it.
-  def place(file, text)
-    ["examples/rack_app/#{file}", File.readlines(File.join(Support::RackApp::DIRECTORY, file)).index { |line| line.include?(text) } + 1]
-  end
-
   # The hooks are in, and an interval has begun that counts.
   def await_counting(info)
     await("the hooks") { info.state("function__stats") == :on }
@@ -25,50 +22,12 @@ RSpec.describe "examples/rack_app" do
     await("two flushes") { info.header[:flushes] >= before + 2 }
   end
 
-  def at(row) = [row.fetch("file")[%r{examples/rack_app/.*}], row.fetch("line")]
-
-  it "says what is in a manifest, prints labels with the same checksum when fixed, and refuses nonsense" do
-    manifest = "(container C-7 (pallet P-1 (crate K-3 tea 12 rice 40)) (pallet P-2 salt 9))"
-    answers = [{}, { FIXED: "parser,checksum" }].map do |env|
-      app = rack_app(**env)
-      found = JSON.parse(app.post("/manifests", manifest).body)
-      expect(found).to eq("kind" => "container", "name" => "C-7", "kilograms" => 61, "items" => 3, "levels" => 3)
-      refused = ["(container C-7", "tea 12", "(a b) c", "(a b tea many)", "("].map { |text| app.post("/manifests", text).code }
-      expect(refused).to all(eq("422"))
-      expect(app.post("/manifests", manifest, "application/x-www-form-urlencoded").code).to eq("415")
-      JSON.parse(app.get("/labels/4711").body)
-    end
-    expect(answers.uniq.size).to eq(1)
-    expect(answers.first["checksum"]).to eq(format("%08x", Zlib.crc32(answers.first["label"])))
-  end
+  it_behaves_like "a freight desk",
+                  app: Support::RackApp, hot: %w[Checksum#of Manifest::Source#initialize], fixed: %w[FastChecksum#of Manifest#unit],
+                  gone: "Checksum#of", parser: { type: "NoMethodError", function: "Manifest::Source#initialize", depth: 60,
+                                                 file: "examples/rack_app/lib/manifest.rb", text: "(from.string rescue from)" }
 
   describe "under load", :bpf do
-    # Asked of Puma's master, for its workers: what docs/guide/web-app.md does.
-    it "is told both mistakes, and no longer when they are fixed" do
-      app = rack_app
-      load = load(app)
-      asked = %w[exceptions hot].map { |command| probescope_start(command, "-p", app.pid, "--workers", "-d", 5, "--json") }
-      asked.each { |command| expect(command.wait).to be_success, command.to_s }
-      found = asked.map { |command| JSON.parse(command.out) }
-      found.each { |answer| expect(answer["pids"]).to match_array([app.pid, *app.workers]) }
-      raised, hot = found.map { |answer| answer.fetch("rows") }
-      expect(raised.first).to include("type" => "NoMethodError", "function" => "Manifest::Source#initialize")
-      expect(at(raised.first)).to eq(place("lib/manifest.rb", "(from.string rescue from)"))
-      expect(raised.first["mean_depth"]).to be > 60
-      expect(hot.first(6).map { |row| row["function"] }).to include("Checksum#of", "Manifest::Source#initialize")
-      expect(load.stop(:INT)).to be_success, load.to_s
-
-      fixed = rack_app(FIXED: "parser,checksum")
-      load = load(fixed)
-      asked = %w[exceptions calls].map { |command| probescope_start(command, "-p", fixed.pid, "--workers", "-d", 2, "--json") }
-      asked.each { |command| expect(command.wait).to be_success, command.to_s }
-      raised, calls = asked.map { |command| JSON.parse(command.out).fetch("rows") }
-      expect(raised.map { |row| row["type"] }).not_to include("NoMethodError")
-      expect(calls.map { |row| row["function"] }).to include("FastChecksum#of", "Manifest#unit")
-      expect(calls.map { |row| row["function"] }).not_to include("Checksum#of")
-      expect(load.stop(:INT)).to be_success, load.to_s
-    end
-
     # PRELOAD=0, for Puma takes no phased restart of a preloaded application.
     it "goes on serving through a phased restart while traced; its new workers are traced too, and rows of the old ones stay" do
       app = rack_app(PRELOAD: "0")

@@ -23,9 +23,9 @@ module Support
       @library = status.success? ? out.chomp : nil
     end
 
-    # (3, 13)
-    def version
-      @version ||= IO.popen([interpreter, "-c", "import sys; print(*sys.version_info[:2])"], &:read).split.map(&:to_i)
+    # "3.13.0"
+    def full_version
+      @full_version ||= IO.popen([interpreter, "-c", "import platform; print(platform.python_version())"], &:read).chomp
     end
 
     # For `before`: where there is no extension the example fails in CI, and is skipped elsewhere.

@@ -1,0 +1,10 @@
+"""PORT=0 takes any free port, and gunicorn prints which. PRELOAD=0 lets each worker load the application by itself."""
+
+import os
+
+bind = f"127.0.0.1:{os.environ.get('PORT', '9293')}"
+workers = int(os.environ.get("WORKERS", "2"))
+preload_app = os.environ.get("PRELOAD") != "0"
+wsgi_app = "app:app"
+# From gunicorn 25 on there is one in the home directory, which several of these would share.
+control_socket_disable = True

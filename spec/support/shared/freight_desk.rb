@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+# The web application of both languages: what it answers, and what the commands say about it under load. language: {app: a class
+# like Support::RackApp, ours: a part of the paths of its files, parser: {type:, function:, file:, text:, depth:} of what
+# `exceptions` puts first, checksum:, hot:, fixed:, gone: names of functions}.
+RSpec.shared_examples "a freight desk" do |language|
+  def started(app, **env) = keep(app.new(env: env.transform_keys(&:to_s))).ready
+  def ours(row) = row.fetch("file")[%r{examples/\w+_app/.*}]
+
+  # Rows of several commands that trace at once, by the command's name.
+  def ask(app, commands, seconds)
+    asked = commands.to_h { |command| [command, probescope_start(command, "-p", app.pid, "--workers", "-d", seconds, "--json")] }
+    asked.transform_values do |command|
+      expect(command.wait).to be_success, command.to_s
+      JSON.parse(command.out).tap { |answer| expect(answer["pids"]).to match_array([app.pid, *app.workers]) }.fetch("rows")
+    end
+  end
+
+  it "says what is in a manifest, prints labels with the same checksum when fixed, and refuses nonsense" do
+    manifest = "(container C-7 (pallet P-1 (crate K-3 tea 12 rice 40)) (pallet P-2 salt 9))"
+    answers = [{}, { FIXED: "parser,checksum" }].map do |env|
+      app = started(language.fetch(:app), **env)
+      found = JSON.parse(app.post("/manifests", manifest).body)
+      expect(found).to eq("kind" => "container", "name" => "C-7", "kilograms" => 61, "items" => 3, "levels" => 3)
+      refused = ["(container C-7", "tea 12", "(a b) c", "(a b tea many", "("].map { |text| app.post("/manifests", text).code }
+      expect(refused).to all(eq("422"))
+      expect(app.post("/manifests", manifest, "application/x-www-form-urlencoded").code).to eq("415")
+      JSON.parse(app.get("/labels/4711").body)
+    end
+    expect(answers.uniq.size).to eq(1)
+    expect(answers.first["checksum"]).to eq(format("%08x", Zlib.crc32(answers.first["label"])))
+  end
+
+  # Asked of the master, for its workers: what the guide does.
+  it "is told its mistakes under load, and no longer when they are fixed", :bpf do
+    app = started(language.fetch(:app))
+    load = keep(app.load)
+    found = ask(app, %w[exceptions hot], 4)
+    raised, parser = found["exceptions"].first, language.fetch(:parser)
+    line = File.readlines(File.join(Support::ROOT, parser.fetch(:file))).index { |text| text.include?(parser.fetch(:text)) } + 1
+    expect(raised).to include("type" => parser.fetch(:type), "function" => parser.fetch(:function), "line" => line)
+    expect(ours(raised)).to eq(parser.fetch(:file))
+    expect(raised["mean_depth"]).to be > parser.fetch(:depth)
+    expect(found["hot"].first(6).map { |row| row["function"] }).to include(*language.fetch(:hot))
+    expect(load.stop(:INT)).to be_success, load.to_s
+
+    fixed = started(language.fetch(:app), FIXED: "parser,checksum")
+    load = keep(fixed.load)
+    found = ask(fixed, %w[exceptions calls], 2)
+    expect(found["exceptions"].map { |row| row["type"] }).not_to include(parser.fetch(:type))
+    called = found["calls"].map { |row| row["function"] }
+    expect(called).to include(*language.fetch(:fixed))
+    expect(called).not_to include(language.fetch(:gone))
+    expect(load.stop(:INT)).to be_success, load.to_s
+  end
+end
