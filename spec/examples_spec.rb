@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The story's two programs: what they promise by themselves, and what the command says about them.
-RSpec.describe "The examples" do
+# The story's two programs in a language: what they promise by themselves.
+RSpec.shared_examples "the examples" do |suffix, documents:, checksum:|
   # CPU seconds for a fixed amount of work, the least of several runs: the machine has other things to do.
   def cpu_of(script, *options)
     Array.new(3) do
@@ -9,6 +9,63 @@ RSpec.describe "The examples" do
       run.wait(within: 120)
       run.out[/cpu=([\d.]+)/, 1].to_f
     end.min
+  end
+
+  it "deepstack needs at least 30 % less CPU for the same work when it is fixed" do
+    broken = cpu_of("examples/deepstack#{suffix}", "--documents", documents)
+    expect(cpu_of("examples/deepstack#{suffix}", "--documents", documents, "--fixed")).to be <= broken * 0.7
+  end
+
+  it "hotfuncs spends most of its CPU on the checksum, by its own clock" do
+    run = target("examples/hotfuncs#{suffix}", "--parcels", "2000", "--clock", loaded: false)
+    run.wait(within: 60)
+    shares = run.out.scan(/^clock (\S+)=([\d.]+)s/).to_h.transform_values(&:to_f)
+    expect(shares.keys.first).to eq(checksum)
+    expect(shares[checksum] / run.out[/cpu=([\d.]+)/, 1].to_f).to be > 0.3
+  end
+
+  it "print their counters when they are stopped" do
+    [%w[deepstack documents], %w[hotfuncs parcels]].each do |script, unit|
+      example = target("examples/#{script}#{suffix}").ready
+      expect(example.stop(:INT)).to be_success
+      expect(example.out).to match(/^#{unit}=\d+ .*cpu=[\d.]+s wall=[\d.]+s$/)
+    end
+  end
+end
+
+RSpec.describe "The examples" do
+  it_behaves_like "the examples", ".rb", documents: "1500", checksum: "Crc32#of"
+
+  describe "in Python", :python do
+    it_behaves_like "the examples", ".py", documents: "200", checksum: "Crc32.of"
+
+    it "count their exceptions exactly, and compute the same checksum in both ways" do
+      Dir.mktmpdir do |folder|
+        File.write(File.join(folder, "counted.py"), <<~PYTHON)
+          import collections, sys
+          sys.path.insert(0, "examples")
+          import deepstack, hotfuncs
+
+          raised = collections.Counter()
+
+          def trace(frame, event, argument):
+              if event == "exception" and frame.f_code.co_name == "__init__":
+                  raised[argument[0].__name__] += 1
+              return trace
+
+          print(len({hotfuncs.Crc32().of(b"parcel"), hotfuncs.FastCrc32().of(b"parcel")}))
+          sys.argv[1:] = ["--documents", "20"]
+          sys.settrace(trace)
+          deepstack.main()
+          sys.settrace(None)
+          print(f"counted={raised['AttributeError']}")
+        PYTHON
+        both = target(File.join(folder, "counted.py"), loaded: false)
+        both.wait
+        expect(both.out).to start_with("1\n")
+        expect(both.out[/raises=(\d+)/, 1]).to eq(both.out[/counted=(\d+)/, 1])
+      end
+    end
   end
 
   describe "deepstack.rb" do
@@ -25,11 +82,6 @@ RSpec.describe "The examples" do
       expect(seen.out).to match(/deepstack\.rb", #{line + 1}\], \d{3,}\]/)
     end
 
-    it "needs at least 30 % less CPU for the same work when it is fixed" do
-      broken = cpu_of("examples/deepstack.rb", "--documents", "1500")
-      expect(cpu_of("examples/deepstack.rb", "--documents", "1500", "--fixed")).to be <= broken * 0.7
-    end
-
     it "counts its raises exactly" do
       raises = target(<<~RUBY, loaded: false)
         count = 0
@@ -44,14 +96,6 @@ RSpec.describe "The examples" do
   end
 
   describe "hotfuncs.rb" do
-    it "spends most of its CPU on the checksum, by its own clock" do
-      run = target("examples/hotfuncs.rb", "--parcels", "2000", "--clock", loaded: false)
-      run.wait(within: 60)
-      shares = run.out.scan(/^clock (\S+)=([\d.]+)s/).to_h.transform_values(&:to_f)
-      expect(shares.keys.first).to eq("Crc32#of")
-      expect(shares["Crc32#of"] / run.out[/cpu=([\d.]+)/, 1].to_f).to be > 0.3
-    end
-
     it "computes the same checksum in both ways" do
       both = target(<<~RUBY, "--parcels", "1", loaded: false)
         require "./examples/hotfuncs"
@@ -59,14 +103,6 @@ RSpec.describe "The examples" do
       RUBY
       both.wait
       expect(both.out).to end_with("\n1\n")
-    end
-  end
-
-  it "print their counters when they are stopped" do
-    [%w[deepstack documents], %w[hotfuncs parcels]].each do |script, unit|
-      example = target("examples/#{script}.rb").ready
-      expect(example.stop(:INT)).to be_success
-      expect(example.out).to match(/^#{unit}=\d+ .*cpu=[\d.]+s wall=[\d.]+s$/)
     end
   end
 end

@@ -22,6 +22,12 @@ module Support
       Result.new(status: status, out: child.out, err: child.err)
     end
 
+    # process: a Target or the like. Some probes are not there on some versions of a language.
+    def skip_unless_served(process, *probes)
+      missing = probes.find { |probe| process.info.state(probe) == :unsupported }
+      skip "#{missing} is not served there" if missing
+    end
+
     def keep(child)
       (@processes ||= []) << child
       child

@@ -15,10 +15,6 @@ RSpec.shared_examples "a process under the commands" do |language|
 
   after { FileUtils.rm_rf(@folder) if @folder }
 
-  def skip_unless_served(process, probe)
-    skip "#{probe} is not served there" if process.info.state(probe) == :unsupported
-  end
-
   def line_of(text) = work.lines.index { |line| line.include?(text) } + 1
 
   # The rows of a command during which the process did its work once.

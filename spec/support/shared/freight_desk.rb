@@ -34,6 +34,7 @@ RSpec.shared_examples "a freight desk" do |language|
   # Asked of the master, for its workers: what the guide does.
   it "is told its mistakes under load, and no longer when they are fixed", :bpf do
     app = started(language.fetch(:app))
+    skip_unless_served(app, "sample__stats", "backtrace__done")
     load = keep(app.load)
     found = ask(app, %w[exceptions hot], 4)
     raised, parser = found["exceptions"].first, language.fetch(:parser)
