@@ -14,6 +14,8 @@
 
 #define PS_HAVE_MONITORING (PY_VERSION_HEX >= 0x030C0000)
 #define PS_HAVE_QUALNAME   (PY_VERSION_HEX >= 0x030B0000)
+/* Frames are objects only once somebody asks, a traceback for one. */
+#define PS_HAVE_LAZY_FRAMES (PY_VERSION_HEX >= 0x030B0000)
 
 /* 3.8 says nothing about visibility, and ours is hidden unless it is said. */
 #define PS_INIT_FUNCTION __attribute__((visibility("default"))) PyMODINIT_FUNC
@@ -106,6 +108,27 @@ static inline PyObject *ps_frame_local(PyFrameObject *frame, int i)
     return NULL;
 }
 #endif
+
+/* The caller's frame: a new reference, or NULL. */
+static inline PyFrameObject *ps_frame_back(PyFrameObject *frame)
+{
+#if PY_VERSION_HEX >= 0x03090000
+    return PyFrame_GetBack(frame);
+#else
+    Py_XINCREF(frame->f_back);
+    return frame->f_back;
+#endif
+}
+
+/* Are the characters of a str there to read? Not those of one that was made with functions that are gone since 3.12. */
+static inline bool ps_string_is_ready(PyObject *string)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return true;
+#else
+    return PyUnicode_IS_READY(string);
+#endif
+}
 
 /* Private and stable from 3.6 to 3.11, "unstable" and documented from 3.12 on. */
 #if PY_VERSION_HEX < 0x030C0000

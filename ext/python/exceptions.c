@@ -1,84 +1,329 @@
 /*
- * Exceptions: a row for each place that raises a type. What the traceback says: its last entry is where it was raised, its first
- * the frame that handles it, its length the depth.
+ * Exceptions: a row for each place that raises a type. How they are heard of differs (exceptions_monitoring.c, exceptions_slots.c);
+ * here is what both know: rows, figures, probes.
+ *
+ * What a traceback costs. For each frame that an exception passes the interpreter makes an entry and, from 3.11 on, a frame object,
+ * and frees both some day. That cannot be timed from outside while it happens, so it is timed once at each attach, with frames of our
+ * own that run nothing, and each raise is charged by its depth.
  */
 #include "exceptions.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "atomic.h"
 #include "clock.h"
+#include "coverage.h"
+#include "info.h"
 #include "probe.h"
 #include "stats.h"
 
+enum { DETAILS_PER_SECOND = 10, LOOK_FOR_APP = 128 };
+
 static struct {
-    bool on;
+    uint32_t wanted;     /* what the hooks are in for */
     bool clearing;       /* the hooks are out, but the flush was reading the rows: clear them at the next try */
     uint64_t entry_cost; /* ticks that one entry of a traceback costs */
 } exceptions;
 
 bool ps_exceptions_is_noise(PyObject *exception)
 {
-    return PyErr_GivenExceptionMatches(exception, PyExc_StopIteration) ||
-           PyErr_GivenExceptionMatches(exception, PyExc_StopAsyncIteration) ||
-           PyErr_GivenExceptionMatches(exception, PyExc_GeneratorExit);
+    PyTypeObject *type = Py_TYPE(exception);
+    return PyType_IsSubtype(type, (PyTypeObject *)PyExc_StopIteration) ||
+           PyType_IsSubtype(type, (PyTypeObject *)PyExc_StopAsyncIteration) ||
+           PyType_IsSubtype(type, (PyTypeObject *)PyExc_GeneratorExit);
 }
 
-/* A row keeps its class and code object alive: their addresses must not come to mean others. */
-static ps_row *make_row(PyTypeObject *type, PyCodeObject *code, PyFrameObject *frame, int lasti)
+bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
 {
-    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)type, (uintptr_t)code, (uintptr_t)lasti);
-    if (ps_row_is_overflow(&ps_exceptions, row) || row->site) return row;
-    Py_INCREF(type);
-    Py_INCREF(code);
-    PyObject *globals = ps_frame_globals(frame);
-    int line = PyCode_Addr2Line(code, lasti);
-    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_code_site_at(code, globals, line));
-    Py_XDECREF(globals);
-    PS_WRITE_RELEASE(row->site, ps_type_site(type, code, line));
-    return row;
+    if (!first) return false;
+    raise->depth = 1;
+    for (raise->origin = first; raise->origin->tb_next; raise->origin = raise->origin->tb_next) raise->depth++;
+    return raise->origin->tb_frame != NULL;
 }
 
-static void let_go(void)
+/* ---- Rows ---- */
+
+/* The nearest entry of the application's own code: from the raise to the handler, and on from there to who called it. */
+static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *raise)
 {
-    for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
-        ps_row *row = ps_table_at(&ps_exceptions, i);
-        if (!row->site) continue;
-        Py_DECREF((PyObject *)row->key[0]);
-        Py_DECREF((PyObject *)row->key[1]);
+    PyTracebackObject *own = NULL, *entry = first;
+    for (uint32_t i = 0; i < raise->depth && entry; i++, entry = entry->tb_next) {
+        /* Of a deep one only the inner part. */
+        if (raise->depth - i > LOOK_FOR_APP) continue;
+        PyCodeObject *code = ps_frame_code(entry->tb_frame);
+        if (ps_code_is_own(code)) own = entry;
+        Py_DECREF(code);
     }
+    const ps_site *site = NULL;
+    if (own) {
+        PyCodeObject *code = ps_frame_code(own->tb_frame);
+        site = ps_code_site_at(code, NULL, PyCode_Addr2Line(code, own->tb_lasti));
+        Py_DECREF(code);
+        return site;
+    }
+    PyFrameObject *frame = ps_frame_back(first->tb_frame);
+    for (int i = 0; frame && i < LOOK_FOR_APP; i++) {
+        PyCodeObject *code = ps_frame_code(frame);
+        if (!site && ps_code_is_own(code)) site = ps_code_site_at(code, NULL, PyFrame_GetLineNumber(frame));
+        Py_DECREF(code);
+        PyFrameObject *back = site ? NULL : ps_frame_back(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    Py_XDECREF(frame);
+    return site;
 }
 
-ps_row *ps_exceptions_count(PyObject *exception)
+/* A row keeps its class and code object alive, until the detach: their addresses must not come to mean others. */
+ps_row *ps_exceptions_bare_row(PyTypeObject *type, const ps_raise *raise, bool *made)
 {
-    PyTracebackObject *entry = (PyTracebackObject *)((PyBaseExceptionObject *)exception)->traceback;
-    if (!entry) return NULL;
-    uint32_t depth = 1;
-    for (; entry->tb_next; entry = entry->tb_next) depth++;
-    PyCodeObject *code = ps_frame_code(entry->tb_frame);
-    ps_row *row = make_row(Py_TYPE(exception), code, entry->tb_frame, entry->tb_lasti);
+    PyCodeObject *code = ps_frame_code(raise->origin->tb_frame);
+    uint32_t before = ps_exceptions.rows;
+    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)type, (uintptr_t)code, (uintptr_t)raise->origin->tb_lasti);
+    *made = ps_exceptions.rows != before;
+    if (PS_UNLIKELY(*made)) {
+        Py_INCREF(type);
+        Py_INCREF(code);
+    }
     Py_DECREF(code);
-
-    PS_ADD(row->count[PS_EXCEPTION_COST], exceptions.entry_cost * depth);
-    PS_ADD(row->count[PS_EXCEPTION_DEPTH], depth);
-    if (depth > PS_READ(row->count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(row->count[PS_EXCEPTION_DEPTH_MAX], depth);
-    PS_ADD_LAST(row->count[PS_EXCEPTION_RAISED], 1);
     return row;
+}
+
+ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise)
+{
+    bool made;
+    ps_row *row = ps_exceptions_bare_row(type, raise, &made);
+    if (PS_LIKELY(row->site != NULL)) return row;
+    PyCodeObject *code = ps_frame_code(raise->origin->tb_frame);
+    PyObject *globals = ps_frame_globals(raise->origin->tb_frame);
+    int line = PyCode_Addr2Line(code, raise->origin->tb_lasti);
+    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_code_site_at(code, globals, line));
+    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site(first, raise));
+    PS_WRITE_RELEASE(row->site, ps_type_site(type, code, line));
+    Py_XDECREF(globals);
+    Py_DECREF(code);
+    return row;
+}
+
+void ps_exceptions_count_more(ps_row *row, uint32_t depth, uint32_t deeper)
+{
+    PS_ADD(row->count[PS_EXCEPTION_COST], exceptions.entry_cost * deeper);
+    PS_ADD(row->count[PS_EXCEPTION_DEPTH], deeper);
+    if (depth > PS_READ(row->count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(row->count[PS_EXCEPTION_DEPTH_MAX], depth);
+}
+
+void ps_exceptions_count(ps_row *row, uint32_t depth)
+{
+    ps_exceptions_count_more(row, depth, depth);
+    PS_ADD_LAST(row->count[PS_EXCEPTION_RAISED], 1);
+}
+
+void ps_exceptions_count_rescue(ps_row *row, const ps_site *site, bool at_once)
+{
+    if (site) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], site);
+    if (at_once) PS_ADD(row->count[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
+    PS_ADD_LAST(row->count[PS_EXCEPTION_RESCUED], 1);
+}
+
+/* ---- Probes ---- */
+
+static const char *function_of(const ps_row *row)
+{
+    const ps_site *site = row->at[PS_EXCEPTION_RAISED_IN];
+    return site ? site->name : "";
+}
+
+static uint64_t cost_ns(uint32_t depth)
+{
+    return ps_ticks_to_ns(exceptions.entry_cost * depth);
+}
+
+void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth)
+{
+    const ps_site *site = row->site;
+    struct ps_more_exception__raise more = {
+        .path = site->path, .function = function_of(row), .thread_id = ps_thread_id()};
+    ps_fire_exception__raise(site->name, site->file, site->line, depth, cost_ns(depth), &more);
+}
+
+/* At most so many a second for each site, counting those that were not fired. */
+bool ps_exceptions_may_detail(ps_row *row)
+{
+    uint32_t second = (uint32_t)(ps_monotonic_ns() / 1000000000u);
+    if (row->window != second) {
+        row->window = second;
+        row->details = 0;
+    }
+    if (row->details++ < DETAILS_PER_SECOND) return true;
+    PS_ADD(ps_details_suppressed, 1);
+    return false;
+}
+
+/* One character as UTF-8, '?' for one that has none. Returns the bytes. */
+static size_t encode(char *to, Py_UCS4 c)
+{
+    if (c == 0 || (c >= 0xd800 && c <= 0xdfff)) c = '?';
+    if (c < 0x80) {
+        to[0] = (char)c;
+        return 1;
+    }
+    size_t length = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = length - 1; i > 0; i--, c >>= 6) to[i] = (char)(0x80 | (c & 0x3f));
+    static const unsigned char first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    to[0] = (char)(first[length] | c);
+    return length;
+}
+
+void ps_exceptions_message(char *to, PyObject *exception)
+{
+    size_t size = 0;
+    PyObject *args = ((PyBaseExceptionObject *)exception)->args;
+    PyObject *text = args && PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
+    /* The first argument of a UnicodeError is an encoding or what could not be translated: its message is computed. */
+    if (text && PyUnicode_CheckExact(text) && ps_string_is_ready(text) &&
+        !PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_UnicodeError)) {
+        for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(text) && size + 4 < PS_MESSAGE_BUFFER; i++)
+            size += encode(to + size, PyUnicode_READ_CHAR(text, i));
+    }
+    to[size] = '\0';
+}
+
+void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, uint32_t depth)
+{
+    if (!ps_exceptions_may_detail(row)) return;
+    char message[PS_MESSAGE_BUFFER];
+    ps_exceptions_message(message, exception);
+    char traceparent[PS_TRACEPARENT_BUFFER];
+    ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
+    const ps_site *site = row->site, *app = row->at[PS_EXCEPTION_APP_AT];
+    struct ps_more_exception__detail more = {
+        .path = site->path,
+        .function = function_of(row),
+        .thread_id = ps_thread_id(),
+        .message = message,
+        .traceparent = traceparent,
+        .app_file = app ? app->file : "",
+        .app_line = app ? app->line : 0,
+    };
+    ps_fire_exception__detail(site->name, site->file, site->line, depth, cost_ns(depth), &more);
+}
+
+void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t elapsed, uint32_t unwound)
+{
+    if (!at) at = &ps_site_none;
+    struct ps_more_exception__rescue more = {
+        .path = at->path, .function = at->name, .raise_file = row->site->file, .raise_line = row->site->line};
+    ps_fire_exception__rescue(row->site->name, at->file, at->line, ps_ticks_to_ns(elapsed), unwound, &more);
+}
+
+/* ---- Strings ---- */
+
+void ps_exceptions_charge(PyObject *exception, const ps_site *asked, uint64_t ticks)
+{
+    ps_raise raise;
+    PyTracebackObject *first = ps_traceback(exception);
+    if (!exceptions.wanted || !ps_exceptions_whole(first, &raise)) return;
+    ps_row *row = ps_exceptions_row(Py_TYPE(exception), first, &raise);
+    if (asked) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
+    PS_ADD_LAST(row->count[PS_EXCEPTION_STRINGS], ticks);
+}
+
+const ps_site *ps_exceptions_origin(PyObject *exception)
+{
+    ps_raise raise;
+    PyTracebackObject *first = ps_traceback(exception);
+    if (!exceptions.wanted || !ps_exceptions_whole(first, &raise)) return NULL;
+    return ps_exceptions_row(Py_TYPE(exception), first, &raise)->site;
+}
+
+/* ---- Cost ---- */
+
+enum { ENTRIES = 32 };
+
+/* Makes and frees a traceback. Ticks; 0 when that failed. Up to 3.10 a call has a frame object anyway. */
+static uint64_t time_traceback(PyCodeObject *code, PyObject *globals)
+{
+    PyFrameObject *frames[ENTRIES];
+    int made = 0, frame_objects = PS_HAVE_LAZY_FRAMES ? ENTRIES : 1;
+    PyThreadState *thread = PyThreadState_Get();
+    if (!PS_HAVE_LAZY_FRAMES) frames[made++] = PyFrame_New(thread, code, globals, NULL);
+    uint64_t began = ps_ticks();
+    while (made < frame_objects && (frames[made] = PyFrame_New(thread, code, globals, NULL))) made++;
+    bool done = made == frame_objects && frames[0];
+    if (done) PyErr_SetNone(PyExc_Exception);
+    for (int i = 0; done && i < ENTRIES; i++) done = PyTraceBack_Here(frames[i % frame_objects]) == 0;
+    if (PS_HAVE_LAZY_FRAMES)
+        while (made) Py_DECREF(frames[--made]);
+    PyErr_Clear();
+    uint64_t ticks = ps_ticks() - began;
+    while (made) Py_XDECREF(frames[--made]);
+    return done ? ticks : 0;
+}
+
+/* On the worker. No bytecode runs: the frames are made and never entered. */
+static uint64_t measure_entry_cost(void)
+{
+    enum { ROUNDS = 16 };
+    PyCodeObject *code = PyCode_NewEmpty("<probescope>", "calibrate", 1);
+    PyObject *globals = PyDict_New();
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; code && globals && i < ROUNDS; i++) {
+        uint64_t ticks = time_traceback(code, globals);
+        if (ticks && ticks < least) least = ticks;
+    }
+    Py_XDECREF(globals);
+    Py_XDECREF(code);
+    PyErr_Clear();
+
+    return least == UINT64_MAX ? 0 : least / ENTRIES;
+}
+
+/* ---- On and off ---- */
+
+/* What the rows hold is let go after they are cleared: a class that goes may run the application's code. */
+static bool forget_rows(void)
+{
+    if (!ps_stats_try_lock()) return false;
+    uint32_t rows = ps_exceptions.rows;
+    PyObject **held = rows ? malloc(rows * 2 * sizeof(*held)) : NULL;
+    for (uint32_t i = 0; held && i < rows; i++) {
+        held[2 * i] = (PyObject *)ps_table_at(&ps_exceptions, i)->key[0];
+        held[2 * i + 1] = (PyObject *)ps_table_at(&ps_exceptions, i)->key[1];
+    }
+    ps_table_clear(&ps_exceptions);
+    ps_stats_unlock();
+    for (uint32_t i = 0; held && i < rows * 2; i++) Py_DECREF(held[i]);
+    free(held);
+    ps_exceptions_forget();
+    return true;
+}
+
+bool ps_exceptions_needs_upkeep(void)
+{
+    return PS_READ(exceptions.wanted) && ps_exceptions_hook_needs_upkeep();
+}
+
+void ps_exceptions_upkeep(bool last)
+{
+    if (exceptions.wanted) ps_exceptions_hook_upkeep(last);
 }
 
 bool ps_exceptions_switch(uint32_t wanted)
 {
-    bool on = (wanted & PS_EXCEPTION_PROBES) != 0;
-    if (on == exceptions.on && !exceptions.clearing) return true;
-    if (on) {
-        exceptions.on = ps_exceptions_hook(wanted);
+    wanted &= PS_EXCEPTION_PROBES;
+    if (exceptions.clearing) {
+        if (!forget_rows()) return false;
+        exceptions.clearing = false;
+    }
+    if (wanted == exceptions.wanted) return true;
+    if (wanted) {
+        if (!exceptions.wanted) exceptions.entry_cost = measure_entry_cost();
+        PS_WRITE(exceptions.wanted, ps_exceptions_hook(wanted) ? wanted : 0);
         return true;
     }
-    if (exceptions.on) ps_exceptions_hook(0);
-    exceptions.on = false;
-    exceptions.clearing = true;
-    if (!ps_stats_try_lock()) return false;
-    let_go();
-    ps_table_clear(&ps_exceptions);
-    ps_stats_unlock();
-    exceptions.clearing = false;
-    return true;
+    ps_exceptions_hook(0);
+    PS_WRITE(exceptions.wanted, 0);
+    exceptions.clearing = !forget_rows();
+    return !exceptions.clearing;
 }

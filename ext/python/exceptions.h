@@ -4,11 +4,54 @@
 
 #include "hooks.h"
 
+/*
+ * A raise, as the traceback has it: its first entry is the frame that handles, its last the one that raised, its length the
+ * depth. An exception object that is raised again gets the new entries put before the old ones.
+ */
+typedef struct ps_raise {
+    PyTracebackObject *origin; /* borrowed */
+    uint32_t depth;
+} ps_raise;
+
+/* The entries of an exception, borrowed; NULL when it was never raised. */
+static inline PyTracebackObject *ps_traceback(PyObject *exception)
+{
+    PyObject *traceback = ((PyBaseExceptionObject *)exception)->traceback;
+    return traceback && PyTraceBack_Check(traceback) ? (PyTracebackObject *)traceback : NULL;
+}
+
+/* All of a traceback, as one raise. False when part of it is gone already. */
+bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise);
+
 /* Ends of loops and of generators: no errors. */
 bool ps_exceptions_is_noise(PyObject *exception);
-/* Counts an exception that has its whole traceback. Its row, or NULL when it was never raised. */
-ps_row *ps_exceptions_count(PyObject *exception);
+
+/* The row of a raise, perhaps the overflow row. first: where its entries begin, to look for the application's own from. */
+ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise);
+/* The same, without names yet. True in *made: the caller has them found, and the row holds its type and code. */
+ps_row *ps_exceptions_bare_row(PyTypeObject *type, const ps_raise *raise, bool *made);
+
+void ps_exceptions_count(ps_row *row, uint32_t depth);
+/* What was counted turns out to be deeper, as it was raised on. */
+void ps_exceptions_count_more(ps_row *row, uint32_t depth, uint32_t deeper);
+void ps_exceptions_count_rescue(ps_row *row, const ps_site *site, bool at_once);
+
+void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth);
+/* Not more often than is good. */
+void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, uint32_t depth);
+bool ps_exceptions_may_detail(ps_row *row);
+void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t elapsed, uint32_t unwound);
+
+enum { PS_MESSAGE_BUFFER = 256 };
+/* The message that is stored in an exception, read without a call: its first argument when that is a plain str. */
+void ps_exceptions_message(char *to, PyObject *exception);
+
 /* Has the VM tell of exceptions as the probes in `wanted` need it; 0: not at all. False when it cannot; then the states say why. */
 bool ps_exceptions_hook(uint32_t wanted);
+/* Lets go of what the hooks hold. After ps_exceptions_hook(0). */
+void ps_exceptions_forget(void);
+/* Is there work for the worker; and do it. last: as in hooks.h. */
+bool ps_exceptions_hook_needs_upkeep(void);
+void ps_exceptions_hook_upkeep(bool last);
 
 #endif

@@ -2,59 +2,396 @@
 
 #if PS_HAVE_MONITORING
 
+#include <opcode.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "atomic.h"
+#include "clock.h"
 #include "info.h"
+#include "probe.h"
 
 /*
  * On 3.12 and later EXCEPTION_HANDLED tells of exceptions when their traceback is complete, and costs code that raises nothing
- * nothing. It comes for each handler that is entered, `finally` and clauses that do not match as well; those raise again, and
- * RERAISE says so. What no Python code handles is missed.
+ * nothing. It comes for each handler that is entered: `finally`, `with` and clauses that do not match as well. Those raise again, and
+ * RERAISE says so; the handler that rescued is the one that was left without it. So a rescue is known when it is over: it is counted,
+ * and fired, at the next exception of its thread, or when the worker sees within a second that the thread handles it no more.
+ *
+ *   HANDLED -> under way, in a handler -> RERAISE -> under way, on its way -> HANDLED (deeper) -> in a handler
+ *                                   `-> no longer handled: rescued
+ *
+ * An exception that is under way is alive, so it is known by its address. Once it is not, another may have that.
+ *
+ * RAISE comes for each frame that an exception passes, and costs each. It is asked for by exception__raise, and by
+ * exception__rescue for the time since the raise.
  */
-static __thread PyObject *raised_again; /* compared only */
+enum { UNDER_WAY = 64, RAISES = 32, ENTRIES_ADDED = 64, SEEN = 1024 };
 
+struct under_way {
+    PyObject *exception; /* compared only, as all pointers here but the row */
+    PyThreadState *thread;
+    PyTracebackObject *top; /* first entry of its traceback when it was last seen */
+    uint32_t entries;       /* in that */
+    ps_row *row;
+    uint32_t depth; /* of its last raise */
+    bool passing;   /* raised on, and in no handler yet */
+    bool counted;   /* as rescued, too early */
+    bool old;       /* passing since the worker last looked */
+    struct {
+        PyCodeObject *code;
+        long offset;
+        uint32_t entries;
+    } first; /* handler */
+    const ps_site *rescuer;
+    uint64_t elapsed; /* ticks from the raise to the handler */
+};
+
+static struct {
+    uint32_t wanted;
+    pid_t process;                         /* that what is under way is of */
+    struct under_way under_way[UNDER_WAY]; /* in the order of their handlers */
+    uint32_t count;
+    uint64_t looked_ns; /* when the worker last looked */
+    struct {
+        PyObject *exception;
+        uint64_t at;
+    } raises[RAISES];
+    uint32_t next_raise;
+    /* What was handled, by address: another exception may have that by now. */
+    struct seen {
+        PyObject *exception;
+        PyTracebackObject *top, *last; /* entries of its traceback */
+        uint32_t entries;
+        ps_row *
+            rescued; /* its row when it counts as rescued, for it is handled no more; a suspended handler may raise it on */
+    } seen[SEEN];
+} handled;
+
+/* Rows of handlers: code object and offset. Only their sites are of use. */
+static ps_table rescuers;
+
+/* What this thread raised last: the exception and the first entry of its traceback. Compared only. */
+static __thread struct {
+    PyObject *exception;
+    PyTracebackObject *top;
+} passed;
+
+/* ---- Where ---- */
+
+/*
+ * Is this the handler of a statement? Those of the interpreter's own (the end of an `except ... as`, of an inlined comprehension, of
+ * a generator) do not begin so, and always raise on. What another tool has instrumented may be one.
+ */
+static bool is_statement(PyCodeObject *code, long offset)
+{
+    uint8_t opcode = ((const uint8_t *)code->co_code_adaptive)[offset];
+    return opcode == PUSH_EXC_INFO || opcode >= MIN_INSTRUMENTED_OPCODE;
+}
+
+static const ps_site *rescuer_at(PyCodeObject *code, long offset)
+{
+    ps_row *row = ps_table_row(&rescuers, (uintptr_t)code, (uintptr_t)offset, 0);
+    if (PS_LIKELY(row->site != NULL)) return row->site;
+    Py_INCREF(code);
+    /* The first instruction of a handler may have no line. */
+    int line = -1;
+    for (int i = 0; line <= 0 && i < 4; i++) line = PyCode_Addr2Line(code, (int)offset + 2 * i);
+    PyObject *globals = PyEval_GetGlobals(); /* borrowed */
+    return row->site = ps_code_site_at(code, globals, line);
+}
+
+/* ---- Raised again ---- */
+
+static struct seen *seen_of(PyObject *exception)
+{
+    return &handled.seen[((uintptr_t)exception >> 4) % SEEN];
+}
+
+/* Was the frame of this entry not called by the one of the entry before it? Then an exception was raised again in that one. */
+static bool is_break(PyTracebackObject *caller, PyTracebackObject *entry)
+{
+    if (caller->tb_frame == entry->tb_frame) return true;
+    PyFrameObject *back = ps_frame_back(entry->tb_frame);
+    bool is = back && back != caller->tb_frame;
+    Py_XDECREF(back);
+    return is;
+}
+
+/* Leaves the last raise of it. Looked at closely when it has the last entry that it had before, and more of them than then. */
+static void narrow_to_last(PyObject *exception, PyTracebackObject *first, ps_raise *raise)
+{
+    const struct seen *seen = seen_of(exception);
+    if (PS_LIKELY(seen->exception != exception || seen->last != raise->origin || seen->entries >= raise->depth)) return;
+    PyTracebackObject *entry = first;
+    uint32_t fresh = raise->depth - seen->entries;
+    for (uint32_t i = 1; i < fresh; i++) entry = entry->tb_next;
+    if (is_break(entry, entry->tb_next)) *raise = (ps_raise){entry, fresh};
+}
+
+/* ---- Under way ---- */
+
+static void take_out(uint32_t i)
+{
+    memmove(&handled.under_way[i], &handled.under_way[i + 1], (--handled.count - i) * sizeof(handled.under_way[0]));
+}
+
+static void rescued(const struct under_way *one)
+{
+    if (one->counted) {
+        PS_WRITE_RELEASE(one->row->at[PS_EXCEPTION_RESCUED_AT], one->rescuer);
+    } else {
+        ps_exceptions_count_rescue(one->row, one->rescuer, one->depth == 1);
+        if ((handled.wanted & PS_BIT(EXCEPTION__RESCUE)) && one->row->site)
+            ps_exceptions_fire_rescue(one->row, one->rescuer, one->elapsed, one->depth - 1);
+    }
+    struct seen *seen = seen_of(one->exception);
+    if (seen->exception == one->exception) seen->rescued = one->row;
+}
+
+/* Is a handler for it open on this thread, generators that run included? Handlers below the innermost are not listed. */
+static bool is_handled_now(PyThreadState *thread, PyObject *exception)
+{
+    for (_PyErr_StackItem *item = thread->exc_info; item; item = item->previous_item)
+        if (item->exc_value == exception) return true;
+    return false;
+}
+
+/* Those of this thread whose handlers are over. The inner ones end first, so the first that is not over ends the search. */
+static void settle(PyThreadState *thread)
+{
+    for (uint32_t i = handled.count; i-- > 0;) {
+        struct under_way *one = &handled.under_way[i];
+        if (one->thread != thread || one->passing) continue;
+        if (is_handled_now(thread, one->exception)) return;
+        rescued(one);
+        take_out(i);
+    }
+}
+
+static struct under_way *find(PyThreadState *thread, PyObject *exception)
+{
+    for (uint32_t i = handled.count; i-- > 0;) {
+        struct under_way *one = &handled.under_way[i];
+        if (one->exception == exception && one->thread == thread) return one;
+    }
+    return NULL;
+}
+
+static struct under_way *put(const struct under_way *one)
+{
+    if (handled.count == UNDER_WAY) {
+        if (!handled.under_way[0].passing) rescued(&handled.under_way[0]);
+        take_out(0);
+    }
+    handled.under_way[handled.count] = *one;
+    return &handled.under_way[handled.count++];
+}
+
+static uint64_t since_raise(PyObject *exception, uint64_t now)
+{
+    for (uint32_t back = 1; back <= RAISES; back++) {
+        uint32_t i = (handled.next_raise - back) % RAISES;
+        if (handled.raises[i].exception == exception) return now - handled.raises[i].at;
+    }
+    return 0;
+}
+
+/*
+ * Has this exception come here on its way from the handler that raised it on? Else another has its address by now. Then it is in
+ * another handler of the same frame, or has new entries before those it had.
+ */
+static bool came_on(const struct under_way *one, PyTracebackObject *top, uint32_t entries, PyCodeObject *code,
+                    long offset)
+{
+    if (!one->passing || entries < one->entries) return false;
+    if (entries == one->entries)
+        return one->top == top &&
+               (one->first.entries != entries || one->first.code != code || one->first.offset != offset);
+    for (uint32_t i = one->entries; i < entries; i++) top = top->tb_next;
+    return one->top == top;
+}
+
+/* ---- Events ---- */
+
+/* Called by CPython on the thread that raises, with the GIL, as all of these. The exception that is raised is put aside. */
 PS_CALLBACK(ps_on_raise)
 {
+    if (count < 3) return ps_monitoring_go_on();
+    PyObject *exception = args[2];
+    PyTracebackObject *top = ps_traceback(exception);
+    if (!top) return ps_monitoring_go_on();
+    /* From the frame below? Else it is raised here, perhaps not for the first time. */
+    bool from_below = top->tb_next && passed.exception == exception && passed.top == top->tb_next;
+    passed.exception = exception;
+    passed.top = top;
+    if (PS_LIKELY(from_below) || ps_exceptions_is_noise(exception)) return ps_monitoring_go_on();
+    /* `raise e` where e is handled raises it on. */
+    PyThreadState *thread = ps_thread_state();
+    if (top->tb_next && find(thread, exception) && is_handled_now(thread, exception)) return ps_monitoring_go_on();
+    uint32_t i = handled.next_raise++ % RAISES;
+    handled.raises[i].exception = exception;
+    handled.raises[i].at = ps_ticks();
+    if (PS_ENABLED(EXCEPTION__RAISE)) {
+        ps_raise raise = {top, 1};
+        ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
+        if (row->site) ps_exceptions_fire_raise(row, raise.depth);
+    }
     return ps_monitoring_go_on();
+}
+
+/* A handler that says `raise e` puts an entry before those there are. */
+static void add_entries(struct under_way *one, PyTracebackObject *top)
+{
+    uint32_t more = 0;
+    PyTracebackObject *entry = top;
+    while (entry && entry != one->top && more < ENTRIES_ADDED) entry = entry->tb_next, more++;
+    if (!more || entry != one->top) return;
+    one->top = top;
+    one->entries += more;
+    one->depth += more;
+    ps_exceptions_count_more(one->row, one->depth, more);
+}
+
+static void raised_on(PyThreadState *thread, PyObject *exception)
+{
+    PyTracebackObject *top = ps_traceback(exception);
+    passed.exception = exception;
+    passed.top = top;
+    struct under_way *one = find(thread, exception);
+    for (uint32_t i = handled.count; !one && top && i-- > 0;) {
+        /* What except* left of a group is another object with the same traceback. */
+        struct under_way *group = &handled.under_way[i];
+        if (group->thread == thread && group->top == top && !group->passing) one = group;
+    }
+    struct seen *seen = seen_of(exception);
+    if (!one && seen->exception == exception && seen->rescued)
+        one = put(&(struct under_way){.thread = thread,
+                                      .top = seen->top,
+                                      .entries = seen->entries,
+                                      .depth = seen->entries,
+                                      .row = seen->rescued,
+                                      .counted = true});
+    if (!one) return;
+    seen->rescued = NULL;
+    one->exception = exception;
+    one->passing = true;
+    one->old = false;
+    add_entries(one, top);
 }
 
 PS_CALLBACK(ps_on_reraise)
 {
-    if (count > 2) raised_again = args[2];
+    if (count > 2 && !ps_exceptions_is_noise(args[2])) raised_on(ps_thread_state(), args[2]);
     return ps_monitoring_go_on();
+}
+
+static void entered_handler(PyCodeObject *code, long offset, PyObject *exception)
+{
+    PyThreadState *thread = ps_thread_state();
+    PyTracebackObject *top = ps_traceback(exception);
+    ps_raise raise;
+    settle(thread);
+    struct under_way *known = find(thread, exception), one;
+    /* One that comes from a handler that was suspended has raised on before. */
+    if (!known && seen_of(exception)->exception == exception) seen_of(exception)->rescued = NULL;
+    if (!is_statement(code, offset) || !ps_exceptions_whole(top, &raise)) return;
+    passed.exception = NULL;
+    uint32_t entries = raise.depth;
+    PyTracebackObject *last = raise.origin;
+    if (known && came_on(known, top, entries, code, offset)) {
+        one = *known;
+        take_out((uint32_t)(known - handled.under_way));
+        one.depth += entries - one.entries;
+        ps_exceptions_count_more(one.row, one.depth, entries - one.entries);
+        one.passing = false;
+    } else {
+        if (known) take_out((uint32_t)(known - handled.under_way));
+        narrow_to_last(exception, top, &raise);
+        one = (struct under_way){.exception = exception, .thread = thread, .depth = raise.depth};
+        one.row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
+        one.first.code = code;
+        one.first.offset = offset;
+        one.first.entries = entries;
+        ps_exceptions_count(one.row, raise.depth);
+        if (PS_ENABLED(EXCEPTION__DETAIL) && one.row->site) ps_exceptions_fire_detail(one.row, exception, raise.depth);
+    }
+    one.top = top;
+    one.entries = entries;
+    one.rescuer = rescuer_at(code, offset);
+    if (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) one.elapsed = since_raise(exception, ps_ticks());
+    put(&one);
+    *seen_of(exception) = (struct seen){exception, top, last, entries, NULL};
 }
 
 PS_CALLBACK(ps_on_handled)
 {
-    if (count < 3 || ps_exceptions_is_noise(args[2])) return ps_monitoring_go_on();
-    bool again = raised_again == args[2];
-    raised_again = NULL;
-    if (!again) {
-        ps_row *row = ps_exceptions_count(args[2]);
-        if (row) PS_ADD(row->count[PS_EXCEPTION_RESCUED], 1);
-    }
+    if (count >= 3 && !ps_exceptions_is_noise(args[2]))
+        entered_handler((PyCodeObject *)args[0], PyLong_AsLong(args[1]), args[2]);
     return ps_monitoring_go_on();
+}
+
+/* ---- The worker ---- */
+
+enum { LOOK_NS = 300000000 };
+
+bool ps_exceptions_hook_needs_upkeep(void)
+{
+    return PS_READ(handled.count) && ps_monotonic_ns() - PS_READ(handled.looked_ns) > LOOK_NS;
+}
+
+static bool is_alive(const PyThreadState *thread)
+{
+    PyThreadState *one = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    while (one && one != thread) one = PyThreadState_Next(one);
+    return one != NULL;
+}
+
+void ps_exceptions_hook_upkeep(bool last)
+{
+    PS_WRITE(handled.looked_ns, ps_monotonic_ns());
+    bool forked = handled.process != getpid();
+    handled.process = getpid();
+    /* A thread's inner handlers come later, and hide its outer ones. */
+    for (uint32_t i = handled.count; i-- > 0;) {
+        struct under_way *one = &handled.under_way[i];
+        bool hidden = false, alive = is_alive(one->thread);
+        for (uint32_t j = i + 1; !hidden && j < handled.count; j++)
+            hidden = handled.under_way[j].thread == one->thread && !handled.under_way[j].passing;
+        if (one->passing && !one->old && alive) {
+            one->old = true;
+            continue;
+        }
+        if (!one->passing && alive && (hidden || is_handled_now(one->thread, one->exception))) continue;
+        /* What the parent's other threads had under way is the parent's. */
+        if (!one->passing && !(forked && !alive)) rescued(one);
+        take_out(i);
+    }
+}
+
+void ps_exceptions_forget(void)
+{
+    uint32_t rows = rescuers.rows;
+    for (uint32_t i = 0; i < rows; i++) Py_DECREF((PyObject *)ps_table_at(&rescuers, i)->key[0]);
+    ps_table_clear(&rescuers);
+}
+
+static unsigned events_for(uint32_t wanted)
+{
+    if (!wanted) return 0;
+    bool raises = (wanted & (PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__RESCUE))) != 0;
+    return PS_ON_HANDLED | PS_ON_RERAISE | (raises ? PS_ON_RAISE : 0);
 }
 
 bool ps_exceptions_hook(uint32_t wanted)
 {
     const char *reason = NULL;
-    if (ps_monitoring_ask(PS_MONITORING_EXCEPTIONS, wanted ? PS_ON_HANDLED | PS_ON_RERAISE : 0, &reason))
-        return wanted != 0;
-    ps_info_state(PS_PROBE_EXCEPTION__STATS, PS_STATE_REFUSED, reason);
-    return false;
-}
-
-#else
-
-#include "info.h"
-
-bool ps_exceptions_hook(uint32_t wanted)
-{
-    static const enum ps_probe probes[] = {PS_PROBE_EXCEPTION__RAISE, PS_PROBE_EXCEPTION__DETAIL,
-                                           PS_PROBE_EXCEPTION__RESCUE, PS_PROBE_EXCEPTION__STATS};
-    for (int i = 0; i < 4; i++)
-        ps_info_state(probes[i], PS_STATE_UNSUPPORTED, "exceptions need CPython 3.12 or later so far");
-    return false;
+    bool done = ps_monitoring_ask(PS_MONITORING_EXCEPTIONS, events_for(wanted), &reason);
+    if (!handled.wanted || !wanted) memset(&handled, 0, sizeof(handled));
+    handled.wanted = done ? wanted : 0;
+    handled.process = getpid();
+    for (int i = 0; !done && i < PS_PROBE_COUNT; i++)
+        if (((wanted & PS_EXCEPTION_PROBES) >> i) & 1) ps_info_state((enum ps_probe)i, PS_STATE_REFUSED, reason);
+    return done && wanted;
 }
 
 #endif

@@ -40,6 +40,13 @@ void ps_functions_upkeep(void);
 #define PS_EXCEPTION_PROBES                                                                                            \
     (PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__DETAIL) | PS_BIT(EXCEPTION__RESCUE) | PS_BIT(EXCEPTION__STATS))
 bool ps_exceptions_switch(uint32_t wanted);
+/* Is something to be done on the worker, with the GIL; and do it. last: the process is about to flush for the last time. */
+bool ps_exceptions_needs_upkeep(void);
+void ps_exceptions_upkeep(bool last);
+/* The place that raised an exception, named by its type; NULL when it was never raised, or nobody listens. */
+const ps_site *ps_exceptions_origin(PyObject *exception);
+/* Charges the time that it took to format this exception to where it was raised. asked: who asked, or NULL. */
+void ps_exceptions_charge(PyObject *exception, const ps_site *asked, uint64_t ticks);
 
 /* contexts.c: the shadow stack of this thread; NULL when there is no memory. */
 ps_stack *ps_contexts_current(void);
@@ -56,6 +63,8 @@ void ps_trace_context(char *to, uint32_t probes);
 /* names.c: names and places of code objects. globals may be NULL; the line is the first of the function unless one is given. */
 const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals);
 const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);
+/* Is this code of the application's own files? */
+bool ps_code_is_own(PyCodeObject *code);
 /* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__.". */
 const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line);
 

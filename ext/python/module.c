@@ -87,6 +87,7 @@ static void *work(void *unused)
         PyGILState_STATE gil = PyGILState_Ensure();
         if (what & PS_REQUEST_SWITCH) switch_hooks();
         if (what & PS_REQUEST_UPKEEP) ps_functions_upkeep();
+        if (what & PS_REQUEST_UPKEEP) ps_exceptions_upkeep(false);
         PyGILState_Release(gil);
         pthread_mutex_lock(&worker.lock);
         while (!worker.stop && !worker.requests && ps_watcher_wanted())
@@ -149,7 +150,7 @@ void ps_threads_resume(void)
 
 static bool needs_upkeep(void)
 {
-    return ps_functions_needs_upkeep();
+    return ps_functions_needs_upkeep() || ps_exceptions_needs_upkeep();
 }
 
 static const ps_vm vm = {request, needs_upkeep};
@@ -186,6 +187,7 @@ static PyObject *native_stop(PyObject *self, PyObject *unused)
 {
     if (!installed) Py_RETURN_FALSE;
     installed = false;
+    ps_exceptions_upkeep(true);
     /* Both threads may be waiting for the GIL. */
     Py_BEGIN_ALLOW_THREADS ps_watcher_stop();
     stop_worker();

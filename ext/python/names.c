@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "coverage.h"
+
 /* Bytes of a name, with its NUL: longer ones are cut by ps_site_intern anyway. */
 enum { NAME_BUFFER = PS_NAME_MAX + 1 };
 
@@ -137,4 +139,11 @@ const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line)
         size = append(name, 0, type->tp_name, strlen(type->tp_name));
     }
     return intern(name, size, code, line);
+}
+
+bool ps_code_is_own(PyCodeObject *code)
+{
+    char path[NAME_BUFFER];
+    append_string(path, 0, code->co_filename);
+    return ps_coverage_is_own(path);
 }
