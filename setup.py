@@ -1,20 +1,25 @@
 """Builds the extension from ext/python and ext/core. Everything else is in pyproject.toml."""
 
+import os
 import platform
 import re
+import shutil
 import sys
 from glob import glob
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 VERSION = re.search(r'VERSION = "(.+)"', Path("lib/probescope/version.rb").read_text())[1]
 # No red zone: whatever a kernel puts in the place of a probe may push onto the stack (docs/decisions/031-one-nop.md). No LTO:
 # it could move a site.
 FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-fno-lto", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-unused-parameter",
-         "-Wno-missing-field-initializers"]  # fmt: skip
+         "-Wno-missing-field-initializers", "-Werror=implicit-function-declaration"]  # fmt: skip
 if platform.machine() == "x86_64":
     FLAGS.append("-mno-red-zone")
+NO_COMPILER = "no C compiler works, or Python's headers are missing (on Debian: apt install gcc python3-dev)"
 
 native = Extension(
     "probescope._native",
@@ -23,12 +28,61 @@ native = Extension(
     include_dirs=["ext/core", "ext/python"],
     define_macros=[("_GNU_SOURCE", "1"), ("PROBESCOPE_VERSION", f'"{VERSION}"')],
     extra_compile_args=FLAGS,
-    # Where it cannot be built the package installs all the same, and does nothing.
-    optional=True,
 )
+
+
+def why_not():
+    """Why probes cannot work on this system at all; None when they can."""
+    if platform.python_implementation() != "CPython":
+        return f"{platform.python_implementation()} has no C API of CPython"
+    if sys.platform != "linux":
+        return f"the operating system is {sys.platform}, and probes need Linux"
+    if platform.machine() not in ("x86_64", "aarch64"):
+        return f"the CPU is {platform.machine()}, and probes are written for x86-64 and aarch64"
+    return None
+
+
+class BuildExtension(build_ext):
+    """Installing the package must never fail because of the extension: where there can be none it is written down why."""
+
+    def run(self):
+        reason = why_not()
+        if not reason:
+            try:
+                super().run()
+            except Exception as error:  # of several kinds, which differ from one setuptools to the next
+                reason = f"{NO_COMPILER}: {error}"
+        folder = "python/probescope" if self.inplace else os.path.join(self.build_lib, "probescope")
+        note = Path(folder, "unavailable.txt")
+        if reason:
+            print(f"probescope: {reason}: installing without probes", file=sys.stderr)
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(f"{reason}\n")
+        elif note.exists():
+            note.unlink()
+
+    def get_outputs(self):
+        return [path for path in super().get_outputs() if os.path.exists(path)]
+
+
+class BuildPython(build_py):
+    """Adds the bpftrace programs, which belong to both languages, and the .pth file, whose place is beside the package."""
+
+    def run(self):
+        super().run()
+        if getattr(self, "editable_mode", False):
+            return
+        programs = Path(self.build_lib, "probescope", "programs")
+        shutil.rmtree(programs, ignore_errors=True)
+        programs.mkdir(parents=True)
+        for path in glob("providers/*.bt"):
+            self.copy_file(path, str(programs))
+        self.copy_file("python/probescope.pth", self.build_lib)
+
 
 setup(
     version=VERSION,
     package_dir={"": "python"},
-    ext_modules=[native] if sys.platform == "linux" and platform.python_implementation() == "CPython" else [],
+    ext_modules=[native],
+    cmdclass={"build_ext": BuildExtension, "build_py": BuildPython},
 )

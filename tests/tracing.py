@@ -154,6 +154,20 @@ def text_of(fields: Dict[str, List[str]]) -> str:
     return "\n".join(lines)
 
 
+def python(*arguments: str, env: Optional[Dict[str, str]] = None) -> "subprocess.CompletedProcess[str]":
+    """A Python with these arguments and little in its environment, until it ends."""
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**kept, "LANG": "C.UTF-8", **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def start_program(
     source: str, directory: Path, env: Optional[Dict[str, str]] = None, options: Sequence[str] = ()
 ) -> Child:
@@ -168,7 +182,10 @@ def start_program(
 
 def start_tracer(pid: Optional[int], text: str) -> Child:
     """pid None: the program names the library itself, and sees every process that maps it."""
-    return Child(["bpftrace", *(["-p", str(pid)] if pid else []), "-e", text], env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"})
+    return Child(
+        ["bpftrace", *(["-p", str(pid)] if pid else []), "-e", text],
+        env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+    )
 
 
 def stop_tracer(tracer: Child) -> None:

@@ -32,6 +32,11 @@ static inline PyThreadState *ps_thread_state(void)
 #endif
 }
 
+static inline bool ps_is_main_interpreter(void)
+{
+    return PyThreadState_Get()->interp == PyInterpreterState_Main();
+}
+
 /*
  * What names the frame that runs: compared only. It stays the same for as long as the frame lives, which for a generator is
  * until it ends. Fields of a struct that is public to include and not documented: 3.13 to 3.15; 3.11 and 3.12; up to 3.10.

@@ -48,6 +48,9 @@ const ps_site *ps_exceptions_origin(PyObject *exception);
 /* Charges the time that it took to format this exception to where it was raised. asked: who asked, or NULL. */
 void ps_exceptions_charge(PyObject *exception, const ps_site *asked, uint64_t ticks);
 
+/* module.c: did the user accept what is dear (PROBESCOPE_FORCE=1, install(force=True))? */
+bool ps_forced(void);
+
 /* contexts.c: the shadow stack of this thread; NULL when there is no memory. */
 ps_stack *ps_contexts_current(void);
 /* Exits of calls of this thread went unseen: forgets those that are open. */

@@ -28,7 +28,12 @@ static struct {
     uint64_t ended_ns; /* when it last did */
 } worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static bool installed;
+static bool installed, forced;
+
+bool ps_forced(void)
+{
+    return forced;
+}
 
 /* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
 static const uint32_t served =
@@ -164,13 +169,16 @@ static void after_fork_in_child(void)
 }
 
 PyDoc_STRVAR(start_doc,
-             "start(memory_limit)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. Raises OSError.");
-static PyObject *native_start(PyObject *self, PyObject *argument)
+             "start(memory_limit, force=False)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. force: "
+             "also with probes that are dear; stays so. Raises OSError.");
+static PyObject *native_start(PyObject *self, PyObject *args)
 {
+    Py_ssize_t limit;
+    int force = 0;
+    if (!PyArg_ParseTuple(args, "n|p", &limit, &force)) return NULL;
+    if (force) forced = true;
     if (installed) Py_RETURN_FALSE;
-    size_t limit = PyLong_AsSize_t(argument);
-    if (PyErr_Occurred()) return NULL;
-    ps_memory_set_limit(limit);
+    ps_memory_set_limit((size_t)limit);
     state_probes(0);
     int error = ps_watcher_start(&vm);
     if (error) {
@@ -264,7 +272,7 @@ static PyObject *native_status(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"start", native_start, METH_O, start_doc},
+    {"start", native_start, METH_VARARGS, start_doc},
     {"stop", native_stop, METH_NOARGS, stop_doc},
     {"cover", native_cover, METH_VARARGS, cover_doc},
     {"status", native_status, METH_NOARGS, status_doc},
@@ -275,6 +283,11 @@ static PyMethodDef methods[] = {
 static int execute(PyObject *module)
 {
     static bool executed;
+    if (!ps_is_main_interpreter()) {
+        PyErr_SetString(PyExc_ImportError, "probes are in the main interpreter alone, and this is a subinterpreter");
+        return -1;
+    }
+    if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0) return -1;
     if (executed) return 0;
     executed = true;
     ps_clock_start();
@@ -289,7 +302,7 @@ static int execute(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    return PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION);
+    return 0;
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -9,19 +9,13 @@ Where the application starts:
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import re
+import sys
 from typing import Any, Dict, List, Optional, Union
 
 from probescope._coverage import Coverage
-
-try:
-    from probescope import _native
-except ImportError as error:
-    _native = None  # type: ignore[assignment]
-    _reason: Optional[str] = str(error)
-else:
-    _reason = None
 
 __all__ = ["Error", "install", "uninstall", "status", "functions", "set_functions", "unavailable_reason"]
 
@@ -35,18 +29,45 @@ class Error(Exception):
 _coverage = Coverage()
 
 
-def install() -> bool:
+def _load() -> Optional[str]:
+    """Loads the extension. Returns why that cannot be done."""
+    global _native
+    if sys.implementation.name != "cpython":
+        return f"{sys.implementation.name} has no C API of CPython"
+    try:
+        _native = importlib.import_module("probescope._native")
+    except ModuleNotFoundError:
+        return _why_not_built()
+    except ImportError as error:
+        return f"the native library does not load: {error}"
+    return None
+
+
+def _why_not_built() -> str:
+    try:
+        with open(os.path.join(os.path.dirname(__file__), "unavailable.txt"), encoding="utf-8") as file:
+            return f"the native library was not built: {file.read().strip()}"
+    except OSError:
+        return f"the native library was not built for this Python ({sys.implementation.cache_tag}): install it with it"
+
+
+_native: Any = None
+_reason = _load()
+
+
+def install(force: bool = False) -> bool:
     """Starts to look for tracers, and is safe to call again.
 
     True when probes can be attached from now on, False where they cannot: see unavailable_reason(). Installs no hook: that
-    happens when a tracer comes.
+    happens when a tracer comes. force accepts probes that slow the whole program down while they are traced (the guide says
+    which), and PROBESCOPE_FORCE=1 does the same.
     """
     global _reason
     if not _available():
         return False
     _coverage.apply(_native)
     try:
-        _native.start(_memory_limit())
+        _native.start(_memory_limit(), force or os.environ.get("PROBESCOPE_FORCE") == "1")
     except OSError as error:
         _reason = str(error)
         return False
@@ -64,11 +85,12 @@ def uninstall() -> bool:
 def status() -> Dict[str, Any]:
     """What the process knows of itself.
 
-    Keys: available, reason, installed, probes {name: (state, reason)}, clock, memory_used and memory_limit (bytes),
+    Keys: version, available, reason, installed, probes {name: (state, reason)}, clock, memory_used and memory_limit (bytes),
     rows_dropped, flushes.
     """
     known: Dict[str, Any] = {"available": _available(), "reason": unavailable_reason(), "installed": False}
     if _available():
+        known["version"] = _native.VERSION
         known.update(_native.status())
     return known
 
@@ -99,4 +121,4 @@ def _memory_limit() -> int:
     match = re.fullmatch(r"(\d+)([KM]?)", os.environ.get("PROBESCOPE_MEMORY", ""), re.IGNORECASE)
     if not match:
         return DEFAULT_MEMORY
-    return int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[match[2].upper()]
+    return min(int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[match[2].upper()], sys.maxsize)
