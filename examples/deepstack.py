@@ -81,7 +81,10 @@ class Parser:
 
 def weigh(parsed):
     """Sum of the words of a document. Raises ValueError where one is no number."""
-    return sum(weigh(item) if isinstance(item, list) else int(item) for item in parsed)
+    total = 0
+    for item in parsed:
+        total += weigh(item) if isinstance(item, list) else int(item)
+    return total
 
 
 def weight(parsed):

@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "support/shared/commands_on_a_process"
+require "support/process_trees"
 
 RSpec.describe "The commands on a Python process", :bpf, :python do
   work = <<~PYTHON
@@ -62,4 +63,59 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
 
   it_behaves_like "a process under the commands", suffix: ".py", work: work, burn: burn, separator: ".", error: "ValueError",
                                                   allocates: "return Thing()", allocated: nil
+
+  # A program in a virtual environment of its own, with a copy of the package in it; its Python has a name of its own.
+  def in_virtualenv(folder)
+    tool(Support::Python.interpreter, "-m", "venv", "--without-pip", folder)
+    FileUtils.cp_r(File.join(Support::Python::PACKAGE, "probescope"), Dir["#{folder}/lib/python*/site-packages"].first)
+    File.symlink("python", "#{folder}/bin/probed-python")
+    File.write("#{folder}/shop.py", <<~PYTHON)
+      import time
+
+      import probescope
+
+
+      def order(number):
+          return number
+
+
+      probescope.install()
+      print("ready", flush=True)
+      while True:
+          order(1)
+          time.sleep(0.01)
+    PYTHON
+    ["#{folder}/bin/probed-python", "#{folder}/shop.py"]
+  end
+
+  # Rewritten as an upgrade does it: the processes that run keep the old file.
+  def upgrade(library)
+    FileUtils.cp(library, "#{library}.new")
+    File.rename("#{library}.new", library)
+  end
+
+  it "is one of a virtualenv, with its library replaced on disk, in a container, and beside a Ruby: all in one table" do
+    Dir.mktmpdir do |folder|
+      command = in_virtualenv(folder)
+      old = keep(Support::Child.new(*command))
+      old.await_line(/ready/)
+      Dir["#{folder}/lib/python*/site-packages/probescope/_native*.so"].each { |library| upgrade(library) }
+      new = keep(Support::Child.new(*command))
+      new.await_line(/ready/)
+      contained = inside(container("exec #{command.join(" ")}"))
+      ruby = target("def order(number) = number\n$stdout.sync = true\nputs 'ready'\nloop { order(1); sleep 0.01 }").ready
+
+      listed = probescope("ps", "--json").json["rows"].to_h { |row| [row["pid"], row.values_at("name", "runtime", "version", "deleted")] }
+      python = ->(deleted) { ["probed-python", "python", Support::Python.full_version, deleted] }
+      expect(listed).to include(old.pid => python[true], new.pid => python[false], contained => python[false])
+      expect(listed[ruby.pid]).to match([anything, "ruby", RUBY_VERSION, false])
+      doctor = probescope("doctor", "-p", old.pid)
+      expect(doctor.out).to match(/^ok  process #{old.pid}: python #{Regexp.escape(Support::Python.full_version)}, probescope/)
+      expect(doctor.out).to include("its library was replaced or deleted on disk")
+
+      rows = probescope("calls", "-p", ruby.pid, "--comm", "probed-python", "--by-pid", "-d", 1, "--json", "--top", 0).json["rows"]
+      called = rows.to_h { |row| [row["pid"], row["function"]] }
+      expect(called).to eq(old.pid => "order", new.pid => "order", contained => "order", ruby.pid => "Object#order")
+    end
+  end
 end

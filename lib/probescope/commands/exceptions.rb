@@ -11,7 +11,7 @@ module Probescope
       ABOUT = <<~TEXT
         Which exceptions are costly, and which line raises them? Counts every raise of the process, rescued or not, and the
         time that it spends on capturing their backtraces and on turning them into strings. Sorted by that time. Columns of which
-        nothing is known are left out.
+        nothing is known are left out. Python 3.12 and later tells of those alone that Python code handles.
 
           CPU           share of the process's CPU time that went into the backtraces
           BACKTRACES    the same as time
@@ -37,6 +37,7 @@ module Probescope
       private
 
       def rows(trace)
+        @unhandled = trace.targets.any? { |target| target[:runtime] == "python" && minor(target[:version]) >= 12 }
         sorted(trace.rows.map { |row| site(row, trace) }, :backtrace_cost_ns, :count)
       end
 
@@ -66,6 +67,15 @@ module Probescope
       # nil where the runtime does not tell of rescues.
       def at_once(row, trace, count)
         ratio(row.number("rescued_at_once"), count) if trace.serve?(row.pids, "exception__rescue")
+      end
+
+      # Of a Python's version, such as "3.13.0".
+      def minor(version) = version[/\A3\.(\d+)/, 1].to_i
+
+      def nothing = @unhandled ? "no exception was raised that Python code handled" : super
+
+      def below(_rows)
+        "not in it: what was raised in Python 3.12 and later and no Python code handled" if @unhandled
       end
 
       def cells(row)

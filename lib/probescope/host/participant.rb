@@ -66,7 +66,10 @@ module Probescope
       end
 
       # For the command, as plain data.
-      def to_h = {pid: pid, ended: !alive?, flushed: flushed?, probes: snapshot[:probes].slice(*@probes), serves: serves}
+      def to_h
+        {pid: pid, ended: !alive?, flushed: flushed?, probes: snapshot[:probes].slice(*@probes), serves: serves,
+         **snapshot.slice(:runtime, :version)}
+      end
 
       private
 

@@ -99,7 +99,7 @@ module Probescope
       def torn? = @ended[:torn]
       # bpftrace's complaints.
       def stderr = @ended[:stderr].to_s
-      # [{pid:, ended:, flushed:, probes: {name => {state:, reason:, ...}}, serves: [names]}, ...] as last seen.
+      # [{pid:, ended:, flushed:, probes: {name => {state:, reason:, ...}}, serves: [names], runtime:, version:}, ...] as last seen.
       def targets = @ended.fetch(:targets)
 
       # Can the runtime of each of these processes serve the probe?
