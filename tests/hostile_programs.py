@@ -11,7 +11,9 @@ def _program(name: str, source: str, *options: str) -> None:
     HOSTILE_PROGRAMS[name] = (source, list(options))
 
 
-_program("code objects with strange names", """
+_program(
+    "code objects with strange names",
+    """
 def f(n):
     try:
         return n / 0
@@ -25,8 +27,11 @@ for name in strange:
             code = code.replace(co_qualname=name)
         f.__code__ = code
         print(f(1))
-""")
-_program("equal code objects by the thousand", """
+""",
+)
+_program(
+    "equal code objects by the thousand",
+    """
 total = 0
 for n in range(3000):
     space = {}
@@ -34,15 +39,21 @@ for n in range(3000):
     total += space["f"]()
     del space
 print(total)
-""")
-_program("code whose file is told afterwards", """
+""",
+)
+_program(
+    "code whose file is told afterwards",
+    """
 for n in range(500):
     code = compile("def f():\\n raise ValueError(1)\\ntry: f()\\nexcept ValueError: pass", "x" * n, "exec")
     exec(code, {"__name__": ["a list"], "__builtins__": __builtins__})
     exec(code, {})
 print("done")
-""")
-_program("metaclasses", """
+""",
+)
+_program(
+    "metaclasses",
+    """
 class Meta(type):
     def __getattribute__(cls, name):
         print("asked for", name)
@@ -75,8 +86,11 @@ try:
     raise Strange
 except Exception:
     print("caught")
-""")
-_program("__module__ is a property of the class", """
+""",
+)
+_program(
+    "__module__ is a property of the class",
+    """
 class Odd(Exception):
     @property
     def __module__(self): raise SystemExit("asked")
@@ -88,8 +102,11 @@ for kind in (Odd, Odder):
         raise kind("x")
     except kind as e:
         print(len(e.args))
-""")
-_program("globals that are not plain", """
+""",
+)
+_program(
+    "globals that are not plain",
+    """
 class Space(dict):
     def __getitem__(self, key):
         print("looked up", key)
@@ -106,8 +123,11 @@ try:
     exec("(lambda: 1)()\\nprint('ran')", space)
 except RuntimeError as e:
     print(e)
-""")
-_program("modules replaced in sys.modules", """
+""",
+)
+_program(
+    "modules replaced in sys.modules",
+    """
 import sys, types
 class Module(types.ModuleType):
     def __getattr__(self, name):
@@ -122,8 +142,11 @@ def f():
 print(sum(f() for _ in range(100)))
 sys.modules["__main__"] = None
 print(sum(f() for _ in range(100)))
-""")
-_program("sys.modules is emptied", """
+""",
+)
+_program(
+    "sys.modules is emptied",
+    """
 import sys, time
 def f(n): return n and f(n - 1)
 def g():
@@ -132,8 +155,11 @@ def g():
             del sys.modules[name]
     print(f(10))
 g()
-""")
-_program("sys.monitoring tools of others", """
+""",
+)
+_program(
+    "sys.monitoring tools of others",
+    """
 import sys
 def f(n): return n and f(n - 1)
 if hasattr(sys, "monitoring"):
@@ -142,7 +168,9 @@ if hasattr(sys, "monitoring"):
     taken = [i for i in range(6) if m.get_tool(i) is None]
     tool = taken[0]
     m.use_tool_id(tool, "other")
-    m.register_callback(tool, m.events.PY_START, lambda code, offset: seen.append(code.co_name) if code.co_name == "f" else m.DISABLE)
+    def started(code, offset):
+        return seen.append(code.co_name) if code.co_name == "f" else m.DISABLE
+    m.register_callback(tool, m.events.PY_START, started)
     m.set_events(tool, m.events.PY_START)
     f(10)
     m.restart_events()
@@ -152,8 +180,11 @@ if hasattr(sys, "monitoring"):
     print(seen)
 else:
     print(["f"] * 22)
-""")
-_program("sys.setprofile and sys.settrace have owners", """
+""",
+)
+_program(
+    "sys.setprofile and sys.settrace have owners",
+    """
 import sys, threading
 events = []
 def hook(frame, event, arg):
@@ -178,16 +209,22 @@ thread = threading.Thread(target=f)
 thread.start()
 thread.join()
 print(events)
-""")
-_program("cProfile", """
+""",
+)
+_program(
+    "cProfile",
+    """
 import cProfile, pstats, io
 def f(n): return n and f(n - 1)
 profile = cProfile.Profile()
 profile.runcall(f, 50)
 stats = pstats.Stats(profile, stream=io.StringIO())
 print([(key[2], value[0]) for key, value in stats.stats.items() if key[2] == "f"])
-""")
-_program("threads without a Python state", """
+""",
+)
+_program(
+    "threads without a Python state",
+    """
 import ctypes, threading
 libc = ctypes.CDLL(None)
 kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -210,8 +247,11 @@ for _ in range(50):
     for thread in threads:
         libc.pthread_join(thread, None)
 print(len(counts), sum(counts))
-""")
-_program("deep recursion", """
+""",
+)
+_program(
+    "deep recursion",
+    """
 import sys, threading
 def f(n):
     return n and 1 + f(n - 1)
@@ -232,8 +272,11 @@ def run():
 thread = threading.Thread(target=run)
 thread.start()
 thread.join()
-""")
-_program("long chains of exceptions", """
+""",
+)
+_program(
+    "long chains of exceptions",
+    """
 last = None
 for n in range(30000):
     try:
@@ -261,8 +304,11 @@ for n in range(5000):
         pass
 chain = None
 print("freed")
-""")
-_program("gc.freeze, gc.disable and gc callbacks", """
+""",
+)
+_program(
+    "gc.freeze, gc.disable and gc callbacks",
+    """
 import gc
 gc.disable()
 gc.freeze()
@@ -283,8 +329,11 @@ for n in range(200):
 gc.set_threshold(700)
 gc.set_debug(0)
 print(gc.collect() >= 0)
-""")
-_program("tracemalloc", """
+""",
+)
+_program(
+    "tracemalloc",
+    """
 import tracemalloc
 tracemalloc.start(5)
 def f(): return [object() for _ in range(1000)]
@@ -293,8 +342,11 @@ shot = tracemalloc.take_snapshot()
 print(any(stat.count >= 1000 for stat in shot.statistics("lineno")))
 tracemalloc.stop()
 print(tracemalloc.is_tracing())
-""")
-_program("faulthandler", """
+""",
+)
+_program(
+    "faulthandler",
+    """
 import faulthandler, signal, sys, os
 faulthandler.enable()
 faulthandler.dump_traceback_later(60)
@@ -302,7 +354,8 @@ faulthandler.cancel_dump_traceback_later()
 def f():
     faulthandler.dump_traceback(sys.stderr, all_threads=False)
 f()
-""")
+""",
+)
 for _name, _options in (("development mode", ["-X", "dev"]), ("warnings are errors", ["-W", "error"]), ("-O", ["-OO"]),
                         ("isolated", ["-I"]), ("without site", ["-S"]), ("bytes are compared", ["-bb"])):  # fmt: skip
     _program(_name, """
@@ -332,23 +385,32 @@ if sys.version_info < (3, 12) or len(threads) == 5:
     if not pid: os._exit(3)
     print(os.waitpid(pid, 0)[1])
 """, *_options)  # fmt: skip
-_program("exec, eval and compile", """
+_program(
+    "exec, eval and compile",
+    """
 space = {}
 for n in range(300):
     exec(f"def f{n}(x):\\n    return x + {n}", space)
 print(sum(space[f"f{n}"](1) for n in range(300)), eval("[(lambda: i)() for i in range(3)]"))
-""")
-_program("a zipapp", """
+""",
+)
+_program(
+    "a zipapp",
+    """
 import os, runpy, sys, tempfile, zipfile
 with tempfile.TemporaryDirectory() as directory:
     path = os.path.join(directory, "app.pyz")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("__main__.py", "import inner\\nprint(inner.f())")
-        archive.writestr("inner.py", "def f():\\n    try:\\n        return {}['x']\\n    except KeyError:\\n        return __name__")
+        inner = "def f():\\n    try:\\n        return {}['x']\\n    except KeyError:\\n        return __name__"
+        archive.writestr("inner.py", inner)
     runpy.run_path(path, run_name="__main__")
     print(os.system(f"{sys.executable} {path}"))
-""")
-_program("atexit handlers", """
+""",
+)
+_program(
+    "atexit handlers",
+    """
 import atexit, sys
 def f(n):
     try: raise ValueError(n)
@@ -358,8 +420,11 @@ def f(n):
 for n in range(5): atexit.register(f, n)
 atexit.register(lambda: atexit.register(f, 7))
 print("done")
-""")
-_program("atexit is cleared", """
+""",
+)
+_program(
+    "atexit is cleared",
+    """
 import atexit
 atexit._clear()
 class Last:
@@ -369,13 +434,22 @@ class Last:
 last = Last()
 me = [last]
 me.append(me)
-""")
-_program("exit by exception", "def f(): raise KeyError('x')\nclass C:\n    def __del__(self): f.__name__\nc = C()\nf()\n")
+""",
+)
+_program(
+    "exit by exception", "def f(): raise KeyError('x')\nclass C:\n    def __del__(self): f.__name__\nc = C()\nf()\n"
+)
 _program("exit by sys.exit in depth", "import sys\ndef f(n): return f(n - 1) if n else sys.exit(n + 9)\nf(50)\n")
 _program("exit by os._exit", "import os\nprint('x', flush=True)\ndef f(): os._exit(7)\nf()\n")
-_program("exit by a signal", "import os, signal\ndef f(): os.kill(os.getpid(), signal.SIGTERM)\nf()\nwhile True: pass\n")
-_program("exit by abort", "import os, resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\ndef f(): os.abort()\nf()\n")
-_program("exit from a thread", """
+_program(
+    "exit by a signal", "import os, signal\ndef f(): os.kill(os.getpid(), signal.SIGTERM)\nf()\nwhile True: pass\n"
+)
+_program(
+    "exit by abort", "import os, resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\ndef f(): os.abort()\nf()\n"
+)
+_program(
+    "exit from a thread",
+    """
 import os, threading
 def f():
     try: raise ValueError
@@ -383,8 +457,11 @@ def f():
 thread = threading.Thread(target=f)
 thread.start()
 thread.join()
-""")
-_program("exit with daemon threads that run", """
+""",
+)
+_program(
+    "exit with daemon threads that run",
+    """
 import threading, time
 started = threading.Barrier(5)
 def f(n):
@@ -395,8 +472,11 @@ def f(n):
 for n in range(4): threading.Thread(target=f, args=(n,), daemon=True).start()
 started.wait()
 print("bye")
-""")
-_program("a thread that outlives the main one", """
+""",
+)
+_program(
+    "a thread that outlives the main one",
+    """
 import threading, time
 def f():
     threading.main_thread().join()
@@ -405,8 +485,11 @@ def f():
         except ValueError: pass
     print("after")
 threading.Thread(target=f).start()
-""")
-_program("subinterpreters", """
+""",
+)
+_program(
+    "subinterpreters",
+    """
 import sys
 names = ("_interpreters", "_xxsubinterpreters")
 module = None
@@ -429,8 +512,11 @@ for n in range(5):
     if n % 2: module.destroy(number)
 def f(): return 1
 print(f())
-""")
-_program("generators and coroutines left open", """
+""",
+)
+_program(
+    "generators and coroutines left open",
+    """
 import asyncio, gc
 def g():
     try:
@@ -454,8 +540,11 @@ h = g()
 next(h)
 try: h.throw(KeyError("in"))
 except KeyError as e: print(e)
-""")
-_program("unraisable errors", """
+""",
+)
+_program(
+    "unraisable errors",
+    """
 class C:
     def __del__(self): raise ValueError("in __del__")
 def f():
@@ -469,8 +558,11 @@ thread.join()
 import sys
 sys.excepthook = lambda *args: print("hook", args[0].__name__)
 raise OSError("last")
-""")
-_program("tracebacks", """
+""",
+)
+_program(
+    "tracebacks",
+    """
 import logging, sys, traceback
 def a(n): return a(n - 1) if n else {}["x"]
 try: a(3)
@@ -480,8 +572,11 @@ except KeyError as e:
     logging.exception("logged")
     print(len(traceback.extract_tb(e.__traceback__)), len(traceback.format_stack()) > 0)
 a(2)
-""")
-_program("memory is short", """
+""",
+)
+_program(
+    "memory is short",
+    """
 import resource, sys
 def eat():
     kept = []
@@ -491,8 +586,11 @@ def eat():
         return "short"
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 print([eat() for _ in range(3)])
-""")
-_program("no file descriptors are left", """
+""",
+)
+_program(
+    "no file descriptors are left",
+    """
 import resource, os
 resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 kept = []
@@ -502,8 +600,11 @@ def f():
     except OSError as e:
         return e.errno
 print([f() for _ in range(3)])
-""")
-_program("no threads can be made", """
+""",
+)
+_program(
+    "no threads can be made",
+    """
 import os, resource
 if os.getuid() == 0: os.setuid(65534)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
@@ -511,4 +612,5 @@ def f():
     try: os.fork()
     except OSError as e: return e.errno
 print(f(), f())
-""")
+""",
+)

@@ -81,23 +81,45 @@ static void switch_hooks(void)
     ps_watcher_applied(wanted);
 }
 
-static void *work(void *unused)
+/* With the GIL. */
+static void do_jobs(unsigned what)
 {
-    (void)unused;
+    if (what & PS_REQUEST_SWITCH) switch_hooks();
+    if (what & PS_REQUEST_UPKEEP) ps_functions_upkeep();
+    if (what & PS_REQUEST_UPKEEP) ps_exceptions_upkeep(false);
+}
+
+/* Called with the lock and without the GIL: does what is asked for until nobody listens any more, or it is to stop. */
+static void serve(void)
+{
+    pthread_mutex_unlock(&worker.lock);
+    /* One thread state for all of it. To make one allocates without the GIL, which tracemalloc survives not always when it is
+       switched off at that moment (cpython#128679, up to 3.12.8 and 3.13.1). */
+    PyGILState_STATE gil = PyGILState_Ensure();
     pthread_mutex_lock(&worker.lock);
     while (!worker.stop && worker.requests) {
         unsigned what = worker.requests;
         worker.requests = 0;
         pthread_mutex_unlock(&worker.lock);
-        PyGILState_STATE gil = PyGILState_Ensure();
-        if (what & PS_REQUEST_SWITCH) switch_hooks();
-        if (what & PS_REQUEST_UPKEEP) ps_functions_upkeep();
-        if (what & PS_REQUEST_UPKEEP) ps_exceptions_upkeep(false);
-        PyGILState_Release(gil);
+        do_jobs(what);
+        PyThreadState *state = PyEval_SaveThread();
         pthread_mutex_lock(&worker.lock);
         while (!worker.stop && !worker.requests && ps_watcher_wanted())
             pthread_cond_wait(&worker.changed, &worker.lock);
+        pthread_mutex_unlock(&worker.lock);
+        PyEval_RestoreThread(state);
+        pthread_mutex_lock(&worker.lock);
     }
+    pthread_mutex_unlock(&worker.lock);
+    PyGILState_Release(gil);
+    pthread_mutex_lock(&worker.lock);
+}
+
+static void *work(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&worker.lock);
+    while (!worker.stop && worker.requests) serve();
     worker.running = false;
     worker.ended_ns = ps_monotonic_ns();
     pthread_cond_broadcast(&worker.changed);
