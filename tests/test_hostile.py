@@ -6,9 +6,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from hostile_programs import HOSTILE_PROGRAMS
-from tracing import ROOT, Child
-
 from probescope.abi import PROBES
+from tracing import ROOT, Child
 
 ONLY = os.environ.get("PROBESCOPE_HOSTILE", "")
 
