@@ -57,6 +57,11 @@ bool ps_coverage_by_name(void)
     return false;
 }
 
+bool ps_coverage_is_ours(const char *path)
+{
+    return starts_with_any(path, coverage.ours);
+}
+
 bool ps_coverage_is_own(const char *path)
 {
     if (!coverage.roots || !*path || *path == '<' || *path == '(') return false; /* <frozen importlib>, (eval) */

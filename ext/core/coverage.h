@@ -21,6 +21,8 @@ typedef char **ps_strings;
  */
 void ps_coverage_set(ps_strings roots, ps_strings outside, ps_strings ours, ps_strings patterns, const char *suffix);
 
+/* Is this file one of probescope's? */
+bool ps_coverage_is_ours(const char *path);
 /* Is this file one of the application's own? */
 bool ps_coverage_is_own(const char *path);
 /* May any function of this file be covered? Decides without a name; with patterns over names every file may. */

@@ -7,6 +7,7 @@
 #include "memory.h"
 #include "probe.h"
 #include "stats.h"
+#include "thread_clocks.h"
 
 /*
  * A request that waited longer than this, while the CPU clock stood still, met a process that was not on the CPU: asleep, or
@@ -53,6 +54,7 @@ void ps_samples_end(void)
 {
     struct stack_set stale = take_stacks();
     for (uint32_t i = 0; i < stale.count; i++) ps_memory_give(stale.stack[i], sizeof(*stale.stack[i]));
+    ps_thread_clocks_forget();
 }
 
 void ps_samples_begin(void)
@@ -63,17 +65,19 @@ void ps_samples_begin(void)
     PS_WRITE(sampling.asked_ns, 0);
 }
 
-void ps_samples_tick(void)
+bool ps_samples_tick(void)
 {
     uint64_t now = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
     uint64_t asked = PS_READ(sampling.asked_ns);
     if (asked) {
         /* Still waiting. A miss only if the process was busy meanwhile, in a call that does not look for requests. */
         if (cpu - PS_READ(sampling.asked_cpu_ns) > (now - asked) / 2) PS_ADD(ps_samples_missed, 1);
-        return;
+        return true;
     }
+    if (!ps_thread_clocks_tick()) return false;
     PS_WRITE(sampling.asked_cpu_ns, cpu);
     PS_WRITE_RELEASE(sampling.asked_ns, now);
+    return true;
 }
 
 uint64_t ps_samples_weigh(void)
@@ -165,5 +169,6 @@ uint64_t ps_samples_fire_stacks(void)
 void ps_samples_after_fork(void)
 {
     pthread_mutex_init(&seen_lock, NULL);
+    ps_thread_clocks_after_fork();
     ps_samples_begin();
 }

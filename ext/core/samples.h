@@ -17,8 +17,8 @@ typedef struct ps_sample_frame {
     uint32_t line; /* that runs or calls; 0 where unknown */
 } ps_sample_frame;
 
-/* Called by the watcher at each tick, before it asks the VM for a sample. */
-void ps_samples_tick(void);
+/* Called by the watcher at each tick: is the VM to be asked for a sample? Not when all the threads that it looks at slept. */
+bool ps_samples_tick(void);
 /* Called by the watcher when somebody begins to listen, and when nobody does any more. */
 void ps_samples_begin(void);
 void ps_samples_end(void);

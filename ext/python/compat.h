@@ -196,4 +196,99 @@ static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *cod
 }
 #endif
 
+/* eval_breaker.c: from 3.9 to 3.12 the main thread does not look for calls that other threads add. */
+#define PS_NEEDS_POKE                (PY_VERSION_HEX >= 0x03090000 && PY_VERSION_HEX < 0x030D0000)
+#define PS_PENDING_TAKES_INTERPRETER (PS_NEEDS_POKE && PY_VERSION_HEX < 0x030C0000)
+/* Without a GIL no thread stands still while another one looks at its stack. */
+#ifdef Py_GIL_DISABLED
+#define PS_HAVE_GIL 0
+#else
+#define PS_HAVE_GIL 1
+#endif
+
+/*
+ * What runs, from the innermost out, without a frame object for each: the head of a struct that is not public. Up to 3.10 there
+ * are frame objects anyway. The fields have been where they are in all releases of each version; 3.14 and 3.15 are as 3.13.
+ */
+#if PY_VERSION_HEX >= 0x030B0000
+struct ps_walked_frame {
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject *code;
+    struct ps_walked_frame *previous;
+    PyObject *function, *globals, *builtins, *locals, *object;
+    void *instruction;
+    int stack_top;
+    uint16_t return_offset;
+    char owner; /* 3.12 only: further down than that 3.14 differs */
+#else
+    PyObject *function, *globals, *builtins, *locals, *code, *object;
+    struct ps_walked_frame *previous;
+    char *instruction;
+#endif
+};
+#else
+#define ps_walked_frame _frame
+#endif
+
+static inline struct ps_walked_frame *ps_walk_from(PyThreadState *thread)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return (struct ps_walked_frame *)thread->current_frame;
+#elif PY_VERSION_HEX >= 0x030B0000
+    return thread->cframe ? (struct ps_walked_frame *)thread->cframe->current_frame : NULL;
+#else
+    return thread->frame;
+#endif
+}
+
+static inline struct ps_walked_frame *ps_walk_on(struct ps_walked_frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return frame->previous;
+#else
+    return frame->f_back;
+#endif
+}
+
+/* Borrowed. NULL: the interpreter's own, between a call from C and the function called. */
+static inline PyCodeObject *ps_walked_code(struct ps_walked_frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030E0000
+    PyObject *code = PyUnstable_InterpreterFrame_GetCode((struct _PyInterpreterFrame *)frame);
+    bool found = code && PyCode_Check(code);
+    Py_XDECREF(code);
+    return found ? (PyCodeObject *)code : NULL;
+#elif PY_VERSION_HEX >= 0x030D0000
+    return frame->code && PyCode_Check(frame->code) ? (PyCodeObject *)frame->code : NULL;
+#elif PY_VERSION_HEX >= 0x030C0000
+    return frame->owner == 3 /* FRAME_OWNED_BY_CSTACK */ ? NULL : (PyCodeObject *)frame->code;
+#elif PY_VERSION_HEX >= 0x030B0000
+    return (PyCodeObject *)frame->code;
+#else
+    return frame->f_code;
+#endif
+}
+
+static inline PyObject *ps_walked_globals(struct ps_walked_frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return frame->globals;
+#else
+    return frame->f_globals;
+#endif
+}
+
+/* In ns when the frame's code is short and in us when it is long: line tables are read from their beginning. */
+static inline int ps_walked_line(struct ps_walked_frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyUnstable_InterpreterFrame_GetLine((struct _PyInterpreterFrame *)frame);
+#elif PY_VERSION_HEX >= 0x030B0000
+    PyCodeObject *code = (PyCodeObject *)frame->code;
+    return PyCode_Addr2Line(code, (int)(frame->instruction - code->co_code_adaptive));
+#else
+    return PyFrame_GetLineNumber(frame);
+#endif
+}
+
 #endif

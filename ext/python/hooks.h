@@ -51,6 +51,15 @@ void ps_exceptions_charge(PyObject *exception, const ps_site *asked, uint64_t ti
 /* module.c: did the user accept what is dear (PROBESCOPE_FORCE=1, install(force=True))? */
 bool ps_forced(void);
 
+/* sampling.c: sample, sample__stats, sample__frame */
+#define PS_SAMPLE_PROBES (PS_BIT(SAMPLE) | PS_BIT(SAMPLE__STATS) | PS_BIT(SAMPLE__FRAME))
+bool ps_sampling_switch(uint32_t wanted);
+/* Has the main thread take a sample, without the GIL. False: the worker is to take it. */
+bool ps_sampling_ask(void);
+/* Takes the sample that the watcher asked for. */
+void ps_sampling_take(void);
+void ps_sampling_after_fork(void);
+
 /* contexts.c: the shadow stack of this thread; NULL when there is no memory. */
 ps_stack *ps_contexts_current(void);
 /* Exits of calls of this thread went unseen: forgets those that are open. */

@@ -36,8 +36,8 @@ bool ps_forced(void)
 }
 
 /* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
-static const uint32_t served =
-    PS_FUNCTION_PROBES | PS_EXCEPTION_PROBES | PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+static const uint32_t served = PS_FUNCTION_PROBES | PS_EXCEPTION_PROBES | PS_SAMPLE_PROBES | PS_BIT(FUNCTIONS__ALL) |
+                               PS_BIT(STATS__DONE) | PS_BIT(STATUS);
 
 static void state_probes(uint32_t wanted)
 {
@@ -62,6 +62,7 @@ static bool switch_all(uint32_t wanted)
 {
     bool done = ps_exceptions_switch(wanted);
     done &= ps_functions_switch(wanted);
+    done &= ps_sampling_switch(wanted);
     return done;
 }
 
@@ -81,12 +82,37 @@ static void switch_hooks(void)
     ps_watcher_applied(wanted);
 }
 
+static void exceptions_upkeep(void)
+{
+    ps_exceptions_upkeep(false);
+}
+
+/* Small work that a hook left for later. */
+static const struct {
+    bool (*needed)(void); /* on the watcher's thread, without the GIL */
+    void (*run)(void);
+} upkeep[] = {
+    {ps_functions_needs_upkeep, ps_functions_upkeep}, {ps_exceptions_needs_upkeep, exceptions_upkeep}, {NULL, NULL}};
+
+static bool needs_upkeep(void)
+{
+    for (size_t i = 0; upkeep[i].needed; i++)
+        if (upkeep[i].needed()) return true;
+    return false;
+}
+
+static void do_upkeep(void)
+{
+    for (size_t i = 0; upkeep[i].needed; i++)
+        if (upkeep[i].needed()) upkeep[i].run();
+}
+
 /* With the GIL. */
 static void do_jobs(unsigned what)
 {
     if (what & PS_REQUEST_SWITCH) switch_hooks();
-    if (what & PS_REQUEST_UPKEEP) ps_functions_upkeep();
-    if (what & PS_REQUEST_UPKEEP) ps_exceptions_upkeep(false);
+    if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
+    if (what & PS_REQUEST_UPKEEP) do_upkeep();
 }
 
 /* Called with the lock and without the GIL: does what is asked for until nobody listens any more, or it is to stop. */
@@ -130,6 +156,7 @@ static void *work(void *unused)
 /* Called on the watcher's thread, without the GIL. The worker inherits that all signals are blocked. */
 static void request(unsigned what)
 {
+    if (what == PS_REQUEST_SAMPLE && ps_sampling_ask()) return;
     pthread_mutex_lock(&worker.lock);
     worker.requests |= what;
     if (!worker.running && !worker.stop && !ps_fork_under_way()) {
@@ -175,11 +202,6 @@ void ps_threads_resume(void)
     ps_watcher_resume();
 }
 
-static bool needs_upkeep(void)
-{
-    return ps_functions_needs_upkeep() || ps_exceptions_needs_upkeep();
-}
-
 static const ps_vm vm = {request, needs_upkeep};
 
 static void after_fork_in_child(void)
@@ -188,6 +210,7 @@ static void after_fork_in_child(void)
     pthread_cond_init(&worker.changed, NULL);
     worker.running = worker.stop = false;
     worker.requests = 0;
+    ps_sampling_after_fork();
 }
 
 PyDoc_STRVAR(start_doc,

@@ -1,0 +1,140 @@
+/*
+ * Samples without signals. At each tick of the watcher the main thread is to make a call between two instructions, which looks at
+ * the stacks of all threads that were on the CPU: they stand still, for the call holds the GIL. A main thread that waits in C
+ * (for a lock, a child, a connection) makes no calls, so after LATE_NS the worker takes the GIL for that tick instead, and
+ * does so from then on until the main thread has come back.
+ *
+ * What is known about a code object is kept by its address while somebody listens, which is why it is kept alive.
+ */
+#include "hooks.h"
+
+#include "atomic.h"
+#include "clock.h"
+#include "coverage.h"
+#include "eval_breaker.h"
+#include "info.h"
+#include "probe.h"
+#include "samples.h"
+#include "stats.h"
+#include "thread_clocks.h"
+
+#define LATE_NS 18000000u
+
+static struct {
+    bool on;
+    bool clearing;     /* the flush was reading the rows: clear them at the next try */
+    uint64_t asked_ns; /* when the main thread was asked for the call that it has not made yet; 0 when it was not */
+} sampling;
+
+static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
+{
+    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)code, 0, 0);
+    if (PS_LIKELY(row->site != NULL) || ps_row_is_overflow(&ps_sampled, row)) return row;
+    Py_INCREF(code);
+    const ps_site *site = ps_code_site(code, ps_walked_globals(frame));
+    row->excluded = ps_coverage_is_ours(site->path);
+    PS_WRITE_RELEASE(row->site, site);
+    return row;
+}
+
+static void let_go(void)
+{
+    for (uint32_t i = 0; i < ps_sampled.rows; i++) {
+        ps_row *row = ps_table_at(&ps_sampled, i);
+        if (row->site) Py_DECREF((PyObject *)row->key[0]);
+    }
+}
+
+static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
+{
+    static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
+    bool wants_lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+    uint32_t count = 0;
+    for (struct ps_walked_frame *at = ps_walk_from(thread); at && count < PS_SAMPLE_FRAMES_MAX; at = ps_walk_on(at)) {
+        PyCodeObject *code = ps_walked_code(at);
+        ps_row *row = code ? find_row(at, code) : NULL;
+        if (!row || row->excluded) continue;
+        int line = wants_lines ? ps_walked_line(at) : 0;
+        frames[count++] = (ps_sample_frame){row, line > 0 ? (uint32_t)line : 0};
+    }
+    ps_samples_add(frames, count, 0, weight, thread_id);
+}
+
+static void walk(PyInterpreterState *interpreter)
+{
+    PyThreadState *first = PyInterpreterState_ThreadHead(interpreter), *thread;
+    for (thread = first; thread; thread = PyThreadState_Next(thread))
+        ps_thread_clocks_see(thread->id, (pthread_t)thread->thread_id);
+    for (thread = first; thread; thread = PyThreadState_Next(thread)) {
+        uint64_t thread_id, weight = ps_thread_clocks_take(thread->id, &thread_id);
+        if (weight) sample(thread, weight, thread_id);
+    }
+}
+
+void ps_sampling_take(void)
+{
+    PyInterpreterState *main = PyInterpreterState_Main();
+    if (!sampling.on || ps_thread_state()->interp != main) return;
+    if (!ps_thread_clocks_begin_walk()) return;
+    if (ps_samples_weigh()) {
+        /* Names are made with calls that may fail, and an application's own call may have brought us here. */
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        walk(main);
+        PyErr_Restore(type, value, traceback);
+    }
+    ps_thread_clocks_end_walk();
+}
+
+/* Called by the interpreter on the main thread, with the GIL. */
+static int take_on_main(void *unused)
+{
+    PS_WRITE(sampling.asked_ns, 0);
+    ps_pending_check();
+    ps_sampling_take();
+    return 0;
+}
+
+bool ps_sampling_ask(void)
+{
+    if (!PS_READ(sampling.on)) return true;
+    uint64_t now = ps_monotonic_ns(), asked = PS_READ(sampling.asked_ns);
+    if (asked) return now - asked < LATE_NS;
+    PS_WRITE(sampling.asked_ns, now);
+    if (ps_pending_add(take_on_main, NULL)) return true;
+    PS_WRITE(sampling.asked_ns, 0);
+    return false;
+}
+
+void ps_sampling_after_fork(void)
+{
+    sampling.asked_ns = 0;
+}
+
+static void refuse(void)
+{
+    static const enum ps_probe probes[] = {PS_PROBE_SAMPLE, PS_PROBE_SAMPLE__STATS, PS_PROBE_SAMPLE__FRAME};
+    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++)
+        ps_info_state(probes[i], PS_STATE_REFUSED, "this Python runs without a GIL: no thread's stack stands still");
+}
+
+bool ps_sampling_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_SAMPLE_PROBES) != 0;
+    if (on && !PS_HAVE_GIL) {
+        refuse();
+        return true;
+    }
+    if (on == sampling.on && !sampling.clearing) return true;
+    if (!on) {
+        PS_WRITE(sampling.on, false);
+        sampling.clearing = true;
+        if (!ps_stats_try_lock()) return false;
+        let_go();
+        ps_table_clear(&ps_sampled);
+        ps_stats_unlock();
+    }
+    sampling.clearing = false;
+    PS_WRITE(sampling.on, on);
+    return true;
+}
