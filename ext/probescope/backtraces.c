@@ -13,7 +13,6 @@
 #include <ruby/debug.h>
 
 #include <string.h>
-#include <time.h>
 
 #include "atomic.h"
 #include "clock.h"
@@ -22,6 +21,7 @@
 #include "info.h"
 #include "names.h"
 #include "probe.h"
+#include "stopwatch.h"
 
 enum { LOOK_AT = 128, KNOWN_FRAMES = 256 };
 
@@ -79,35 +79,6 @@ static VALUE call_original(VALUE method, VALUE self, int argc, const VALUE *argv
     VALUE all[3] = {self, argc > 0 ? argv[0] : Qnil, argc > 1 ? argv[1] : Qnil};
     return rb_funcallv_kw(method, id_bind_call, argc + 1, all,
                           rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
-}
-
-/* ---- Time ---- */
-
-typedef struct {
-    uint64_t cpu, ticks;
-} stopwatch;
-
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec time;
-    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) ? 0
-                                                         : (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
-static stopwatch start_watch(void)
-{
-    uint64_t cpu = thread_cpu_ns();
-    return (stopwatch){.cpu = cpu, .ticks = ps_ticks()};
-}
-
-/*
- * Ticks since the start, as far as this thread was on a CPU: on a busy machine most of the time between is others', and a message
- * may sleep. The CPU's clock is a system call and counts half of itself; where nothing came between, the ticks are fewer.
- */
-static uint64_t stop_watch(stopwatch since)
-{
-    uint64_t ticks = ps_ticks() - since.ticks, cpu = ps_ns_to_ticks(thread_cpu_ns() - since.cpu);
-    return cpu && cpu < ticks ? cpu : ticks;
 }
 
 /* ---- Who asked ---- */
@@ -234,9 +205,9 @@ static VALUE backtrace(VALUE self)
     /* Strings that are there already, as at `raise E, "message", []` and when an exception is raised on and on: no clock. */
     if (!RB_TYPE_P(held, T_DATA) || backtraces.exception == self) return rb_call_super(0, NULL);
     size_t allocated = rb_gc_stat(allocated_objects);
-    stopwatch start = start_watch();
+    ps_stopwatch start = ps_stopwatch_start();
     VALUE strings = rb_call_super(0, NULL);
-    uint64_t ticks = stop_watch(start);
+    uint64_t ticks = ps_stopwatch_stop(start);
     allocated = rb_gc_stat(allocated_objects) - allocated;
     /* Taken out in the meantime? What is redefined may have run for long. */
     if (!backtraces.exceptions_on || !RB_TYPE_P(strings, T_ARRAY)) return strings;
@@ -259,9 +230,9 @@ static VALUE full_message(int argc, VALUE *argv, VALUE self)
     if (PS_UNLIKELY(is_aliased())) return call_original(own_full_message, self, argc, argv);
     if (!backtraces.exceptions_on || !ps_contexts_on_main_ractor())
         return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
-    stopwatch start = start_watch();
+    ps_stopwatch start = ps_stopwatch_start();
     VALUE text = rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
-    uint64_t ticks = stop_watch(start);
+    uint64_t ticks = ps_stopwatch_stop(start);
     VALUE held = rb_attr_get(self, id_bt);
     if (!backtraces.exceptions_on || NIL_P(held)) return text;
     bool nested;
@@ -323,9 +294,9 @@ static VALUE ask(const char *kind, VALUE original, VALUE self, int argc, const V
         argc = shift(argc, (VALUE[2]){shifted[0], shifted[1]}, shifted);
         return call_original(original, self, argc, shifted);
     }
-    stopwatch start = start_watch();
+    ps_stopwatch start = ps_stopwatch_start();
     VALUE frames = rb_call_super(argc, shifted);
-    uint64_t ticks = stop_watch(start);
+    uint64_t ticks = ps_stopwatch_stop(start);
     if (argc == 1 && RB_TYPE_P(frames, T_ARRAY) && !FIXNUM_P(shifted[0]) && begins_with_ours(shifted[0])) frames = Qnil;
     if (!backtraces.kernel_on || !ps_contexts_on_main_ractor()) return frames;
     bool nested;

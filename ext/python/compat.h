@@ -114,6 +114,10 @@ static inline PyObject *ps_frame_local(PyFrameObject *frame, int i)
 }
 #endif
 
+#if PY_VERSION_HEX < 0x03090000
+#define Py_SET_TYPE(object, type) ((void)(Py_TYPE(object) = (type)))
+#endif
+
 /* The caller's frame: a new reference, or NULL. */
 static inline PyFrameObject *ps_frame_back(PyFrameObject *frame)
 {
@@ -134,6 +138,24 @@ static inline bool ps_string_is_ready(PyObject *string)
     return PyUnicode_IS_READY(string);
 #endif
 }
+
+/* What calls of this function run. The field is public to include; from 3.12 on what was made of the old one is invalid then. */
+static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyFunction_SetVectorcall((PyFunctionObject *)function, call);
+#else
+    ((PyFunctionObject *)function)->vectorcall = call;
+#endif
+}
+
+/*
+ * 3.11 runs a call of what is exactly a function in the caller's loop and does not look at its vectorcall. 3.12 looks, and
+ * before there is no such shortcut.
+ */
+#define PS_CALLS_ARE_INLINED (PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000)
+/* Generators answer to am_send. */
+#define PS_HAVE_SEND (PY_VERSION_HEX >= 0x030A0000)
 
 /* Private and stable from 3.6 to 3.11, "unstable" and documented from 3.12 on. */
 #if PY_VERSION_HEX < 0x030C0000

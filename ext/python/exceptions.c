@@ -219,22 +219,23 @@ void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t el
 
 /* ---- Strings ---- */
 
-void ps_exceptions_charge(PyObject *exception, const ps_site *asked, uint64_t ticks)
-{
-    ps_raise raise;
-    PyTracebackObject *first = ps_traceback(exception);
-    if (!exceptions.wanted || !ps_exceptions_whole(first, &raise)) return;
-    ps_row *row = ps_exceptions_row(Py_TYPE(exception), first, &raise);
-    if (asked) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
-    PS_ADD_LAST(row->count[PS_EXCEPTION_STRINGS], ticks);
-}
-
-const ps_site *ps_exceptions_origin(PyObject *exception)
+const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3])
 {
     ps_raise raise;
     PyTracebackObject *first = ps_traceback(exception);
     if (!exceptions.wanted || !ps_exceptions_whole(first, &raise)) return NULL;
-    return ps_exceptions_row(Py_TYPE(exception), first, &raise)->site;
+    const ps_row *row = ps_exceptions_row(Py_TYPE(exception), first, &raise);
+    memcpy(key, row->key, sizeof(row->key));
+    return row->site;
+}
+
+void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t ticks)
+{
+    ps_row *row = key[0] ? ps_table_find(&ps_exceptions, key[0], key[1], key[2]) : NULL;
+    if (!row) return;
+    /* Nobody asked where the interpreter itself reports an exception. */
+    if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
+    PS_ADD_LAST(row->count[PS_EXCEPTION_STRINGS], ticks);
 }
 
 /* ---- Cost ---- */

@@ -43,10 +43,10 @@ bool ps_exceptions_switch(uint32_t wanted);
 /* Is something to be done on the worker, with the GIL; and do it. last: the process is about to flush for the last time. */
 bool ps_exceptions_needs_upkeep(void);
 void ps_exceptions_upkeep(bool last);
-/* The place that raised an exception, named by its type; NULL when it was never raised, or nobody listens. */
-const ps_site *ps_exceptions_origin(PyObject *exception);
-/* Charges the time that it took to format this exception to where it was raised. asked: who asked, or NULL. */
-void ps_exceptions_charge(PyObject *exception, const ps_site *asked, uint64_t ticks);
+/* The place that raised an exception first, named by its type; NULL when it was never raised, or nobody listens. key: of its row. */
+const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3]);
+/* Charges ticks that it took to format an exception to the row of this key. asked: who asked, or ps_site_none. */
+void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t ticks);
 
 /* module.c: did the user accept what is dear (PROBESCOPE_FORCE=1, install(force=True))? */
 bool ps_forced(void);
@@ -67,6 +67,13 @@ void ps_contexts_forget(PyThreadState *thread);
 /* gettid(), cached for the thread. */
 uint64_t ps_thread_id(void);
 
+/* tracebacks.c: backtrace__done, and what formatting takes in exception__stats */
+#define PS_TRACEBACK_PROBES (PS_BIT(BACKTRACE__DONE) | PS_BIT(EXCEPTION__STATS))
+bool ps_tracebacks_switch(uint32_t wanted);
+/* Modules may have been imported since the last look. Asked by the watcher, without the GIL. */
+bool ps_tracebacks_needs_upkeep(void);
+void ps_tracebacks_upkeep(void);
+
 /* trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the probes that carry it. */
 enum { PS_TRACEPARENT_BUFFER = 56 };
 /* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
@@ -77,7 +84,7 @@ const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals);
 const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);
 /* Is this code of the application's own files? */
 bool ps_code_is_own(PyCodeObject *code);
-/* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__.". */
+/* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__."; code NULL: at none. */
 const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line);
 
 /* fork.c. Is os.fork() between its first handler and its last? Then nobody asks for the GIL. */

@@ -105,7 +105,7 @@ static size_t append_qualified(char *to, size_t size, PyCodeObject *code)
 static const ps_site *intern(const char *name, size_t size, PyCodeObject *code, int line)
 {
     char path[NAME_BUFFER];
-    size_t path_size = append_string(path, 0, code->co_filename);
+    size_t path_size = code ? append_string(path, 0, code->co_filename) : 0;
     return ps_site_intern(name, size, path, path_size, line > 0 ? (uint64_t)line : 0);
 }
 

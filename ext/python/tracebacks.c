@@ -1,0 +1,300 @@
+/*
+ * Formatting tracebacks: who asks for it, and how long it takes. At 20 frames that is 0.05 ms up to 3.10 and 0.3 to 1 ms since, a
+ * thousand times what raising costs.
+ *
+ * What formats is written in Python, so its functions are called in our place and we call them: ten to thirty functions of
+ * traceback and logging, and only while somebody listens (tracebacks_hooks.c). Only the outermost counts. Nothing is between the
+ * two on Python's stack, and an exception that passes through is not touched.
+ *
+ * TracebackException.format() is a generator: what it does, it does when its lines are asked for. Where it is the outermost, the
+ * generator is told apart by its type, which takes the time of each step. That an exception was meant is remembered from when the
+ * TracebackException was made of it: addresses, compared only.
+ */
+#include "tracebacks.h"
+
+#include <string.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "coverage.h"
+#include "exceptions.h"
+#include "probe.h"
+#include "stopwatch.h"
+
+enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16 };
+
+/* What was formatted: a place in the source, named by the exception's class, and the row that pays. */
+struct subject {
+    const ps_site *raised; /* never NULL */
+    uintptr_t row[3];      /* its key; zeros: none */
+    uint64_t depth;
+};
+
+static const struct subject nothing = {.raised = &ps_site_none};
+
+/* The last TracebackExceptions, and the generators of theirs that are under way. */
+static struct {
+    PyObject *object;
+    struct subject of;
+} made[REMEMBERED];
+static struct {
+    PyObject *generator;
+    const ps_formatter *formatter;
+    const ps_site *asked;
+    struct subject of;
+    uint64_t ticks;
+} generators[OPEN];
+static uint32_t next_made, next_generator;
+
+static __thread unsigned nested; /* formatters that this thread is in */
+
+vectorcallfunc ps_traceback_original;
+
+void ps_tracebacks_forget(void)
+{
+    memset(made, 0, sizeof(made));
+    memset(generators, 0, sizeof(generators));
+}
+
+/* ---- What is formatted ---- */
+
+static const ps_site *place_of(PyTypeObject *type, PyTracebackObject *entry)
+{
+    PyCodeObject *code = ps_frame_code(entry->tb_frame);
+    const ps_site *site = ps_type_site(type, code, PyCode_Addr2Line(code, entry->tb_lasti));
+    Py_DECREF(code);
+    return site;
+}
+
+static struct subject subject_of_exception(PyObject *exception)
+{
+    struct subject subject = nothing;
+    ps_raise raise;
+    bool whole = ps_exceptions_whole(ps_traceback(exception), &raise);
+    if (whole) subject.depth = raise.depth;
+    const ps_site *raised = ps_exceptions_origin(exception, subject.row);
+    if (!raised && PS_ENABLED(BACKTRACE__DONE))
+        raised = whole ? place_of(Py_TYPE(exception), raise.origin) : ps_type_site(Py_TYPE(exception), NULL, 0);
+    if (raised) subject.raised = raised;
+    return subject;
+}
+
+static bool has_traceback(PyObject *exception, PyObject *traceback)
+{
+    PyTracebackObject *entry = ps_traceback(exception);
+    while (entry && (PyObject *)entry != traceback) entry = entry->tb_next;
+    return entry != NULL;
+}
+
+/* The exception that this thread handles, if it has this traceback (NULL: whatever it has). */
+static struct subject subject_handled(PyObject *traceback)
+{
+    PyObject *type, *value, *its_traceback;
+    PyErr_GetExcInfo(&type, &value, &its_traceback);
+    struct subject subject = nothing;
+    if (value && PyExceptionInstance_Check(value) && (!traceback || has_traceback(value, traceback)))
+        subject = subject_of_exception(value);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(its_traceback);
+    return subject;
+}
+
+/* An exception among arguments, or in what sys.exc_info() returned; borrowed. */
+static PyObject *exception_in(PyObject *argument)
+{
+    if (PyExceptionInstance_Check(argument)) return argument;
+    if (!PyTuple_CheckExact(argument) || PyTuple_GET_SIZE(argument) != 3) return NULL;
+    PyObject *value = PyTuple_GET_ITEM(argument, 1);
+    return PyExceptionInstance_Check(value) ? value : NULL;
+}
+
+static struct subject find_subject(const ps_formatter *formatter, PyObject *const *args, Py_ssize_t count)
+{
+    if (formatter->subject == PS_A_STACK) return nothing;
+    if (formatter->subject == PS_MADE) {
+        for (int i = 0; count && i < REMEMBERED; i++)
+            if (made[i].object == args[0]) return made[i].of;
+        return nothing;
+    }
+    PyObject *traceback = NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *exception = exception_in(args[i]);
+        if (exception) return subject_of_exception(exception);
+        if (PyTraceBack_Check(args[i])) traceback = args[i];
+    }
+    return subject_handled(traceback);
+}
+
+/* ---- Who asked ---- */
+
+static const ps_site *site_of_frame(PyFrameObject *frame)
+{
+    PyCodeObject *code = ps_frame_code(frame);
+    PyObject *globals = ps_frame_globals(frame);
+    const ps_site *site = ps_code_site_at(code, globals, PyFrame_GetLineNumber(frame));
+    Py_XDECREF(globals);
+    Py_DECREF(code);
+    return site;
+}
+
+static bool is_own(PyFrameObject *frame)
+{
+    PyCodeObject *code = ps_frame_code(frame);
+    bool own = ps_code_is_own(code);
+    Py_DECREF(code);
+    return own;
+}
+
+/* The nearest line of the application's own code, else the nearest line of all: a logger's says little. */
+static const ps_site *find_asker(void)
+{
+    PyFrameObject *nearest = PyEval_GetFrame(), *frame = nearest; /* borrowed */
+    if (!nearest) return &ps_site_none;
+    Py_INCREF(frame);
+    for (int i = 0; frame && !is_own(frame) && i < LOOK_AT; i++) {
+        PyFrameObject *back = ps_frame_back(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    const ps_site *site = site_of_frame(frame && is_own(frame) ? frame : nearest);
+    Py_XDECREF(frame);
+    return site;
+}
+
+/* ---- What is told ---- */
+
+static void fire(const ps_formatter *formatter, const ps_site *asked, const struct subject *of, uint64_t ticks)
+{
+    if (!PS_ENABLED(BACKTRACE__DONE)) return;
+    struct ps_more_backtrace__done more = {
+        .path = asked->path,
+        .function = asked->name,
+        .type = of->raised->name,
+        .raise_file = of->raised->file,
+        .raise_line = of->raised->line,
+    };
+    (void)*(volatile const char *)formatter->kind; /* a tracer cannot read a page that was never touched */
+    ps_fire_backtrace__done(formatter->kind, asked->file, asked->line, of->depth, ps_ticks_to_ns(ticks), &more);
+}
+
+/* ---- Generators ---- */
+
+static int find_generator(const PyObject *generator)
+{
+    for (int i = 0; i < OPEN; i++)
+        if (generators[i].generator == generator) return i;
+    return -1;
+}
+
+/* Of one that is told apart, after one step of it. No error is lost. */
+static void note_step(PyObject *generator, uint64_t ticks, bool ended)
+{
+    int i = find_generator(generator);
+    if (i < 0 || !ps_tracebacks_on()) return;
+    ps_exceptions_charge(generators[i].of.row, generators[i].asked, ticks);
+    generators[i].ticks += ticks;
+    if (!ended) return;
+    fire(generators[i].formatter, generators[i].asked, &generators[i].of, generators[i].ticks);
+    generators[i].generator = NULL;
+}
+
+static PyObject *next_line(PyObject *generator)
+{
+    if (nested || !ps_tracebacks_on()) return PyGen_Type.tp_iternext(generator);
+    nested++;
+    ps_stopwatch start = ps_stopwatch_start();
+    PyObject *line = PyGen_Type.tp_iternext(generator);
+    uint64_t ticks = ps_stopwatch_stop(start);
+    nested--;
+    note_step(generator, ticks, !line);
+    return line;
+}
+
+#if PS_HAVE_SEND
+static PySendResult send(PyObject *generator, PyObject *value, PyObject **result)
+{
+    if (nested || !ps_tracebacks_on()) return PyGen_Type.tp_as_async->am_send(generator, value, result);
+    nested++;
+    ps_stopwatch start = ps_stopwatch_start();
+    PySendResult sent = PyGen_Type.tp_as_async->am_send(generator, value, result);
+    uint64_t ticks = ps_stopwatch_stop(start);
+    nested--;
+    note_step(generator, ticks, sent != PYGEN_NEXT);
+    return sent;
+}
+
+static PyAsyncMethods methods = {.am_send = send};
+#endif
+
+/* A generator in all but its address. It stays one for a generator that outlives its tracer, and only passes on then. */
+static PyTypeObject timed_generator = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "generator",
+    .tp_base = &PyGen_Type,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_iternext = next_line,
+#if PS_HAVE_SEND
+    .tp_as_async = &methods,
+#endif
+};
+
+bool ps_tracebacks_ready(void)
+{
+    timed_generator.tp_finalize = PyGen_Type.tp_finalize;
+    return PyType_Ready(&timed_generator) == 0;
+}
+
+/* ---- Calls ---- */
+
+static void remember(PyObject *object, const struct subject *of)
+{
+    uint32_t i = next_made++ % REMEMBERED;
+    made[i].object = object;
+    made[i].of = *of;
+}
+
+static void time_generator(PyObject *generator, const ps_formatter *formatter, const struct subject *of, uint64_t ticks)
+{
+    int known = find_generator(generator); /* one that died half-way */
+    uint32_t i = known >= 0 ? (uint32_t)known : next_generator++ % OPEN;
+    generators[i].generator = generator;
+    generators[i].formatter = formatter;
+    generators[i].asked = find_asker();
+    generators[i].of = *of;
+    generators[i].ticks = ticks;
+    Py_SET_TYPE(generator, &timed_generator);
+}
+
+/* After a formatter returned, or raised: then result is NULL. */
+static void record(const ps_formatter *formatter, struct subject *of, PyObject *const *args, Py_ssize_t count,
+                   PyObject *result, uint64_t ticks)
+{
+    if (formatter->subject == PS_MAKES && result) remember(result == Py_None && count ? args[0] : result, of);
+    if (formatter->subject == PS_A_STACK && result && PyList_Check(result))
+        of->depth = (uint64_t)PyList_GET_SIZE(result);
+    if (result && PyGen_CheckExact(result)) {
+        time_generator(result, formatter, of, ticks);
+        return;
+    }
+    const ps_site *asked = find_asker();
+    ps_exceptions_charge(of->row, asked, ticks);
+    fire(formatter, asked, of, ticks);
+}
+
+PyObject *ps_traceback_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
+{
+    const ps_formatter *formatter = nested ? NULL : ps_tracebacks_hooked(function);
+    if (!formatter) return ps_traceback_original(function, args, flags, names);
+    Py_ssize_t count = PyVectorcall_NARGS(flags) + (names ? PyTuple_GET_SIZE(names) : 0);
+    struct subject of = find_subject(formatter, args, count);
+    nested++;
+    ps_stopwatch start = ps_stopwatch_start();
+    PyObject *result = ps_traceback_original(function, args, flags, names);
+    uint64_t ticks = ps_stopwatch_stop(start);
+    nested--;
+    if (!ps_tracebacks_on()) return result; /* the tracer left meanwhile */
+    ps_error error = ps_error_save();
+    record(formatter, &of, args, count, result, ticks);
+    ps_error_restore(error);
+    return result;
+}

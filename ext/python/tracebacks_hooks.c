@@ -1,0 +1,216 @@
+/*
+ * Which functions format tracebacks, and how calls of them come to us: their `vectorcall` is swapped, wherever they are bound to.
+ * On 3.11 that is not looked at in calls from Python, unless the function's type is another one: there it gets a type that differs
+ * from a function's in nothing but its address.
+ *
+ * A function is only taken if it is the module's own. What the application has put in its place stays as it is, and the probes say
+ * so; what it calls in turn is seen. Modules are looked through again each second, for what was imported or reloaded.
+ */
+#include "tracebacks.h"
+
+#include <stdio.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "info.h"
+
+enum { HOOKED = 128 };
+#define LOOK_NS 1000000000u
+
+static const ps_formatter formatters[] = {
+    {"traceback", NULL, "format_exception", "traceback.format_exception", PS_AN_EXCEPTION},
+    {"traceback", NULL, "format_exc", "traceback.format_exc", PS_AN_EXCEPTION},
+    {"traceback", NULL, "print_exception", "traceback.print_exception", PS_AN_EXCEPTION},
+    {"traceback", NULL, "print_exc", "traceback.print_exc", PS_AN_EXCEPTION},
+    {"traceback", NULL, "print_last", "traceback.print_last", PS_AN_EXCEPTION},
+    {"traceback", NULL, "format_exception_only", "traceback.format_exception_only", PS_AN_EXCEPTION},
+    {"traceback", NULL, "extract_tb", "traceback.extract_tb", PS_AN_EXCEPTION},
+    {"traceback", NULL, "format_tb", "traceback.format_tb", PS_AN_EXCEPTION},
+    {"traceback", NULL, "print_tb", "traceback.print_tb", PS_AN_EXCEPTION},
+    {"traceback", NULL, "format_list", "traceback.format_list", PS_AN_EXCEPTION},
+    {"traceback", NULL, "print_list", "traceback.print_list", PS_AN_EXCEPTION},
+    {"traceback", NULL, "extract_stack", "traceback.extract_stack", PS_A_STACK},
+    {"traceback", NULL, "format_stack", "traceback.format_stack", PS_A_STACK},
+    {"traceback", NULL, "print_stack", "traceback.print_stack", PS_A_STACK},
+    {"traceback", "TracebackException", "__init__", "traceback.TracebackException", PS_MAKES},
+    {"traceback", "TracebackException", "from_exception", "traceback.TracebackException", PS_MAKES},
+    {"traceback", "TracebackException", "format", "traceback.TracebackException.format", PS_MADE},
+    {"traceback", "TracebackException", "print", "traceback.TracebackException.print", PS_MADE},
+    {"traceback", "TracebackException", "format_exception_only", "traceback.TracebackException.format_exception_only",
+     PS_MADE},
+    {"traceback", "StackSummary", "extract", "traceback.StackSummary.extract", PS_AN_EXCEPTION},
+    {"traceback", "StackSummary", "format", "traceback.StackSummary.format", PS_AN_EXCEPTION},
+    /* What the interpreter calls from 3.13 on to report an exception that nobody handles; before it does so in C. */
+    {"traceback", NULL, "_print_exception_bltin", "sys.excepthook", PS_AN_EXCEPTION},
+    {"logging", "Formatter", "formatException", "logging.Formatter.formatException", PS_AN_EXCEPTION},
+};
+enum { FORMATTERS = sizeof(formatters) / sizeof(formatters[0]) };
+
+static struct {
+    bool on, ready;
+    uint32_t wanted;
+    uint64_t looked_ns; /* the worker's; read by the watcher */
+    struct {
+        PyObject *function; /* held */
+        const ps_formatter *formatter;
+    } hooked[HOOKED];
+    unsigned count;
+    char reason[120]; /* why some are not; empty when all are */
+} hooks;
+
+bool ps_tracebacks_on(void)
+{
+    return hooks.on;
+}
+
+const ps_formatter *ps_tracebacks_hooked(PyObject *function)
+{
+    for (unsigned i = 0; i < hooks.count; i++)
+        if (hooks.hooked[i].function == function) return hooks.hooked[i].formatter;
+    return NULL;
+}
+
+/* ---- A function ---- */
+
+#if PS_CALLS_ARE_INLINED
+/* A function is pickled and copied by its name; what is of another type has to say so. */
+static PyObject *reduce(PyObject *function, PyObject *protocol)
+{
+    return PyObject_GetAttrString(function, "__qualname__");
+}
+
+static PyMethodDef function_methods[] = {{"__reduce_ex__", reduce, METH_O, NULL}, {NULL, NULL, 0, NULL}};
+static PyTypeObject hooked_function = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "function",
+    .tp_base = &PyFunction_Type,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_methods = function_methods,
+};
+#endif
+
+static bool is_hooked(PyObject *function)
+{
+    return ((PyFunctionObject *)function)->vectorcall == ps_traceback_call;
+}
+
+static void hook(PyObject *function, const ps_formatter *formatter)
+{
+    Py_INCREF(function);
+    hooks.hooked[hooks.count].function = function;
+    hooks.hooked[hooks.count++].formatter = formatter;
+    ps_function_set_call(function, ps_traceback_call);
+#if PS_CALLS_ARE_INLINED
+    Py_SET_TYPE(function, &hooked_function);
+#endif
+}
+
+static void unhook(PyObject *function)
+{
+#if PS_CALLS_ARE_INLINED
+    Py_SET_TYPE(function, &PyFunction_Type);
+#endif
+    /* Whoever swapped it in the meantime calls what it found, and that is ours for good: it only passes on then. */
+    if (is_hooked(function)) ps_function_set_call(function, ps_traceback_original);
+    Py_DECREF(function);
+}
+
+/* ---- All of them ---- */
+
+static PyObject *of_dict(PyObject *dict, const char *name)
+{
+    return dict && PyDict_CheckExact(dict) ? PyDict_GetItemString(dict, name) : NULL;
+}
+
+/* A new reference; NULL where this version has none, and while its module is not loaded. */
+static PyObject *find(const ps_formatter *formatter, PyObject **globals)
+{
+    PyObject *module = of_dict(PyImport_GetModuleDict(), formatter->module), *found;
+    *globals = module && PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
+    if (formatter->klass) {
+        PyObject *klass = of_dict(*globals, formatter->klass);
+        found = klass && PyType_Check(klass) ? of_dict(((PyTypeObject *)klass)->tp_dict, formatter->name) : NULL;
+    } else {
+        found = of_dict(*globals, formatter->name);
+    }
+    if (found && Py_TYPE(found) == &PyClassMethod_Type) return PyObject_GetAttrString(found, "__func__");
+    Py_XINCREF(found);
+    return found;
+}
+
+static bool has_no_hook(PyObject *function, PyObject *globals)
+{
+    return PyFunction_Check(function) && ((PyFunctionObject *)function)->func_globals == globals &&
+           ((PyFunctionObject *)function)->vectorcall == ps_traceback_original;
+}
+
+static void look(void)
+{
+    PS_WRITE(hooks.looked_ns, ps_monotonic_ns());
+    for (int i = 0; i < FORMATTERS; i++) {
+        PyObject *globals, *found = find(&formatters[i], &globals);
+        bool known = found && ps_tracebacks_hooked(found);
+        if (found && !known && has_no_hook(found, globals) && hooks.count < HOOKED) hook(found, &formatters[i]);
+        else if (found && !known && !hooks.reason[0])
+            snprintf(hooks.reason, sizeof(hooks.reason), "the application has replaced %s%s%s.%s: it is left alone",
+                     formatters[i].module, formatters[i].klass ? "." : "",
+                     formatters[i].klass ? formatters[i].klass : "", formatters[i].name);
+        Py_XDECREF(found);
+    }
+    PyErr_Clear();
+    for (int probe = 0; hooks.reason[0] && probe < PS_PROBE_COUNT; probe++)
+        if ((hooks.wanted & PS_TRACEBACK_PROBES) >> probe & 1 && ps_info_state_of(probe) < PS_STATE_DEGRADED)
+            ps_info_state(probe, PS_STATE_DEGRADED, hooks.reason);
+}
+
+bool ps_tracebacks_needs_upkeep(void)
+{
+    return PS_READ(hooks.on) && ps_monotonic_ns() - PS_READ(hooks.looked_ns) >= LOOK_NS;
+}
+
+void ps_tracebacks_upkeep(void)
+{
+    if (hooks.on) look();
+}
+
+/* ---- On and off ---- */
+
+/* A new function calls what every function does: that is no public symbol from 3.13 on. */
+static bool find_original(void)
+{
+    PyObject *globals = PyDict_New();
+    PyCodeObject *code = globals ? PyCode_NewEmpty("", "", 1) : NULL;
+    PyObject *function = code ? PyFunction_New((PyObject *)code, globals) : NULL;
+    if (function) ps_traceback_original = ((PyFunctionObject *)function)->vectorcall;
+    Py_XDECREF(function);
+    Py_XDECREF(code);
+    Py_XDECREF(globals);
+    return function != NULL;
+}
+
+static bool get_ready(void)
+{
+    if (hooks.ready) return true;
+    hooks.ready = find_original() && ps_tracebacks_ready();
+#if PS_CALLS_ARE_INLINED
+    hooks.ready = hooks.ready && PyType_Ready(&hooked_function) == 0;
+#endif
+    PyErr_Clear();
+    return hooks.ready;
+}
+
+bool ps_tracebacks_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_TRACEBACK_PROBES) != 0;
+    bool more = (wanted & ~hooks.wanted & PS_TRACEBACK_PROBES) != 0;
+    hooks.wanted = wanted;
+    if (on && more && get_ready()) {
+        PS_WRITE(hooks.on, true);
+        look();
+    } else if (!on && hooks.on) {
+        PS_WRITE(hooks.on, false);
+        while (hooks.count) unhook(hooks.hooked[--hooks.count].function);
+        hooks.reason[0] = '\0';
+        ps_tracebacks_forget();
+    }
+    return true;
+}
