@@ -75,6 +75,7 @@ gate.done(said=said, state=gate.state("function__slow1ms"))
 """
 
 
+@pytest.mark.smoke
 def test_slow_calls_name_the_current_span(trace):
     run = trace(SPANS, {"function__slow1ms": ["function", "traceparent"]})
     heard = {event["function"]: event["traceparent"] for event in run.events("function__slow1ms")}
