@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from probescope.abi import PROBES
+from tracing import start_program
+
+ON = 'gate.on("function__stats")\n'
+
+# Calls, generators and exceptions that are handled, until something arrives. ours(): frames of ours in its traceback.
+BUSY = """
+import ctypes, gate, json, os, signal, sys, threading, time
+
+class Told(Exception):
+    pass
+
+def fails():
+    try:
+        raise ValueError
+    except ValueError:
+        return 1
+
+def some(n):
+    yield fails()
+    yield n
+
+def step(n):
+    return sum(some(n))
+
+def spin():
+    n = 0
+    while True:
+        n += step(n % 7)
+
+traces = []
+
+def ours(error):
+    trace = error.__traceback__
+    while trace:
+        if "/probescope/" in trace.tb_frame.f_code.co_filename:
+            traces.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+
+def arrives(error, act):
+    try:
+        act()
+        spin()
+    except error as caught:
+        ours(caught)
+        return 1
+
+def raise_told(*_):
+    raise Told
+
+def timeouts(count):
+    signal.signal(signal.SIGALRM, raise_told)
+    return sum(arrives(Told, lambda: signal.setitimer(signal.ITIMER_REAL, 0.0005)) for _ in range(count))
+
+def interrupts(count):
+    def send():
+        for _ in range(count):
+            wanted.acquire()
+            os.kill(os.getpid(), signal.SIGINT)
+    wanted = threading.Semaphore(0)
+    killer = threading.Thread(target=send)
+    killer.start()
+    got = sum(arrives(KeyboardInterrupt, wanted.release) for _ in range(count))
+    killer.join()
+    return got
+
+def asynchronous(count):
+    def run():
+        got.append(arrives(Told, running.set))
+    got = []
+    for _ in range(count):
+        running = threading.Event()
+        thread = threading.Thread(target=run)
+        thread.start()
+        running.wait()
+        assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Told)) == 1
+        thread.join()
+    return sum(got)
+
+sys.setswitchinterval(0.0002)
+"""
+
+
+def report_of(target, within=100):
+    return json.loads(target.line("report ", within))
+
+
+def test_every_signal_and_asynchronous_exception_is_delivered_with_everything_attached(program, attach):
+    count = int(os.environ.get("COUNT", 1000))
+    deliver = f"gate.done(got=[timeouts({count}), interrupts({count}), asynchronous({count})], traces=traces)\n"
+    target = program(BUSY + ON + deliver, options=["-X", "dev"])
+    attach(target, *PROBES)
+    assert report_of(target) == {"got": [count] * 3, "traces": []}
+    assert target.err == ""
+
+
+def test_they_are_delivered_while_tracers_come_and_go(program, attach):
+    deliver = "gate.done(got=[timeouts(100), interrupts(100), asynchronous(100)], traces=traces)\n"
+    target = program(BUSY + deliver)
+    attach(target, *PROBES, cycles=100_000)
+    assert report_of(target) == {"got": [100] * 3, "traces": []}
+    assert target.err == ""
+
+
+def test_tracers_come_and_go_under_load_and_nothing_grows(program, attach):
+    target = program(BUSY + """
+for _ in range(7):
+    threading.Thread(target=spin, daemon=True).start()
+print("ready", flush=True)
+spin()
+""")  # fmt: skip
+    target.line("ready")
+
+    def resident():
+        with open(f"/proc/{target.pid}/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    probes = os.environ.get("CYCLED", "function__stats exception__stats").split()
+    attach(target, *probes, cycles=10, await_hooks=True).finish(200)
+    before = resident()
+    cycles = attach(target, *probes, cycles=int(os.environ.get("CYCLES", 50)), await_hooks=True).finish(400)
+    assert len(cycles) >= 50
+    assert resident() - before < 3 << 20
+    assert target.process.poll() is None
+    assert target.err == ""
+
+
+def test_installs_and_uninstalls_as_often_as_it_likes_and_finds_who_listens_already(program, attach):
+    target = program("""
+import gate, probescope, time
+answers = [probescope.install(), probescope.install(), probescope.status()["installed"], probescope.uninstall(),
+           probescope.uninstall(), probescope.status()["installed"], probescope.install(), probescope.status()["installed"]]
+gate.on("function__stats")
+answers += [probescope.uninstall(), gate.state("function__stats")]
+for _ in range(100):
+    probescope.install()
+    probescope.uninstall()
+missed = 0
+for _ in range(50):
+    probescope.install()
+    until = time.monotonic() + 5
+    while gate.state("function__stats") != "on" and time.monotonic() < until:
+        time.sleep(0.001)
+    missed += gate.state("function__stats") != "on"
+    probescope.uninstall()
+gate.done(answers=answers, missed=missed)
+""", options=["-W", "always"])  # fmt: skip
+    attach(target, "function__stats")
+    report = report_of(target)
+    assert report["answers"] == [True, True, True, True, False, False, True, True, True, "off"]
+    assert report["missed"] == 0
+    assert target.err == ""
+
+
+@pytest.mark.skipif("sys.version_info < (3, 12)", reason="sys.monitoring is of 3.12")
+def test_one_refusal_names_who_took_all_tool_ids(program, attach):
+    target = program("""
+import gate, probescope, sys, time
+for id in range(6):
+    sys.monitoring.use_tool_id(id, f"tool{id}" if id else "\\ud800" * 300)
+def f(): return 1
+while gate.state("function__stats") != "refused" or gate.state("exception__stats") != "refused":
+    f()
+refused = {name: reason for name, (state, reason) in probescope.status()["probes"].items() if state == "refused"}
+print("refused", flush=True)
+while gate.state("function__stats") != "off":
+    f()
+for id in range(6):
+    sys.monitoring.free_tool_id(id)
+gate.on("function__stats")
+gate.done(refused=refused)
+""", options=["-W", "always"])  # fmt: skip
+    first = attach(target, "function__stats", "exception__stats").attached()
+    target.line("refused")
+    first.finish()
+    attach(target, "function__stats")
+    refused = report_of(target)["refused"]
+    assert set(refused) == {"function__stats", "exception__stats"}
+    for reason in refused.values():
+        assert "tool ids are taken" in reason
+        assert "tool1, tool2, tool3, tool4, tool5" in reason
+    assert target.err == ""
+
+
+def test_a_tracer_may_be_there_before_the_interpreter_starts(program, attach, children, tmp_path):
+    keeper = program("import gate\ngate.done()\n")
+    attach(keeper, *PROBES, by_path=True).attached()
+    source = BUSY + "print(sum(step(n) for n in range(2000)))\n"
+    for number in range(10):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        children.append(start_program(source, directory, options=["-X", "dev"]))
+    for target in children[-10:]:
+        assert (target.wait(), target.out, target.err) == (0, "2001000\n", "")
