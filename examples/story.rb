@@ -1,19 +1,22 @@
 # frozen_string_literal: true
 
-# What bin/demo runs: starts each example, asks the real command about it while it runs, starts the fixed one, asks
-# again, and prints how much less CPU the same work takes.
+# What bin/demo runs, in Ruby and then, with DEMO_PYTHON, in Python: starts each example, asks the real command about it while it
+# runs, starts the fixed one, asks again, and prints how much less CPU the same work takes.
 require "rbconfig"
 
 # A running example and what it costs.
 class Example
   RUN = [RbConfig.ruby, File.expand_path("../exe/probescope", __dir__)].freeze
+  # By a program's suffix: what it is called, and what runs it.
+  INTERPRETERS = { ".rb" => ["ruby", RbConfig.ruby], ".py" => ["python3", ENV.fetch("DEMO_PYTHON", nil)] }.freeze
 
   attr_reader :pid
 
   def initialize(script, *options)
-    puts "$ probescope run -- ruby examples/#{[script, *options].join(" ")} &"
+    name, interpreter = INTERPRETERS.fetch(File.extname(script))
+    puts "$ probescope run -- #{name} examples/#{[script, *options].join(" ")} &"
     @reader, writer = IO.pipe
-    @pid = Process.spawn(*RUN, "run", "--", RbConfig.ruby, File.join(__dir__, script), *options, out: writer)
+    @pid = Process.spawn(*RUN, "run", "--", interpreter, File.join(__dir__, script), *options, out: writer)
     writer.close
     line_with("ready")
   end
@@ -80,3 +83,7 @@ end
 $stdout.sync = true
 tell "A parser is slow, and no log says why", "deepstack.rb", "exceptions", "document"
 tell "A parcel service is slow, and its code looks fine", "hotfuncs.rb", "hot", "parcel"
+exit unless ENV["DEMO_PYTHON"]
+
+tell "In Python: a parser is slow, and its log is full of what nobody reads", "deepstack.py", "exceptions", "document"
+tell "In Python: a parcel service is slow, and its code looks fine", "hotfuncs.py", "hot", "parcel"
