@@ -81,6 +81,7 @@ def _current_directory() -> Optional[str]:
 
 
 def _started_from() -> Optional[str]:
+    """The directory of the script. While a .pth file loads us there is no __main__ yet, and sys.argv names it."""
     main = sys.modules.get("__main__")
-    started = getattr(main, "__file__", None)
-    return os.path.dirname(os.path.abspath(started)) if isinstance(started, str) else None
+    started = getattr(main, "__file__", None) or next(iter(getattr(sys, "argv", [])), None)
+    return os.path.dirname(os.path.abspath(started)) if isinstance(started, str) and os.path.isfile(started) else None

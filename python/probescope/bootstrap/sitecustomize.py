@@ -1,0 +1,25 @@
+"""In PYTHONPATH by `python -m probescope run` where the package is not installed with its .pth file: see probescope/command/run.py."""
+
+import os
+import sys
+
+
+def load():
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    if os.environ.get("PROBESCOPE", "0") not in ("", "0"):
+        try:
+            import probescope.auto  # noqa: F401
+        except ImportError:
+            pass
+    # The application's own, which this one hides.
+    del sys.modules["sitecustomize"]
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = type(sys)("sitecustomize")
+
+
+load()

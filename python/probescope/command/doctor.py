@@ -1,0 +1,115 @@
+"""One line for each thing that tracing depends on: good, or what to do."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any, Callable, Dict, List, Optional
+
+import probescope
+from probescope import abi
+from probescope.command import machine
+from probescope.command.errors import CommandError
+from probescope.command.target import find
+from probescope.command.text import clean, to_json
+
+MARKS = {"good": "ok", "note": "--", "bad": "NO"}
+
+
+def run(options: Any) -> int:
+    checks = Checks(options.pid)
+    if options.json:
+        lost = {"events": 0, "rows": 0, "map_full": 0, "samples": 0, "details": 0}
+        pids = [options.pid] if options.pid else []
+        print(to_json({"command": "doctor", "pids": pids, "seconds": 0, "rows": checks.rows, "lost": lost}))
+    else:
+        for row in checks.rows:
+            step = f" -> {row['next_step']}" if row["next_step"] else ""
+            print(clean(f"{MARKS[row['state']]}  {row['text']}{step}"))
+    return 1 if any(row["state"] == "bad" for row in checks.rows) else 0
+
+
+class Checks:
+    """rows: {state: "good", "note" or "bad", text, next_step}"""
+
+    def __init__(self, pid: Optional[int]) -> None:
+        self.rows: List[Dict[str, Optional[str]]] = []
+        self._pid = pid
+        for what in (machine.kernel, machine.uprobes, machine.tracefs, self._bpftrace):
+            self._check(what)
+        self._check(self._setpriv, "note")
+        self._check(self._privilege)
+        self._check(self._library, "note" if pid else "bad")
+        if pid:
+            self._check(self._process)
+
+    def _check(self, what: Callable[[], str], severity: str = "bad") -> None:
+        try:
+            self.rows.append({"state": "good", "text": what(), "next_step": None})
+        except CommandError as error:
+            self.rows.append({"state": severity, "text": str(error), "next_step": error.next_step})
+
+    def _bpftrace(self) -> str:
+        found = machine.bpftrace()
+        return f"bpftrace {found.version} ({found.path})"
+
+    def _setpriv(self) -> str:
+        machine.setpriv()
+        return "setpriv: bpftrace ends with the command, also when that is killed"
+
+    def _privilege(self) -> str:
+        return "the privilege to trace, through sudo" if machine.privilege() else "the privilege to trace"
+
+    def _library(self) -> str:
+        """The extension of this very Python; a process that is traced has its own."""
+        name = f"{platform.python_implementation()} {platform.python_version()}"
+        reason = probescope.unavailable_reason()
+        if reason:
+            step = "once that is mended: pip install --force-reinstall --no-cache-dir probescope"
+            raise CommandError(f"this Python ({name}) cannot be traced: {reason}", step)
+        path, probes = machine.library()
+        if probes != len(abi.PROBES):
+            step = "whatever packed it stripped the section .note.stapsdt: install the wheel as it was released"
+            raise CommandError(f"{probes} of {len(abi.PROBES)} probes are in {path}", step)
+        return f"the native library for this Python ({name}), with {probes} probes"
+
+    def _process(self) -> str:
+        target = find(self._pid or 0)
+        known = target.to_dict()
+        target.close()
+        found: List[Callable[[], str]] = [lambda: _watched(known), lambda: _on_disk(known), lambda: _memory(known)]
+        text = f"process {self._pid}: {known['runtime']} {known['version']}, probescope {known['library']}, ABI {known['abi']}"
+        self.rows.append({"state": "good", "text": text, "next_step": None})
+        self._check(found[0])
+        for what in found[1:]:
+            self._check(what, "note")
+        refused = [(name, probe) for name, probe in known["probes"].items() if probe["state"] not in ("off", "on")]
+        for name, probe in refused:
+            reason = f": {probe['reason']}" if probe["reason"] else ""
+            self.rows.append({"state": "note", "text": f"{name} is {probe['state']}{reason}", "next_step": None})
+        if known["note"]:
+            self.rows.append({"state": "note", "text": known["note"], "next_step": None})
+        return f"{len(known['probes']) - len(refused)} of {len(known['probes'])} probes can be traced in full"
+
+
+def _watched(known: Dict[str, Any]) -> str:
+    if "watcher" in known["flags"]:
+        return "its watcher looks for tracers"
+    step = "call probescope.install() there, or restart it with PROBESCOPE=1"
+    raise CommandError(f"nobody looks for tracers in process {known['pid']}: its watcher does not run", step)
+
+
+def _on_disk(known: Dict[str, Any]) -> str:
+    if not known["deleted"]:
+        return f"its library is on disk ({known['path']})"
+    raise CommandError(
+        f"its library was replaced or deleted on disk ({known['path']}): bpftrace cannot attach to it",
+        "restart the process",
+    )
+
+
+def _memory(known: Dict[str, Any]) -> str:
+    text = f"{known['memory_used'] >> 10} of {known['memory_limit'] >> 10} KiB for names and rows used"
+    if not known["rows_dropped"]:
+        return text
+    text += f"; {known['rows_dropped']} events had no row of their own"
+    raise CommandError(text, "give it more: PROBESCOPE_MEMORY=64M")

@@ -1,0 +1,86 @@
+"""As much of an ELF file as it takes to find an exported symbol and to count probes: 64-bit, little endian.
+
+The files are those that some process maps, so nothing in them is believed: sizes are bounded, and whatever does not fit is "no such
+symbol".
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import List, NamedTuple, Optional
+
+PROGRAM_LOAD, SECTION_NOTE, SECTION_DYNSYM = 1, 7, 11
+SYMBOL_BYTES = 24
+MAX_BYTES = 64 << 20
+
+
+class Section(NamedTuple):
+    type: int
+    offset: int
+    bytes: int
+    link: int
+
+
+class Elf:
+    def __init__(self, file: int) -> None:
+        """file: a descriptor, which stays the caller's. Raises OSError."""
+        self._file = file
+        self._sections: Optional[List[Section]] = None
+        head = os.pread(file, 64, 0)
+        self.valid = len(head) == 64 and head.startswith(b"\x7fELF\x02\x01")
+        if self.valid:
+            self._programs_at, self._sections_at = struct.unpack_from("<QQ", head, 32)
+            sizes = struct.unpack_from("<HHHH", head, 54)
+            self._program_bytes, self._program_count, self._section_bytes, self._section_count = sizes
+
+    def symbol(self, name: str) -> Optional[int]:
+        """Virtual address of a defined dynamic symbol."""
+        try:
+            table = next(section for section in self._all_sections() if section.type == SECTION_DYNSYM)
+            strings = self._all_sections()[table.link]
+            wanted = self._read(strings.offset, strings.bytes).find(b"\0%s\0" % name.encode()) + 1
+            symbols = self._read(table.offset, table.bytes - table.bytes % SYMBOL_BYTES)
+        except (StopIteration, IndexError, struct.error, ValueError):
+            return None
+        # A name may be the tail of a longer one, so the table is searched for its offset.
+        for string, _, _, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
+            if wanted and string == wanted and section:
+                return value
+        return None
+
+    def bias(self, start: int) -> int:
+        """What has to be added to a virtual address once the file's first bytes are mapped at `start`."""
+        programs = self._read(self._programs_at, self._program_bytes * self._program_count)
+        for i in range(self._program_count):
+            kind, _, offset, address = struct.unpack_from("<IIQQ", programs, i * self._program_bytes)
+            if kind == PROGRAM_LOAD and offset == 0:
+                return start - address
+        return start
+
+    def probes(self, provider: str) -> int:
+        """How many notes of probes there are."""
+        mark = b"\0%s\0" % provider.encode()
+        try:
+            notes = [section for section in self._all_sections() if section.type == SECTION_NOTE]
+            return sum(self._read(section.offset, section.bytes).count(mark) for section in notes)
+        except (struct.error, ValueError):
+            return 0
+
+    def _all_sections(self) -> List[Section]:
+        if self._sections is None:
+            table = self._read(self._sections_at, self._section_bytes * self._section_count) if self.valid else b""
+            count = self._section_count if self.valid else 0
+            self._sections = [
+                Section(*struct.unpack_from("<4xI16xQQI", table, i * self._section_bytes)) for i in range(count)
+            ]
+        return self._sections
+
+    def _read(self, offset: int, size: int) -> bytes:
+        """Raises ValueError for what is not there."""
+        if size > MAX_BYTES or offset >= 1 << 63:
+            raise ValueError(f"{size} bytes asked for")
+        data = os.pread(self._file, size, offset) if size else b""
+        if len(data) != size:
+            raise ValueError("the file is shorter")
+        return data

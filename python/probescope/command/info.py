@@ -1,0 +1,88 @@
+"""Reads `probescope_info` (ext/core/info.h) out of a process.
+
+The library may be older or newer than this command: sizes and offsets are those that its head announces, fields that it does not have
+read as 0.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from typing import Any, Dict
+
+from probescope.command.errors import CommandError
+
+MAGIC = b"PSCOPE1"
+HEAD = struct.Struct("<8s6I16s32s16siI6Q128s")
+HEAD_NAMES = (
+    "magic size abi sequence probe_count probe_size probes_offset runtime version library pid flags memory_limit memory_used "
+    "rows_dropped flushes switches watcher_ticks note"
+).split()
+PROBE = struct.Struct("<24sIIQ120s")
+PROBE_NAMES = ("name", "state", "enabled", "semaphore", "reason")
+STATES = ("off", "on", "degraded", "refused", "unsupported")
+FLAGS = {"installed": 1, "watcher": 2, "jit": 4, "cycle_clock": 8}
+SEQUENCE_AT, FLUSHES_AT = 16, 128
+MAX_BYTES = 1 << 20
+
+
+class Info:
+    def __init__(self, memory: int, address: int) -> None:
+        """memory: a descriptor of /proc/PID/mem. address: of the struct in the process."""
+        self._memory = memory
+        self._address = address
+
+    def snapshot(self) -> Dict[str, Any]:
+        """A consistent copy: the head's fields, `flags` as names, and `probes`: {name: {state, enabled, semaphore, reason}}.
+
+        Raises CommandError when what is there is none, and OSError when the process is gone.
+        """
+        for _ in range(100):
+            head = dict(zip(HEAD_NAMES, HEAD.unpack(self._read(self._address, HEAD.size))))
+            if head["magic"].rstrip(b"\0") != MAGIC:
+                raise CommandError("its probescope_info is not one")
+            size = head["probe_count"] * head["probe_size"]
+            if size > MAX_BYTES or head["probe_size"] < 40:
+                raise CommandError("its probescope_info has no sense")
+            rows = self._read(self._address + head["probes_offset"], size)
+            sequence = struct.unpack("<I", self._read(self._address + SEQUENCE_AT, 4))[0]
+            if sequence == head["sequence"] and not sequence % 2:
+                return self._shaped(head, rows)
+            time.sleep(0.001)
+        raise CommandError(
+            "the process does not finish writing its probescope_info", "it may be stopped: look at its state with ps"
+        )
+
+    def flushes(self) -> int:
+        """Number of flushes so far."""
+        return struct.unpack("<Q", self._read(self._address + FLUSHES_AT, 8))[0]
+
+    def tracers(self, semaphore: int) -> int:
+        """The kernel's own count of tracers on a probe. semaphore: from a snapshot."""
+        return struct.unpack("<H", self._read(semaphore, 2))[0]
+
+    def _shaped(self, head: Dict[str, Any], rows: bytes) -> Dict[str, Any]:
+        size = head["probe_size"]
+        probes = {}
+        for i in range(head["probe_count"]):
+            row = rows[i * size : (i + 1) * size][: PROBE.size].ljust(PROBE.size, b"\0")
+            probe = dict(zip(PROBE_NAMES, map(_text, PROBE.unpack(row))))
+            probe["state"] = STATES[probe["state"]] if probe["state"] < len(STATES) else "unknown"
+            probes[probe.pop("name")] = probe
+        known = {name: _text(head[name]) for name in HEAD_NAMES[7:]}
+        known["flags"] = [name for name, bit in FLAGS.items() if head["flags"] & bit]
+        return {**known, "abi": head["abi"], "probes": probes}
+
+    def _read(self, address: int, size: int) -> bytes:
+        if address + size > 1 << 63:
+            raise CommandError("its probescope_info has no sense")
+        data = os.pread(self._memory, size, address) if size else b""
+        if len(data) != size:
+            raise ProcessLookupError("the process has ended")
+        return data
+
+
+def _text(value: Any) -> Any:
+    """Strings become valid text: the process is not believed."""
+    return value.split(b"\0")[0].decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,102 @@
+"""What tracing needs of this machine. Each function returns a line for doctor, or raises CommandError with the next step."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import List, NamedTuple, Optional, Tuple
+
+from probescope.command.errors import CommandError
+
+OLDEST_KERNEL = (4, 20)
+OLDEST_BPFTRACE = (0, 17)
+# Debian keeps bpftrace, setpriv and the like where a user's PATH does not look.
+PATH = os.pathsep.join(filter(None, [os.environ.get("PATH"), "/usr/sbin:/usr/bin:/sbin:/bin"]))
+CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_PTRACE": 19}
+
+
+class Bpftrace(NamedTuple):
+    path: str
+    version: str
+
+
+def kernel() -> str:
+    if sys.platform != "linux":
+        raise CommandError(f"USDT probes need Linux, and this is {sys.platform}", "run it where the process runs")
+    release = os.uname().release
+    if tuple(map(int, re.findall(r"\d+", release)[:2])) < OLDEST_KERNEL:
+        raise CommandError(f"Linux {release} does not count the tracers of a probe", "run it on Linux 4.20 or later")
+    return f"Linux {release}"
+
+
+def uprobes() -> str:
+    if os.path.exists("/sys/bus/event_source/devices/uprobe/type"):
+        return "uprobes"
+    raise CommandError(
+        "the kernel has no uprobes (/sys/bus/event_source/devices/uprobe is missing)",
+        "run a kernel with CONFIG_UPROBE_EVENTS=y, and mount sysfs on /sys where a container lacks it",
+    )
+
+
+def tracefs() -> str:
+    # Looked up among the mounts and not inside the folder, which only root may enter.
+    with open("/proc/self/mounts", errors="replace") as file:
+        mounts = {(fields[2], fields[1]) for fields in map(str.split, file)}
+    for point in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing"):
+        if ("tracefs", point) in mounts:
+            return f"tracefs on {point}"
+    raise CommandError("tracefs is not mounted", "sudo mount -t tracefs tracefs /sys/kernel/tracing")
+
+
+def bpftrace() -> Bpftrace:
+    path = shutil.which("bpftrace", path=PATH)
+    if not path:
+        raise CommandError("bpftrace is not in the PATH", "install it: apt install bpftrace, or dnf install bpftrace")
+    text = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\d+(\.\d+)+", text)
+    version = found[0] if found else "of an unknown version"
+    if not found or tuple(map(int, version.split(".")[:2])) < OLDEST_BPFTRACE:
+        raise CommandError(
+            f"{path} is bpftrace {version}, and 0.17 is the oldest that works", "update it: apt install bpftrace"
+        )
+    return Bpftrace(path, version)
+
+
+def setpriv() -> str:
+    path = shutil.which("setpriv", path=PATH)
+    if not path:
+        raise CommandError("no setpriv: a command that is killed with -9 leaves bpftrace behind", "install util-linux")
+    return path
+
+
+def privilege() -> List[str]:
+    """What to put before a program so that it may trace."""
+    with open("/proc/self/status") as file:
+        kept = re.search(r"^CapEff:\s+([0-9a-f]+)", file.read(), re.MULTILINE)
+    if os.geteuid() == 0:
+        bits = int(kept[1], 16) if kept else 0
+        missing = [name for name, bit in CAPABILITIES.items() if not bits >> bit & 1]
+        if missing:
+            raise CommandError(
+                f"root lacks {' and '.join(missing)} here",
+                "in a container: start it with --privileged --pid=host, or run the command on the host",
+            )
+        return []
+    sudo = shutil.which("sudo", path=PATH)
+    if not sudo:
+        raise CommandError("tracing needs root, and there is no sudo", "run the command as root")
+    return [sudo, "-p", "[probescope] sudo password for %p: ", "--"]
+
+
+def library() -> Tuple[Optional[str], int]:
+    """Where this Python's extension is, or None, and how many probes it has."""
+    from probescope import _native, abi
+    from probescope.command.elf import Elf
+
+    if _native is None:
+        return None, 0
+    with open(_native.__file__, "rb") as file:
+        return _native.__file__, Elf(file.fileno()).probes(abi.PROVIDER)

@@ -1,0 +1,135 @@
+"""The command line. Exit status: 0 done, 1 it could not be done (one line on stderr says why, the next one what to do), 2 the command
+line was wrong, 130 interrupted before there was anything to show."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any, List, NoReturn
+
+from probescope.command.errors import CommandError, Usage
+from probescope.command.text import clean
+
+NAME = "python -m probescope"
+ABOUT = """\
+For a machine without the gem: loads probescope into a Python application, and runs a bpftrace program on a process that has it.
+"""
+EXAMPLES = """\
+examples:
+  python -m probescope run -m gunicorn app:app     start an application with the probes in it
+  sudo python -m probescope trace exceptions -p 4711 -d 10
+                                                   ask it, for 10 seconds, while it runs
+
+`python -m probescope COMMAND --help` explains each of them.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Usage(message, f"{self.prog} --help")
+
+
+def process_id(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+        raise Usage(f"{text!r} is no process id", f"{NAME} trace exceptions -p 4711")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < 1e6:
+        raise Usage(f"{text!r} is no time in seconds", f"{NAME} trace exceptions -p 4711 -d 10")
+    return value
+
+
+def parser() -> argparse.ArgumentParser:
+    top = Parser(prog=NAME, description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top.add_argument("--version", "-v", action="store_true", help="print the version")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    def add(name: str, about: str, *examples: str) -> argparse.ArgumentParser:
+        epilog = "\n".join(["examples:", *(f"  {example}" for example in examples)])
+        form = argparse.RawDescriptionHelpFormatter
+        return commands.add_parser(name, help=about, description=about, epilog=epilog, formatter_class=form)
+
+    run = add(
+        "run",
+        "start an application with probescope in its Python and in those that it starts",
+        f"{NAME} run app.py --port 3000",
+        f"{NAME} run -m gunicorn app:app",
+        f"{NAME} run --functions '*/app/*,Invoice.*' gunicorn app:app",
+    )
+    run.add_argument("--functions", metavar="GLOBS", help="which functions are covered, as PROBESCOPE_FUNCTIONS has it")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="[app.py | -m MODULE | PROGRAM] ...")
+    attach = add(
+        "attach",
+        "load probescope into a process that never imported it (Python 3.14 and later, the same version as this one)",
+        f"sudo {NAME} attach 4711",
+    )
+    attach.add_argument("pid", type=process_id, metavar="PID")
+    trace = add(
+        "trace",
+        "run a bpftrace program on a process and print what it says; as root, or through sudo",
+        f"sudo {NAME} trace exceptions -p 4711 -d 10",
+        f"sudo {NAME} trace slow10ms -p 4711        until Ctrl-C",
+    )
+    trace.add_argument("name", metavar="NAME", help=f"`{NAME} script` lists them")
+    trace.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
+    trace.add_argument("-d", "--seconds", type=seconds, help="how long, in seconds; until Ctrl-C without it")
+    script = add(
+        "script",
+        "print a bpftrace program; without a name, list them",
+        f"{NAME} script",
+        f"{NAME} script exceptions > exceptions.bt && sudo bpftrace -p 4711 exceptions.bt",
+    )
+    script.add_argument("name", metavar="NAME", nargs="?")
+    doctor = add(
+        "doctor",
+        "check what tracing needs on this machine, and with -p in that process, and say what to do about what is missing",
+        f"{NAME} doctor",
+        f"sudo {NAME} doctor -p 4711 --json",
+    )
+    doctor.add_argument("-p", "--pid", type=process_id, help="the process")
+    status = add("status", "what a process says about its probes", f"sudo {NAME} status -p 4711")
+    status.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
+    for command in (doctor, status):
+        command.add_argument("--json", action="store_true", help="one JSON object instead of the lines")
+    return top
+
+
+def dispatch(argv: List[str]) -> int:
+    top = parser()
+    options: Any = top.parse_args(argv)
+    if options.version:
+        from probescope import status
+
+        print(f"probescope {status().get('version', '(without its native library)')}")
+        return 0
+    if not options.command:
+        top.print_help()
+        return 0
+    from importlib import import_module
+
+    return import_module(f"probescope.command.{options.command}").run(options)
+
+
+def main(argv: List[str]) -> int:
+    """argv: without the program's name. Returns the exit status."""
+    try:
+        status = dispatch(argv)
+        sys.stdout.flush()
+        return status
+    except CommandError as error:
+        print(f"probescope: {clean(error)}", file=sys.stderr)
+        if error.next_step:
+            print(f"  try: {clean(error.next_step)}", file=sys.stderr)
+        return 2 if isinstance(error, Usage) else 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

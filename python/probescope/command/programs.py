@@ -1,0 +1,38 @@
+"""The bpftrace programs, which are in the package, or in the checkout that it is used from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Dict, List
+
+from probescope.command.errors import CommandError
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def all_programs() -> Dict[str, Path]:
+    for folder in (PACKAGE / "programs", PACKAGE.parent.parent / "providers"):
+        found = {path.stem: path for path in sorted(folder.glob("*.bt"))}
+        if found:
+            return found
+    return {}
+
+
+def program(name: str) -> Path:
+    """Raises CommandError."""
+    try:
+        return all_programs()[name[: -len(".bt")] if name.endswith(".bt") else name]
+    except KeyError:
+        raise CommandError(f"there is no script {name!r}", "python -m probescope script lists them") from None
+
+
+def question(path: Path) -> str:
+    """What it answers: its first line of comment."""
+    found = re.search(r"^ \* (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def probes(path: Path) -> List[str]:
+    """Those that it attaches to."""
+    return sorted(set(re.findall(r"^usdt:\$1:probescope:(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)))

@@ -1,0 +1,72 @@
+"""Becomes another Python, or a program of Python, with probescope loaded into it and into those that it starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+from probescope.command.errors import CommandError, Usage
+
+PACKAGE = Path(__file__).resolve().parent.parent
+EXAMPLE = "python -m probescope run app.py"
+
+
+def run(options: Any) -> int:
+    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    if not arguments:
+        raise Usage("which application?", EXAMPLE)
+    first = arguments[0]
+    if first in ("-m", "-c") and len(arguments) == 1:
+        raise Usage(f"{first} wants an argument", EXAMPLE)
+    if first.startswith("-") or os.path.exists(first):
+        words = [sys.executable, *interpreter_options(), *arguments]
+    else:
+        program = shutil.which(first)
+        if not program:
+            raise CommandError(f"there is no file and no program {first!r}", "check its name and the PATH")
+        words = [program, *arguments[1:]]
+    environment = {**os.environ, **added_to_environment()}
+    if options.functions:
+        environment["PROBESCOPE_FUNCTIONS"] = options.functions
+    sys.stdout.flush()
+    try:
+        os.execve(words[0], words, environment)
+    except OSError as error:
+        raise CommandError(f"cannot run {first!r}: {error.strerror}", "check its name and the PATH") from None
+
+
+def added_to_environment() -> Dict[str, str]:
+    """Where the package is installed its .pth file does all. A checkout has none: a folder with a sitecustomize does it there."""
+    added = {"PROBESCOPE": "1"}
+    places = [*getattr(site, "getsitepackages", list)(), site.getusersitepackages() if site.ENABLE_USER_SITE else ""]
+    folder = PACKAGE.parent
+    if not (folder / "probescope.pth").exists() or str(folder) not in map(os.path.realpath, places):
+        before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        wanted = [str(PACKAGE / "bootstrap"), str(folder)]
+        added["PYTHONPATH"] = os.pathsep.join([*wanted, *(path for path in before if path and path not in wanted)])
+    return added
+
+
+def interpreter_options() -> List[str]:
+    """Those that this Python was started with, before -m probescope."""
+    if not hasattr(sys, "orig_argv"):  # before 3.10
+        return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    options: List[str] = []
+    words = iter(sys.orig_argv[1:])
+    for word in words:
+        letters = word[1:]
+        found = next((i for i, letter in enumerate(letters) if letter in "mXW"), None)
+        if word.startswith("--"):
+            options += [word, next(words)] if word == "--check-hash-based-pycs" else [word]
+        elif found is None:
+            options.append(word)
+        elif letters[found] == "m":
+            return options + ([f"-{letters[:found]}"] if found else [])
+        else:
+            options += [word] if letters[found + 1 :] else [word, next(words)]
+    return []

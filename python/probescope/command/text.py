@@ -1,0 +1,28 @@
+"""Text that came from a target, made safe to show: a class may be named like an escape code."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+# Controls, and what reorders or hides text on a terminal.
+UNSAFE = re.compile(
+    "[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\e"}
+
+
+def clean(text: Any) -> str:
+    """One line of printable text."""
+
+    def escape(match: "re.Match[str]") -> str:
+        code = ord(match[0])
+        return NAMED.get(match[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+    return UNSAFE.sub(escape, str(text))
+
+
+def to_json(value: Any) -> str:
+    """In ASCII, with nothing in it that a terminal obeys: JSON itself escapes only the first 32 controls."""
+    return json.dumps(value).replace("\x7f", "\\u007f")

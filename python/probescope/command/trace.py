@@ -1,0 +1,176 @@
+"""Runs a bpftrace program on a process."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from probescope.command import machine
+from probescope.command.errors import CommandError
+from probescope.command.programs import probes, program, question
+from probescope.command.tables import Tables
+from probescope.command.target import Target, find
+from probescope.command.text import clean
+
+# Runs bpftrace until its input ends, which it does whenever this command ends, also when that is killed. Ctrl-C is for this command:
+# bpftrace has a session of its own. 0.17 may lose a signal that comes while it attaches, so it is sent again.
+KEEPER = """
+trap '' INT
+setsid ${SETPRIV:+"$SETPRIV" --pdeathsig KILL --} "$@" </dev/null &
+tracer=$!
+exec 3<&0
+(read -r _ <&3; while kill -INT $tracer; do sleep 3; done) >/dev/null 2>&1 &
+wait $tracer
+"""
+# How long bpftrace may take to attach.
+ATTACH_SECONDS = 30
+# The process flushes each second.
+FLUSH_SECONDS = 1.2
+
+
+def run(options: Any) -> int:
+    path = program(options.name)
+    for check in (machine.kernel, machine.uprobes, machine.tracefs):
+        check()
+    bpftrace = machine.bpftrace()
+    prefix = machine.privilege()
+    target = find_or_trust(options.pid, bool(prefix))
+    semaphores = check_target(target, probes(path)) if target else []
+    tracer = Tracer([*prefix, *command(bpftrace.path, options.pid, str(path))], options.pid)
+    try:
+        tracer.attach(target, semaphores)
+        print(f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}", file=sys.stderr)
+        tracer.read(options.seconds, target)
+    except KeyboardInterrupt:
+        pass
+    return tracer.finish()
+
+
+def command(bpftrace: str, pid: int, path: str) -> List[str]:
+    # Both names of the same setting; newer ones know both.
+    settings = {"BPFTRACE_MAP_KEYS_MAX": "16384", "BPFTRACE_MAX_MAP_KEYS": "16384", "LANG": "C.UTF-8"}
+    settings["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
+    try:
+        settings["SETPRIV"] = machine.setpriv()
+    except CommandError:
+        pass  # doctor says what that means
+    words = [f"{name}={value}" for name, value in settings.items()]
+    return ["env", "-i", *words, "sh", "-c", KEEPER, "probescope", bpftrace, "-p", str(pid), path]
+
+
+def find_or_trust(pid: int, through_sudo: bool) -> Optional[Target]:
+    """The process, or None when only bpftrace, through sudo, may look at it."""
+    try:
+        return find(pid)
+    except CommandError as error:
+        if through_sudo and isinstance(error.__cause__, PermissionError):
+            return None
+        raise
+
+
+def check_target(target: Target, names: List[str]) -> List[int]:
+    """Says what this process does not serve of a program. Returns the addresses of the semaphores."""
+    known = target.to_dict()
+    if "watcher" not in known["flags"]:
+        step = "call probescope.install() there, or restart it with PROBESCOPE=1"
+        raise CommandError(f"nobody looks for tracers in process {target.pid}: its watcher does not run", step)
+    if known["deleted"]:
+        raise CommandError(f"its library was replaced or deleted on disk ({known['path']})", "restart the process")
+    found: Dict[str, Any] = {name: known["probes"].get(name) for name in names}
+    missing = [name for name, probe in found.items() if not probe]
+    if missing:
+        step = "restart the process with the probescope that is installed now"
+        raise CommandError(f"its probescope {known['library']} has no {missing[0]}", step)
+    unserved = {
+        name: probe for name, probe in found.items() if probe["state"] in ("refused", "unsupported", "degraded")
+    }
+    for name, probe in unserved.items():
+        print(clean(f"{name} is {probe['state']}: {probe['reason']}"), file=sys.stderr)
+    if all(probe["state"] != "degraded" for probe in unserved.values()) and set(names) - {"stats__done"} <= set(
+        unserved
+    ):
+        raise CommandError(f"process {target.pid} serves none of the program's probes", f"{CHECK} -p {target.pid}")
+    return [probe["semaphore"] for probe in found.values()]
+
+
+CHECK = "python -m probescope doctor"
+
+
+class Tracer:
+    def __init__(self, words: List[str], pid: int) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
+        self._tables = Tables(pid)
+        self._rest = {"out": b"", "err": b""}
+        self._streams = {self._process.stdout: "out", self._process.stderr: "err"}
+        self._errors: List[str] = []
+
+    def attach(self, target: Optional[Target], semaphores: List[int]) -> None:
+        """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended."""
+        deadline = time.monotonic() + ATTACH_SECONDS
+        while target and self._streams and time.monotonic() < deadline:
+            try:
+                if all(target.info.tracers(semaphore) for semaphore in semaphores):
+                    return
+            except OSError:  # the process has ended, and so will bpftrace
+                return
+            self._take(0.05)
+
+    def read(self, seconds: Optional[float], target: Optional[Target]) -> None:
+        """For so long, and to the end of the second that the process is in."""
+        self._until(None if seconds is None else time.monotonic() + seconds)
+        if not (self._streams and target):
+            return
+        try:
+            before = target.info.flushes()
+            deadline = time.monotonic() + FLUSH_SECONDS
+            while self._streams and time.monotonic() < deadline and target.info.flushes() == before:
+                self._take(0.02)
+        except OSError:
+            pass
+
+    def finish(self) -> int:
+        """Ends it and prints what it has to say. Returns the exit status."""
+        assert self._process.stdin
+        while True:
+            try:
+                self._process.stdin.close()
+                self._until(None)
+                break
+            except KeyboardInterrupt:
+                continue  # it is ending
+        status = self._process.wait()
+        for line in self._tables.lines():
+            print(line)
+        if status:
+            errors = [line for line in self._errors if "RLIMIT_MEMLOCK" not in line] or [f"exit status {status}"]
+            raise CommandError(f"bpftrace: {errors[-1]}", CHECK)
+        return 0
+
+    def _until(self, deadline: Optional[float]) -> None:
+        while self._streams and (deadline is None or time.monotonic() < deadline):
+            self._take(1 if deadline is None else min(1, max(0, deadline - time.monotonic())))
+
+    def _take(self, seconds: float) -> None:
+        for stream in select.select(list(self._streams), [], [], seconds)[0]:
+            name = self._streams[stream]
+            data = os.read(stream.fileno(), 65536)
+            if not data:
+                del self._streams[stream]
+                stream.close()
+                data = b"\n" if self._rest[name] else b""
+            *lines, self._rest[name] = (self._rest[name] + data).split(b"\n")
+            for line in lines:
+                self._line(name, line.decode(errors="replace"))
+
+    def _line(self, name: str, line: str) -> None:
+        if name == "err":
+            if line.strip():
+                self._errors.append(line)
+        elif not self._tables.add(line):
+            # Programs separate columns by tabs. Nothing else of a target's names reaches the terminal as it is.
+            print("\t".join(map(clean, line.split("\t"))), flush=True)

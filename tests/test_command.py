@@ -1,0 +1,189 @@
+"""python -m probescope: what it says and its exit status, on real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+
+import pytest
+from probescope.abi import PROBES
+from tracing import ROOT, Child, maps_library, python, wait_for
+
+COMMAND = [sys.executable, "-m", "probescope"]
+
+PROGRAM = """
+import gate
+
+def parse(value):
+    return value + 1
+
+def odd():
+    pass
+
+name = "\\x1b]0;owned\\x07"
+odd.__code__ = odd.__code__.replace(co_name=name, **({"co_qualname": name} if hasattr(odd.__code__, "co_qualname") else {}))
+
+gate.on("function__stats", "stats__done")
+gate.flushed()
+for _ in range(1000):
+    parse(1)
+for _ in range(10):
+    odd()
+gate.flushed()
+print("called", flush=True)
+gate.off("function__stats")
+gate.done()
+"""
+
+
+def command(*arguments, before=()):
+    """Its exit status, and what it printed."""
+    if not before:
+        ran = python("-m", "probescope", *arguments)
+        return ran.returncode, ran.stdout, ran.stderr
+    child = Child([*before, *COMMAND, *arguments], env=environment())
+    return child.wait(), child.out, child.err
+
+
+def environment():
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    return {**kept, "LANG": "C.UTF-8"}
+
+
+@pytest.mark.smoke
+def test_trace_runs_a_program_on_a_process_until_ctrl_c_and_leaves_it_as_it_was(bpf, program, children):
+    started = program(PROGRAM)
+    children.append(Child([*COMMAND, "trace", "calls", "-p", str(started.pid)], env=environment()))
+    started.line("called")
+    children[-1].process.send_signal(signal.SIGINT)
+    assert children[-1].wait() == 0
+    line = next(i for i, text in enumerate(PROGRAM.splitlines(), 1) if "def parse" in text)
+    out = children[-1].out
+    assert re.search(rf"^ +CALLS\n +1,000  parse  (.*/)?app.py:{line}\n +10  ", out, re.MULTILINE), out
+    assert re.search(rf"^process {started.pid}, \d+\.\d s, \d+\.\d % CPU$", out, re.MULTILINE)
+    # Strings of a process are hostile.
+    assert "owned" in out
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f]", out)
+    started.line("report ")
+
+
+def test_trace_ends_after_its_time_and_its_bpftrace_with_it_however_it_ends(bpf, program, children):
+    started = program("import gate\nwhile True:\n  gate.on('function__stats'); print('on', flush=True)\n"
+                      "  gate.off('function__stats'); print('off', flush=True)\n")  # fmt: skip
+    wait_for("the library", lambda: maps_library(started.pid))
+    status, out, err = command("trace", "calls", "-p", str(started.pid), "-d", "1")
+    assert (status, err.splitlines()[-1]) == (
+        0,
+        f"How often are functions called, and how long do they take? Process {started.pid}",
+    )
+    assert float(re.search(r"process \d+, (\d+\.\d) s", out)[1]) >= 0.9
+    children.append(Child([*COMMAND, "trace", "calls", "-p", str(started.pid)], env=environment()))
+    wait_for("the second tracer", lambda: started.out.count("on\n") == 2)
+    children[-1].process.kill()
+    wait_for("the end of the second tracer", lambda: started.out.count("off\n") == 2)
+    # And when the process ends, so does the command.
+    children.append(Child([*COMMAND, "trace", "calls", "-p", str(started.pid)], env=environment()))
+    wait_for("the third tracer", lambda: started.out.count("on\n") == 3)
+    started.process.kill()
+    assert children[-1].wait() == 0
+
+
+@pytest.mark.smoke
+def test_status_and_doctor_read_what_a_process_says_of_itself(bpf, program):
+    started = program("import gate; gate.done()")
+    started.line("report ")
+    status, out, err = command("status", "-p", str(started.pid))
+    assert (status, err) == (0, "")
+    version = ".".join(map(str, sys.version_info[:3]))
+    assert out.startswith(f"process {started.pid}: python {version}")
+    assert all(re.search(rf"^{name} +(off|unsupported|degraded|refused) +0", out, re.MULTILINE) for name in PROBES)
+    known = json.loads(command("status", "-p", str(started.pid), "--json")[1])
+    assert (known["pid"], known["runtime"], known["abi"]) == (started.pid, "python", 1)
+    assert {"installed", "watcher"} <= set(known["flags"])
+    assert known["deleted"] is False
+
+    status, out, _ = command("doctor", "-p", str(started.pid), "--json")
+    rows = json.loads(out)["rows"]
+    assert (status, [row for row in rows if row["state"] == "bad"]) == (0, [])
+    assert f"process {started.pid}: python {version}" in out
+    assert "its watcher looks for tracers" in out
+    assert f"with {len(PROBES)} probes" in out
+
+
+def test_script_prints_the_programs(tmp_path):
+    listed = command("script")[1]
+    names = {path.stem for path in (ROOT / "providers").glob("*.bt")}
+    assert {line.split()[0] for line in listed.splitlines()} == names
+    for name in ("exceptions", "exceptions.bt"):
+        assert command("script", name) == (0, (ROOT / "providers/exceptions.bt").read_text(), "")
+
+
+def without_bpftrace():
+    hidden = 'mount --bind /dev/null "$(command -v bpftrace)" && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", hidden, "sh"]
+
+
+def test_says_what_is_missing_and_what_to_do(bpf, program, children):
+    python_without = Child([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(1000)"])
+    children.append(python_without)
+    python_without.line("up")
+    pid = str(python_without.pid)
+    status, out, err = command("status", "-p", pid)
+    assert (status, out) == (1, "")
+    assert err.startswith(
+        f"probescope: process {pid} does not have probescope loaded\n  try: start it with PROBESCOPE=1"
+    )
+    assert command("trace", "hot", "-p", pid)[0] == 1
+    assert command("doctor", "-p", pid)[0] == 1
+
+    dead = Child(["true"])
+    children.append(dead)
+    dead.wait()
+    assert command("status", "-p", str(dead.pid))[2].startswith(f"probescope: there is no process {dead.pid}\n  try: ")
+
+    loaded = program("import gate, threading\nthreading.Thread(target=gate.done).start()\n")
+    loaded.line("report ")
+    threads = set(os.listdir(f"/proc/{loaded.pid}/task")) - {str(loaded.pid)}
+    assert f"thread of process {loaded.pid}\n  try: use -p {loaded.pid}" in command("status", "-p", threads.pop())[2]
+
+    nothing = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--"]
+    for arguments in (["trace", "hot", "-p", str(loaded.pid)], ["doctor"]):
+        status, out, err = command(*arguments, before=nothing)
+        assert (status, "root lacks CAP_SYS_ADMIN and CAP_SYS_PTRACE here" in out + err) == (1, True)
+    for arguments in (["trace", "hot", "-p", str(loaded.pid)], ["doctor"]):
+        status, out, err = command(*arguments, before=without_bpftrace())
+        assert (status, "apt install bpftrace" in out + err) == (1, True)
+        status, out, err = command(*arguments, before=["setarch", "--uname-2.6"])
+        assert (status, "does not count the tracers of a probe" in out + err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "status",
+        "status -p 0",
+        "status -p ٣",
+        "trace hot",
+        "trace hot -p 1 -d 0",
+        "trace hot -p 1 -d nan",
+        "nope",
+        "run",
+        "run -m",
+    ],
+)
+def test_a_wrong_command_line_is_exit_status_2_and_names_one_that_is_right(wrong):
+    status, out, err = command(*wrong.split())
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"probescope: .+\n  try: python -m probescope .+\n", err)
+
+
+def test_every_command_has_help_with_examples():
+    overview = command()[1]
+    for name in ("run", "attach", "trace", "script", "doctor", "status"):
+        assert re.search(rf"^ +{name} ", overview, re.MULTILINE)
+        status, out, err = command(name, "--help")
+        assert (status, err) == (0, "")
+        assert f"python -m probescope {name}" in out[out.index("examples:") :]
