@@ -161,19 +161,22 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     return true;
 }
 
-ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame)
+ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner)
 {
+    uint32_t depth = ps_stack_depth(stack);
+    if (PS_UNLIKELY(depth && stack->frames[depth - 1].frame == frame)) abandon_top(stack);
     ps_frame *entered = ps_stack_enter(stack, row, NULL);
     if (!entered) return NULL;
     entered->frame = frame;
+    entered->owner = owner;
     entered->first = entered->earlier = 0;
     entered->resumed = false;
     return entered;
 }
 
-ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame)
+ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner)
 {
-    ps_frame *resumed = ps_stack_enter_frame(stack, row, frame);
+    ps_frame *resumed = ps_stack_enter_frame(stack, row, frame, owner);
     ps_suspended call;
     bool known = ps_suspended_take(frame, &call);
     PS_ADD(row->count[PS_FUNCTION_RESUMED], 1);
@@ -185,12 +188,31 @@ ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame)
     return resumed;
 }
 
-/* Takes frame number i out of the stack; those above it are another greenlet's, and stay. */
+void ps_stack_bury(uintptr_t frame)
+{
+    ps_suspended call;
+    if (ps_suspended_take(frame, &call))
+        count_call(call.row, call.last - call.first, call.self, true, PS_OUTCOME_RETURNED);
+}
+
+/* Takes frame number i out of the stack; those above it stay. */
 static void remove_frame(ps_stack *stack, uint32_t i)
 {
     deactivate(stack, &stack->frames[i]);
     stack->depth--;
     memmove(&stack->frames[i], &stack->frames[i + 1], (stack->depth - i) * sizeof(ps_frame));
+}
+
+/* Closes calls above number i that its own exit leaves behind. */
+static void abandon_above(ps_stack *stack, uint32_t i)
+{
+    uintptr_t owner = stack->frames[i].owner;
+    for (uint32_t above = stack->depth; owner && --above > i;) {
+        if (stack->frames[above].owner != owner) continue;
+        PS_ADD(stack->frames[above].row->count[PS_FUNCTION_RAISED], 1);
+        PS_ADD_LAST(stack->frames[above].row->count[PS_FUNCTION_CALLS], 1);
+        remove_frame(stack, above);
+    }
 }
 
 ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int outcome, ps_call *call)
@@ -203,6 +225,7 @@ ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int
         return NULL;
     }
     ps_frame left = stack->frames[i];
+    if (PS_UNLIKELY(i != stack->depth - 1)) abandon_above(stack, i);
     bool on_top = i == stack->depth - 1;
     uint64_t segment = now - left.start, self = segment > left.children ? segment - left.children : 0;
     if (i && on_top) stack->frames[i - 1].children += segment;
@@ -212,6 +235,7 @@ ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int
         ps_suspended_put(&(ps_suspended){.frame = frame,
                                          .row = left.row,
                                          .first = left.first ? left.first : left.start,
+                                         .last = now,
                                          .self = left.earlier + self,
                                          .number = left.number});
         return left.row;

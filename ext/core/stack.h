@@ -29,6 +29,7 @@ typedef struct ps_frame {
     bool resumed;      /* it was suspended before: ps_stack_resume_frame */
     /* Where the VM tells which frame it is: ps_stack_enter_frame. */
     uintptr_t frame;
+    uintptr_t owner;  /* what the VM allocates the frames of this greenlet from; 0 where it does not tell */
     uint64_t first;   /* ticks: the start of the whole call, when it was suspended since; else 0 */
     uint64_t earlier; /* ticks of its own before it was suspended */
 } ps_frame;
@@ -72,10 +73,13 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
 /*
  * The same for a VM that tells which of its frames an entry and an exit belong to. Then an exit that is not on top means that
  * another greenlet's calls lie above it, and they stay: its own time is without that of its callees as far as they are known.
+ * Those above it that have the same owner were left without a word, and are closed, as is one whose frame is entered again.
  */
-ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame);
+ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner);
 /* Of a call that was suspended (suspended.h), or that began before anybody listened. */
-ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame);
+ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner);
+/* A generator begins in this frame: one that was suspended in it before was abandoned. It ended when it was last suspended. */
+void ps_stack_bury(uintptr_t frame);
 /* The row of the call that it closes, or NULL. With PS_OUTCOME_SUSPENDED the call is kept, and *call is the segment. */
 ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int outcome, ps_call *call);
 

@@ -16,6 +16,7 @@ typedef struct ps_suspended {
     uintptr_t frame; /* 0: an empty place */
     ps_row *row;
     uint64_t first;  /* ticks: when the call began */
+    uint64_t last;   /* ticks: when it was suspended */
     uint64_t self;   /* ticks of its own so far */
     uint64_t number; /* slow.h */
 } ps_suspended;

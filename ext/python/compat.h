@@ -80,6 +80,16 @@ static inline void ps_error_restore(ps_error error)
 #endif
 }
 
+/* What the frames of the running greenlet come from: each has its own, from 3.11 on. 0 where it is not known. */
+static inline uintptr_t ps_current_owner(void)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return (uintptr_t)ps_thread_state()->datastack_chunk;
+#else
+    return 0;
+#endif
+}
+
 /* New references. */
 static inline PyCodeObject *ps_frame_code(PyFrameObject *frame)
 {
@@ -185,14 +195,18 @@ static inline void ps_thread_update_tracing(PyThreadState *thread)
 #endif
 }
 
-#if PY_VERSION_HEX >= 0x030B0000
-/* The instruction that the frame is at, and its argument. */
+/* The instruction that the frame is at, and its argument; of one that has not begun, the first one. */
 static inline const unsigned char *ps_frame_instruction(PyFrameObject *frame, PyCodeObject *code)
 {
+#if PY_VERSION_HEX >= 0x030B0000
     int offset = PyFrame_GetLasti(frame);
-    return (const unsigned char *)_PyCode_CODE(code) + (offset > 0 ? offset : 0);
-}
+    const char *instructions = (const char *)_PyCode_CODE(code);
+#else
+    int offset = frame->f_lasti * (PY_VERSION_HEX >= 0x030A0000 ? 2 : 1); /* 3.10 counts instructions */
+    const char *instructions = PyBytes_AS_STRING(code->co_code);
 #endif
+    return (const unsigned char *)instructions + (offset > 0 ? offset : 0);
+}
 
 /* Both only for the code of generators, coroutines and async generators. At an entry: did it run before? */
 static inline bool ps_frame_is_resumed(PyFrameObject *frame, PyCodeObject *code)
@@ -202,6 +216,17 @@ static inline bool ps_frame_is_resumed(PyFrameObject *frame, PyCodeObject *code)
     return !(instruction[0] == RESUME || instruction[0] == RESUME_QUICK) || (instruction[1] & 3) != 0;
 #else
     return frame->f_lasti >= 0;
+#endif
+}
+
+/* At an exit with an exception: was that thrown into it where it was suspended, or before it began, and not handled? */
+static inline bool ps_frame_was_thrown_into(PyFrameObject *frame, PyCodeObject *code)
+{
+    unsigned char instruction = ps_frame_instruction(frame, code)[0];
+#if PY_VERSION_HEX >= 0x030B0000
+    return instruction == YIELD_VALUE || instruction == RETURN_GENERATOR;
+#else
+    return instruction == YIELD_VALUE || frame->f_lasti < 0;
 #endif
 }
 

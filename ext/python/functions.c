@@ -17,7 +17,8 @@
 struct function {
     uint32_t epoch; /* of `functions`, when the rest was found out */
     bool covered;
-    ps_row *row;
+    const ps_site *site;
+    ps_row *row; /* NULL: not called since */
 };
 
 static struct {
@@ -41,12 +42,17 @@ void ps_functions_init(void)
 /* Of the function that runs: so its globals are those at hand. */
 static void look_up(struct function *function, PyCodeObject *code)
 {
-    const ps_site *site = ps_code_site(code, PyEval_GetGlobals());
+    function->site = ps_code_site(code, PyEval_GetGlobals());
     function->epoch = functions.epoch;
-    function->covered = ps_coverage_function(site->path, site->name, functions.everything);
-    if (!function->covered) return;
-    function->row = ps_table_row(&ps_functions, (uintptr_t)site, 0, 0);
-    if (!function->row->site) PS_WRITE_RELEASE(function->row->site, site);
+    function->covered = ps_coverage_function(function->site->path, function->site->name, functions.everything);
+    function->row = NULL;
+}
+
+static ps_row *make_row(struct function *function)
+{
+    function->row = ps_table_row(&ps_functions, (uintptr_t)function->site, 0, 0);
+    if (!function->row->site) PS_WRITE_RELEASE(function->row->site, function->site);
+    return function->row;
 }
 
 /* NULL when there is no memory for it. */
@@ -67,6 +73,19 @@ static struct function *find_function(PyCodeObject *code)
     }
     look_up(function, code);
     return function;
+}
+
+/* True also when there is no memory to know it. */
+static bool is_covered(PyCodeObject *code)
+{
+    const struct function *function = find_function(code);
+    return !function || function->covered;
+}
+
+const ps_site *ps_functions_site(PyCodeObject *code)
+{
+    const struct function *function = find_function(code);
+    return function && function->covered ? function->site : NULL;
 }
 
 static void fire_entry(const ps_row *row, const ps_stack *stack, bool resumed)
@@ -105,8 +124,15 @@ bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
     if (!function->covered) return false;
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack)) return true;
-    ps_row *row = function->row;
-    ps_frame *entered = resumed ? ps_stack_resume_frame(stack, row, frame) : ps_stack_enter_frame(stack, row, frame);
+    ps_row *row = PS_LIKELY(function->row != NULL) ? function->row : make_row(function);
+    uintptr_t owner = ps_current_owner();
+    ps_frame *entered;
+    if (resumed) {
+        entered = ps_stack_resume_frame(stack, row, frame, owner);
+    } else {
+        if (PS_UNLIKELY(code->co_flags & PS_RESUMABLE)) ps_stack_bury(frame);
+        entered = ps_stack_enter_frame(stack, row, frame, owner);
+    }
     if (PS_ENABLED(FUNCTION__ENTRY) && row->site) fire_entry(row, stack, resumed);
     if (PS_LIKELY(entered)) entered->start = ps_ticks();
     return true;
@@ -115,14 +141,15 @@ bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
 bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome)
 {
     uint64_t now = ps_ticks();
+    /* Exits that are told of all functions: whether one is covered is known sooner than that it is not open. */
+    if ((!PS_HAVE_MONITORING || outcome == PS_OUTCOME_RAISED) && !is_covered(code)) return false;
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack)) return true;
     ps_call call;
     ps_row *row = ps_stack_leave_frame(stack, frame, now, outcome, &call);
     if (PS_UNLIKELY(!row)) {
         /* Not seen entered: because it is not covered, or it was before anybody listened. */
-        struct function *function = find_function(code);
-        return !function || function->covered;
+        return is_covered(code);
     }
     if (PS_ENABLED(FUNCTION__RETURN) && row->site) fire_return(row, stack, &call, outcome);
     if (outcome != PS_OUTCOME_SUSPENDED && ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
@@ -149,25 +176,32 @@ static bool forget_calls(void)
     return true;
 }
 
+/* Lines are covered as functions are. What a callback disabled so far may be covered now. */
+static void cover(uint32_t wanted)
+{
+    bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
+    if (!(wanted & (PS_FUNCTION_PROBES | PS_BIT(LINE)))) return;
+    if (!functions.restart && everything == functions.everything) return;
+    functions.everything = everything;
+    functions.restart = false;
+    functions.epoch++;
+#if PS_HAVE_MONITORING
+    ps_monitoring_restart();
+#endif
+}
+
 bool ps_functions_switch(uint32_t wanted)
 {
     ps_slow_listen(wanted);
-    bool on = (wanted & PS_FUNCTION_PROBES) != 0, everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
+    bool on = (wanted & PS_FUNCTION_PROBES) != 0;
     if (functions.clearing) {
         if (!forget_calls()) return false;
         functions.clearing = false;
     }
-    bool covers_other = functions.restart || everything != functions.everything;
-    if (on == functions.on && !(on && covers_other)) return true;
-    if (functions.on && !on) {
-        ps_functions_hook(false, false);
-        functions.on = false;
-        functions.clearing = !forget_calls();
-        return !functions.clearing;
-    }
-    functions.everything = everything;
-    functions.restart = false;
-    functions.epoch++;
-    functions.on = ps_functions_hook(true, covers_other);
-    return true;
+    cover(wanted);
+    if (on == functions.on) return true;
+    functions.on = ps_functions_hook(on);
+    if (on) return true;
+    functions.clearing = !forget_calls();
+    return !functions.clearing;
 }

@@ -57,7 +57,7 @@ PS_CALLBACK(ps_on_unwind)
     return ps_monitoring_go_on();
 }
 
-bool ps_functions_hook(bool on, bool covers_more)
+bool ps_functions_hook(bool on)
 {
     static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,     PS_PROBE_FUNCTION__RETURN,
                                            PS_PROBE_FUNCTION__SLOW1MS,   PS_PROBE_FUNCTION__SLOW10MS,
@@ -66,15 +66,7 @@ bool ps_functions_hook(bool on, bool covers_more)
     bool done = ps_monitoring_ask(PS_MONITORING_FUNCTIONS, on ? EVENTS : 0, &reason);
     for (size_t i = 0; !done && i < sizeof(probes) / sizeof(probes[0]); i++)
         ps_info_state(probes[i], PS_STATE_REFUSED, reason);
-    if (done && on && covers_more) ps_monitoring_restart();
     return done && on;
 }
-
-bool ps_functions_needs_upkeep(void)
-{
-    return false;
-}
-
-void ps_functions_upkeep(void) {}
 
 #endif

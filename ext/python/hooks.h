@@ -31,10 +31,34 @@ void ps_functions_restart(void);
 bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed);
 bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome);
 /* Makes the VM tell of calls, or stop: functions_monitoring.c (3.12 and later), functions_profile.c (before). */
-bool ps_functions_hook(bool on, bool covers_more);
+bool ps_functions_hook(bool on);
+/* The place of a function that is covered, or NULL. Of the one that runs right now. */
+const ps_site *ps_functions_site(PyCodeObject *code);
+/* The flags of code that can be suspended. */
+enum { PS_RESUMABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR };
+
+/* lines.c: line */
+bool ps_lines_switch(uint32_t wanted);
+
+/* thread_hooks.c: the hooks that each thread has, before 3.12. */
+#if !PS_HAVE_MONITORING
+enum ps_hook { PS_HOOK_PROFILE, PS_HOOK_TRACE, PS_HOOKS };
+void ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours);
+void ps_thread_hooks_take_out(enum ps_hook kind);
+/* Is this the built-in function that starts a thread? Then ps_thread_hooks_upkeep() is to come at once. */
+bool ps_thread_hooks_starts_one(PyObject *function);
+/* Calls the one that ours took the place of. The hook returns what it returns. */
+int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what, PyObject *argument);
 /* Threads that were born, or whose hook somebody took, want ours. The first is asked without the GIL. */
-bool ps_functions_needs_upkeep(void);
-void ps_functions_upkeep(void);
+bool ps_thread_hooks_need_upkeep(void);
+void ps_thread_hooks_upkeep(void);
+#else
+static inline bool ps_thread_hooks_need_upkeep(void)
+{
+    return false;
+}
+static inline void ps_thread_hooks_upkeep(void) {}
+#endif
 
 /* exceptions.c: exception__raise, __detail, __rescue, __stats */
 #define PS_EXCEPTION_PROBES                                                                                            \
@@ -112,7 +136,7 @@ enum {
 };
 /* Asks for these events, globally. False when all tool ids are taken: *reason says by whom. */
 bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason);
-/* Has events told again that a callback disabled. All tools see theirs again. */
+/* Has events told again that a callback of ours disabled, if any did. All tools see theirs again. */
 void ps_monitoring_restart(void);
 /* What a callback returns: new references. */
 PyObject *ps_monitoring_go_on(void);
@@ -127,6 +151,7 @@ PS_CALLBACK(ps_on_unwind);
 PS_CALLBACK(ps_on_raise);
 PS_CALLBACK(ps_on_handled);
 PS_CALLBACK(ps_on_reraise);
+PS_CALLBACK(ps_on_line);
 #endif
 
 #endif

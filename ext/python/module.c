@@ -36,8 +36,8 @@ bool ps_forced(void)
 }
 
 /* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
-static const uint32_t served = PS_FUNCTION_PROBES | PS_EXCEPTION_PROBES | PS_SAMPLE_PROBES | PS_TRACEBACK_PROBES |
-                               PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+static const uint32_t served = PS_FUNCTION_PROBES | PS_BIT(LINE) | PS_EXCEPTION_PROBES | PS_SAMPLE_PROBES |
+                               PS_TRACEBACK_PROBES | PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
 
 static void state_probes(uint32_t wanted)
 {
@@ -62,6 +62,7 @@ static bool switch_all(uint32_t wanted)
 {
     bool done = ps_exceptions_switch(wanted);
     done &= ps_functions_switch(wanted);
+    done &= ps_lines_switch(wanted);
     done &= ps_sampling_switch(wanted);
     done &= ps_tracebacks_switch(wanted);
     return done;
@@ -93,7 +94,7 @@ static const struct {
     bool (*needed)(void); /* on the watcher's thread, without the GIL */
     void (*run)(void);
 } upkeep[] = {
-    {ps_functions_needs_upkeep, ps_functions_upkeep},
+    {ps_thread_hooks_need_upkeep, ps_thread_hooks_upkeep},
     {ps_exceptions_needs_upkeep, exceptions_upkeep},
     {ps_tracebacks_needs_upkeep, ps_tracebacks_upkeep},
     {NULL, NULL},

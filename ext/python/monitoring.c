@@ -23,6 +23,7 @@ static PyMethodDef callbacks[] = {
     {"RAISE", (PyCFunction)(void (*)(void))ps_on_raise, METH_FASTCALL, NULL},
     {"EXCEPTION_HANDLED", (PyCFunction)(void (*)(void))ps_on_handled, METH_FASTCALL, NULL},
     {"RERAISE", (PyCFunction)(void (*)(void))ps_on_reraise, METH_FASTCALL, NULL},
+    {"LINE", (PyCFunction)(void (*)(void))ps_on_line, METH_FASTCALL, NULL},
 };
 enum { CALLBACKS = sizeof(callbacks) / sizeof(callbacks[0]) };
 
@@ -30,6 +31,7 @@ static struct {
     PyObject *module, *disable; /* sys.monitoring and its DISABLE, once they are needed */
     int id;                     /* -1: none */
     unsigned asked[PS_MONITORING_PARTS];
+    bool disabled; /* a callback disabled something since the last restart */
     char reason[120];
 } monitoring = {.id = -1};
 
@@ -40,6 +42,7 @@ PyObject *ps_monitoring_go_on(void)
 
 PyObject *ps_monitoring_disable(void)
 {
+    monitoring.disabled = true;
     return Py_NewRef(monitoring.disable);
 }
 
@@ -117,8 +120,10 @@ static bool claim(void)
     return true;
 }
 
+/* What was disabled under the id would stay so for the tool that takes it next (seen on 3.12 and 3.13). */
 static void release(void)
 {
+    ps_monitoring_restart();
     for (int i = 0; i < CALLBACKS; i++)
         call("register_callback", "(iiO)", monitoring.id, event_of(callbacks[i].ml_name), Py_None);
     call("free_tool_id", "(i)", monitoring.id);
@@ -145,7 +150,8 @@ bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char
 
 void ps_monitoring_restart(void)
 {
-    if (monitoring.module) call("restart_events", "()");
+    if (monitoring.disabled) call("restart_events", "()");
+    monitoring.disabled = false;
 }
 
 #endif

@@ -1,0 +1,73 @@
+/*
+ * Lines: the probe fires at the start of each line of a covered function. On 3.12 and later sys.monitoring tells of them, and code
+ * that is not covered costs nothing. Before, only the trace hook does, at many times the price for every call of every function: so
+ * there it has to be forced.
+ */
+#include "hooks.h"
+
+#include "info.h"
+#include "probe.h"
+
+static bool on;
+
+static void fire(const ps_site *site, int line)
+{
+    struct ps_more_line more = {.path = site->path};
+    ps_fire_line(site->name, site->file, line > 0 ? (uint64_t)line : 0, &more);
+}
+
+#if PS_HAVE_MONITORING
+
+PS_CALLBACK(ps_on_line)
+{
+    const ps_site *site = ps_functions_site((PyCodeObject *)args[0]);
+    if (!site) return ps_monitoring_disable();
+    int line = count > 1 ? (int)PyLong_AsLong(args[1]) : 0;
+    fire(site, line);
+    return ps_monitoring_go_on();
+}
+
+static bool hook(bool wanted)
+{
+    const char *reason = NULL;
+    if (ps_monitoring_ask(PS_MONITORING_LINES, wanted ? PS_ON_LINE : 0, &reason)) return wanted;
+    ps_info_state(PS_PROBE_LINE, PS_STATE_REFUSED, reason);
+    return false;
+}
+
+#else
+
+static int on_event(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+{
+    if (what == PyTrace_LINE) {
+        PyCodeObject *code = ps_frame_code(frame);
+        const ps_site *site = ps_functions_site(code);
+        if (site) fire(site, PyFrame_GetLineNumber(frame));
+        Py_DECREF(code);
+    }
+    return ps_thread_hooks_pass_on(PS_HOOK_TRACE, object, frame, what, argument);
+}
+
+static bool hook(bool wanted)
+{
+    if (!wanted) {
+        ps_thread_hooks_take_out(PS_HOOK_TRACE);
+    } else if (ps_forced()) {
+        ps_thread_hooks_put(PS_HOOK_TRACE, on_event);
+        return true;
+    } else {
+        ps_info_state(
+            PS_PROBE_LINE, PS_STATE_REFUSED,
+            "before CPython 3.12 the trace hook slows all code down: PROBESCOPE_FORCE=1 or install(force=True)");
+    }
+    return false;
+}
+
+#endif
+
+bool ps_lines_switch(uint32_t wanted)
+{
+    bool listens = (wanted & PS_BIT(LINE)) != 0;
+    if (listens != on) on = hook(listens);
+    return true;
+}

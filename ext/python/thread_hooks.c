@@ -1,0 +1,153 @@
+#include "hooks.h"
+
+#if !PS_HAVE_MONITORING
+
+#include <stdlib.h>
+
+#include "atomic.h"
+
+/*
+ * The profile hook and the trace hook of 3.8 to 3.11: each thread has one of each. Ours is put in for all threads, and where somebody
+ * else has it (cProfile, sys.setprofile, a debugger, coverage) ours calls theirs. The object beside it stays theirs, so that
+ * sys.getprofile() and sys.gettrace() say what they said.
+ *
+ *   a thread is born      the profile hook sees start_new_thread() return, which the new thread's state exists at; threads that
+ *                         were started otherwise are found by the upkeep, 50 ms later at most
+ *   the hook is replaced  by the application: the upkeep finds that too, and goes between. What was open then is forgotten
+ *   the tracer leaves     each thread gets what it had. Whoever was put in meanwhile stays
+ */
+struct owner {
+    PyThreadState *thread;
+    Py_tracefunc function; /* what it had */
+    bool seen;             /* by the walk over all threads */
+};
+
+static struct hook {
+    Py_tracefunc ours; /* NULL: not wanted */
+    struct owner *owners;
+    size_t count, capacity; /* threads that ours is in */
+    size_t chained;         /* those of them that had an owner */
+} hooks[PS_HOOKS];
+
+static PyCFunction start_thread; /* _thread.start_new_thread */
+
+static Py_tracefunc *place_of(PyThreadState *thread, enum ps_hook kind)
+{
+    return kind == PS_HOOK_PROFILE ? &thread->c_profilefunc : &thread->c_tracefunc;
+}
+
+static struct owner *find_owner(const struct hook *hook, const PyThreadState *thread)
+{
+    for (size_t i = 0; i < hook->count; i++)
+        if (hook->owners[i].thread == thread) return &hook->owners[i];
+    return NULL;
+}
+
+static struct owner *add_owner(struct hook *hook, PyThreadState *thread)
+{
+    if (hook->count == hook->capacity) {
+        size_t capacity = hook->capacity ? hook->capacity * 2 : 16;
+        struct owner *owners = realloc(hook->owners, capacity * sizeof(*owners));
+        if (!owners) return NULL; /* that thread goes untold, until the next look */
+        hook->owners = owners;
+        hook->capacity = capacity;
+    }
+    struct owner *owner = &hook->owners[hook->count++];
+    *owner = (struct owner){.thread = thread};
+    return owner;
+}
+
+static void put_in(struct hook *hook, PyThreadState *thread, Py_tracefunc *place)
+{
+    struct owner *owner = find_owner(hook, thread);
+    if (*place != hook->ours) {
+        if (owner) ps_contexts_forget(thread);
+        else owner = add_owner(hook, thread);
+        if (!owner) return;
+        owner->function = *place;
+        *place = hook->ours;
+    }
+    /* A greenlet that waited during the attach brings a cleared flag with it. */
+    ps_thread_update_tracing(thread);
+    if (owner) owner->seen = true;
+}
+
+/* Threads come and go with the GIL held, or are put in front: the walk meets each that was there when it began. */
+static void put_in_all(enum ps_hook kind)
+{
+    struct hook *hook = &hooks[kind];
+    if (!hook->ours) return;
+    for (size_t i = 0; i < hook->count; i++) hook->owners[i].seen = false;
+    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (; thread; thread = PyThreadState_Next(thread)) put_in(hook, thread, place_of(thread, kind));
+    size_t kept = 0;
+    hook->chained = 0;
+    for (size_t i = 0; i < hook->count; i++) {
+        if (!hook->owners[i].seen) continue;
+        hook->chained += hook->owners[i].function != NULL;
+        hook->owners[kept++] = hook->owners[i];
+    }
+    hook->count = kept;
+}
+
+static PyCFunction find_start_thread(void)
+{
+    PyObject *module = PyImport_ImportModule("_thread");
+    PyObject *function = module ? PyObject_GetAttrString(module, "start_new_thread") : NULL;
+    PyCFunction found = function && PyCFunction_Check(function) ? PyCFunction_GET_FUNCTION(function) : NULL;
+    Py_XDECREF(function);
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return found;
+}
+
+void ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours)
+{
+    if (!start_thread) start_thread = find_start_thread();
+    PS_WRITE(hooks[kind].ours, ours);
+    put_in_all(kind);
+}
+
+void ps_thread_hooks_take_out(enum ps_hook kind)
+{
+    struct hook *hook = &hooks[kind];
+    if (!hook->ours) return;
+    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (; thread; thread = PyThreadState_Next(thread)) {
+        Py_tracefunc *place = place_of(thread, kind);
+        if (*place != hook->ours) continue;
+        const struct owner *owner = find_owner(hook, thread);
+        *place = owner ? owner->function : NULL;
+        ps_thread_update_tracing(thread);
+    }
+    free(hook->owners);
+    hook->owners = NULL;
+    hook->count = hook->capacity = hook->chained = 0;
+    PS_WRITE(hook->ours, NULL);
+}
+
+bool ps_thread_hooks_starts_one(PyObject *function)
+{
+    return start_thread && PyCFunction_Check(function) && PyCFunction_GET_FUNCTION(function) == start_thread;
+}
+
+int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+{
+    const struct hook *hook = &hooks[kind];
+    if (PS_LIKELY(!hook->chained)) return 0;
+    const struct owner *owner = find_owner(hook, ps_thread_state());
+    return owner && owner->function ? owner->function(object, frame, what, argument) : 0;
+}
+
+bool ps_thread_hooks_need_upkeep(void)
+{
+    return PS_READ(hooks[PS_HOOK_PROFILE].ours) || PS_READ(hooks[PS_HOOK_TRACE].ours);
+}
+
+void ps_thread_hooks_upkeep(void)
+{
+    put_in_all(PS_HOOK_PROFILE);
+    put_in_all(PS_HOOK_TRACE);
+}
+
+#endif
