@@ -43,6 +43,8 @@ class Coverage:
         """Directories that are never the application's: the standard library and installed packages."""
         paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
         paths += getattr(site, "getsitepackages", list)()
+        if sys.prefix != sys.base_prefix:
+            paths.append(sysconfig.get_path("scripts"))  # of a virtualenv: gunicorn, celery
         paths += [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
         return sorted({_directory(path) for path in paths if path})
 

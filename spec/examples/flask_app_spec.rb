@@ -14,7 +14,7 @@ RSpec.describe "examples/flask_app", :python do
   end
 
   it_behaves_like "a freight desk",
-                  app: Support::FlaskApp, hot: %w[checksum.Checksum.of manifest.Source.__init__], gone: "checksum.Checksum.of",
+                  app: Support::FlaskApp, hot: %w[checksum.Checksum.of], gone: "checksum.Checksum.of",
                   fixed: %w[checksum.FastChecksum.of manifest.Manifest.unit],
                   parser: { type: "ValueError", function: "manifest.Unit.weight", depth: 11, file: "examples/flask_app/manifest.py",
                             text: "total += int(kilograms)" }
