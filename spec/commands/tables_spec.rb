@@ -85,7 +85,7 @@ RSpec.describe "The commands that trace", :bpf do
   it "gc: sums the pauses of each kind, with a histogram" do
     rows = json("gc")["rows"]
     expect(rows.first).to eq("kind" => "major", "count" => 4, "total_ns" => 8_000_000, "mean_ns" => 2_000_000,
-                             "max_ns" => 2_000_000, "live_objects" => 12_345, "wall_share" => 0.002,
+                             "max_ns" => 2_000_000, "live_objects" => 12_345, "freed_objects" => nil, "wall_share" => 0.002,
                              "histogram" => [{"min" => 1_048_576, "max" => 2_097_152, "count" => 4}])
     out = probescope("gc", "-p", host_target("--burst", 4).pid, "-d", 3).out
     expect(out).to match(/^PAUSE +COUNT\n *524 us - 1\.05 ms +4  #{"#" * 40}\n *1\.05 ms - 2\.10 ms +4  #{"#" * 40}$/)

@@ -13,6 +13,7 @@ module Probescope
         the program, and later the collector, depends little on the size of its slot.
 
           BYTES  sum of the objects' slots; what a long string or array keeps outside of its slot is not in it
+          CLASS  Python 3.13 and later; before, the size of the block, and what comes out of a free list is not seen
       TEXT
       EXAMPLES = <<~TEXT
         probescope alloc -p 4711              for 10 seconds

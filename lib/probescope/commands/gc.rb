@@ -14,8 +14,9 @@ module Probescope
         its time is their sum, the sweep included. Sorted by TOTAL. `probescope alloc` says who makes the garbage.
 
           SHARE  of the wall time
-          KIND   minor: young objects only; major: all
-          LIVE   objects alive after the last one
+          KIND   minor: young objects only; major: all. Python: generation 0, 1, 2; the last is all
+          LIVE   Ruby: objects alive after the last one
+          FREED  Python: objects that the last one freed
       TEXT
       EXAMPLES = <<~TEXT
         probescope gc -p 4711                 for 10 seconds
@@ -23,7 +24,10 @@ module Probescope
       TEXT
       MIN = "the time of all collections"
       NOTHING = "no garbage was collected"
-      HEADINGS = [">SHARE", ">TOTAL", ">COUNT", ">MEAN", ">MAX", ">LIVE", "KIND"].freeze
+      HEADINGS = [">SHARE", ">TOTAL", ">COUNT", ">MEAN", ">MAX", ">LIVE", ">FREED", "KIND"].freeze
+      OPTIONAL = [">LIVE", ">FREED"].freeze
+      # Python tells of other objects than Ruby does, and has kinds of its own.
+      GENERATION = "generation "
 
       private
 
@@ -39,14 +43,18 @@ module Probescope
       def pauses(row)
         total = row.number("total_ns")
         count = row.number("collections")
-        {kind: known(row.names.first), count: count, total_ns: total, mean_ns: ratio(total, count)&.round,
-         max_ns: row.number("max_ns"), live_objects: row.number("objects"),
+        kind = known(row.names.first)
+        objects = [row.number("objects"), nil]
+        objects.reverse! if kind.to_s.start_with?(GENERATION)
+        {kind: kind, count: count, total_ns: total, mean_ns: ratio(total, count)&.round,
+         max_ns: row.number("max_ns"), live_objects: objects.first, freed_objects: objects.last,
          histogram: Host::Histogram.buckets(row.values("pause_ns"))}
       end
 
       def cells(row)
         [Host::Figure.share(row[:wall_share]), Host::Figure.time(row[:total_ns]), Host::Figure.count(row[:count]),
-         Host::Figure.time(row[:mean_ns]), Host::Figure.time(row[:max_ns]), Host::Figure.count(row[:live_objects]), row[:kind]]
+         Host::Figure.time(row[:mean_ns]), Host::Figure.time(row[:max_ns]), Host::Figure.count(row[:live_objects]),
+         Host::Figure.count(row[:freed_objects]), row[:kind]]
       end
 
       def below(rows)
