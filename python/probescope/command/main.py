@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         f"{NAME} run --functions '*/app/*,Invoice.*' gunicorn app:app",
     )
     run.add_argument("--functions", metavar="GLOBS", help="which functions are covered, as PROBESCOPE_FUNCTIONS has it")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="[app.py | -m MODULE | PROGRAM] ...")
+    run.add_argument("arguments", nargs="*", metavar="app.py | -m MODULE | -c CODE | PROGRAM [ARGUMENT ...]")
     attach = add(
         "attach",
         "load probescope into a process that never imported it (Python 3.14 and later, the same version as this one)",
@@ -101,9 +101,20 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def split_run(argv: List[str]) -> int:
+    """Where the options of `run` end and the application's command line begins, which is not ours to read."""
+    i = 1
+    while i < len(argv) and argv[i].startswith(("--functions", "-h", "--help")):
+        i += 2 if argv[i] == "--functions" else 1
+    return i
+
+
 def dispatch(argv: List[str]) -> int:
     top = parser()
-    options: Any = top.parse_args(argv)
+    end = split_run(argv) if argv[:1] == ["run"] else len(argv)
+    options: Any = top.parse_args(argv[:end])
+    if argv[end:]:
+        options.arguments = argv[end:]
     if options.version:
         from probescope import status
 
