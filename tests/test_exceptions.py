@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
 TOLD_AT_ONCE = sys.version_info >= (3, 12)
 
 STORY = """
-import gate, asyncio, contextlib, threading, types, functools
+import gate, asyncio, contextlib, gc, threading
 
 TIMES = 25
 
@@ -223,6 +221,7 @@ for thread in threads:
 for thread in threads:
     thread.join()
 asyncio.run(tasks())
+gc.collect()
 gate.flushed(3)
 gate.done()
 """
@@ -253,6 +252,13 @@ EXPECTED = {
 }
 
 
+# Before 3.12 an exception counts when it dies: one that was raised in rounds as so many raises, but only the traceback it has
+# then. Its handler is known while it runs, by the line where the exception dies; the last Task is its future's for longer.
+if not TOLD_AT_ONCE:
+    EXPECTED["Fresh"] = ("refresh", 1 / TIMES, 1)
+LATE = {} if TOLD_AT_ONCE else {"Kept": TIMES - 1, "Fresh": 0, "Task": TIMES - 1}
+
+
 def line_of(source, mark):
     lines = [number for number, line in enumerate(source.splitlines(), 1) if line.endswith(f"# {mark}")]
     assert len(lines) == 1, mark
@@ -275,7 +281,6 @@ STATS = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(not TOLD_AT_ONCE, reason="before 3.12 not served yet")
 def test_raises_are_counted_once_where_they_happen_and_where_they_end(trace):
     run = trace(STORY, {"exception__stats": STATS})
     rows = [row for row in run.events("exception__stats") if row["file"].endswith("/app.py")]
@@ -286,11 +291,20 @@ def test_raises_are_counted_once_where_they_happen_and_where_they_end(trace):
     depths = {name: totals[name]["depth_sum"] for name in EXPECTED}
     assert depths == {n: TIMES * e[1] * e[2] for n, e in EXPECTED.items()}
     rescued = {name: totals[name]["rescued"] for name in EXPECTED}
-    assert rescued == {n: TIMES * e[1] for n, e in EXPECTED.items()}
-    lines = {row["type"]: row["rescue_line"] for row in rows}
-    assert lines == {name: line_of(STORY, f"rescue of {name}") for name in EXPECTED}
-    at_once = {name for name in EXPECTED if totals[name]["rescued_at_once"] == totals[name]["rescued"]}
+    assert rescued == {n: LATE.get(n, TIMES * e[1]) for n, e in EXPECTED.items()}
+    lines = {row["type"]: row["rescue_line"] for row in rows if row["rescue_line"]}
+    marked = {name: line_of(STORY, f"rescue of {name}") for name in EXPECTED if name in lines}
+    if TOLD_AT_ONCE:
+        assert lines == marked and set(lines) == set(EXPECTED)
+    else:
+        assert {name for name, line in lines.items() if marked[name] - 1 <= line <= marked[name] + 6} == set(
+            EXPECTED
+        ) - {
+            "Kept",
+            "Fresh",
+        }
+    at_once = {name for name in EXPECTED if 0 < totals[name]["rescued"] == totals[name]["rescued_at_once"]}
     # A handler that is suspended, as Patient's, cannot be told from one that is over.
-    assert at_once - {"Patient"} == {name for name, (_, _, depth) in EXPECTED.items() if depth == 1}
+    assert at_once - {"Patient"} == {name for name, (_, _, depth) in EXPECTED.items() if depth == 1} - set(LATE)
     assert all(row["app_line"] == row["line"] for row in rows)
     assert totals["Deep"]["backtrace_cost"] > 3 * totals["Plain"]["backtrace_cost"] > 0

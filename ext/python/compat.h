@@ -139,6 +139,45 @@ static inline PyFrameObject *ps_frame_back(PyFrameObject *frame)
 #endif
 }
 
+#if !PS_HAVE_MONITORING
+#if PS_HAVE_LAZY_FRAMES
+/* 3.11 keeps to itself what a frame object is, and changes it no more: Include/internal/pycore_frame.h. */
+struct ps_frame_object {
+    PyObject ob_base;
+    PyFrameObject *f_back;
+    void *f_frame;
+    PyObject *f_trace;
+    int f_lineno;
+    char f_trace_lines, f_trace_opcodes, f_fast_as_locals;
+    PyObject *f_frame_data[1];
+};
+#endif
+
+/* Has the call not ended? A generator that is suspended has not. */
+static inline bool ps_frame_is_running(PyFrameObject *frame)
+{
+#if PS_HAVE_LAZY_FRAMES
+    /* What the frame was is moved into the object when the call ends. */
+    const struct ps_frame_object *object = (const struct ps_frame_object *)frame;
+    return object->f_frame != (const void *)object->f_frame_data;
+#elif PY_VERSION_HEX >= 0x030A0000
+    return frame->f_state <= FRAME_EXECUTING;
+#else
+    return frame->f_executing || (frame->f_gen && frame->f_stacktop);
+#endif
+}
+
+/* Who called, as far as it is known without making an object: 3.11 knows it once the call has ended. Borrowed. */
+static inline PyFrameObject *ps_frame_known_back(PyFrameObject *frame)
+{
+#if PS_HAVE_LAZY_FRAMES
+    return ((struct ps_frame_object *)frame)->f_back;
+#else
+    return frame->f_back;
+#endif
+}
+#endif
+
 /* Are the characters of a str there to read? Not those of one that was made with functions that are gone since 3.12. */
 static inline bool ps_string_is_ready(PyObject *string)
 {

@@ -189,24 +189,35 @@ void ps_exceptions_message(char *to, PyObject *exception)
     to[size] = '\0';
 }
 
-void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, uint32_t depth)
+static void fire_detail(const ps_row *row, uint32_t depth, const char *message, uint64_t thread_id,
+                        const char *traceparent)
 {
-    if (!ps_exceptions_may_detail(row)) return;
-    char message[PS_MESSAGE_BUFFER];
-    ps_exceptions_message(message, exception);
-    char traceparent[PS_TRACEPARENT_BUFFER];
-    ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
     const ps_site *site = row->site, *app = row->at[PS_EXCEPTION_APP_AT];
     struct ps_more_exception__detail more = {
         .path = site->path,
         .function = function_of(row),
-        .thread_id = ps_thread_id(),
+        .thread_id = thread_id,
         .message = message,
         .traceparent = traceparent,
         .app_file = app ? app->file : "",
         .app_line = app ? app->line : 0,
     };
     ps_fire_exception__detail(site->name, site->file, site->line, depth, cost_ns(depth), &more);
+}
+
+void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, uint32_t depth)
+{
+    if (!ps_exceptions_may_detail(row)) return;
+    char message[PS_MESSAGE_BUFFER], traceparent[PS_TRACEPARENT_BUFFER] = "";
+    ps_exceptions_message(message, exception);
+    /* Where exceptions are told of when they die nothing may be looked up, and the span may be over. */
+    if (PS_HAVE_MONITORING) ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
+    fire_detail(row, depth, message, ps_thread_id(), traceparent);
+}
+
+void ps_exceptions_fire_stored_detail(const ps_row *row, uint32_t depth, const char *message, uint64_t thread_id)
+{
+    fire_detail(row, depth, message, thread_id, "");
 }
 
 void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t elapsed, uint32_t unwound)

@@ -2,23 +2,345 @@
 
 #if !PS_HAVE_MONITORING
 
-#include "info.h"
+#include <string.h>
 
-bool ps_exceptions_hook(uint32_t wanted)
+#include "atomic.h"
+#include "info.h"
+#include "probe.h"
+
+/*
+ * Before 3.12 nothing tells of exceptions that does not slow down every line, so they are counted when they die: an exception that
+ * goes still has its traceback, and that says where it was raised, how deep, and which call handled it. While somebody listens,
+ * tp_dealloc and tp_clear of the exception types that are written in C are ours. Classes written in Python have slots that end there.
+ *
+ * In such a slot nothing may be allocated by Python, for that may start the collector, and no error may be touched. So rows are made
+ * there without names, and the worker finds those. It also fires the details of the first exceptions of a row.
+ *
+ * What this cannot know: how long an exception was under way, or anything of it while it lives.
+ */
+enum { SLOTS = 24, FOUND = 128, APP_CANDIDATES = 8, DETAILS = 16 };
+
+/* A place in a code object. */
+struct place {
+    PyCodeObject *code; /* held */
+    int lasti;
+};
+
+static struct {
+    bool on;
+    destructor dealloc[SLOTS];
+    inquiry clear[SLOTS];
+    destructor python_dealloc; /* of every class that is written in Python; left alone, as is python_clear */
+    inquiry python_clear;
+    /* Rows that have no names yet, and what is needed to find them. */
+    struct found {
+        ps_row *row;
+        PyTypeObject *type; /* the row holds it and the code */
+        struct place raised, app[APP_CANDIDATES];
+        int candidates;
+        PyTypeObject *first; /* held; see ps_first_type() */
+        PyObject *globals;   /* held */
+    } found[FOUND];
+    uint32_t found_count;
+    struct detail {
+        ps_row *row;
+        uint32_t depth;
+        uint64_t thread_id;
+        char message[PS_MESSAGE_BUFFER];
+    } details[DETAILS];
+    uint32_t detail_count;
+} slots;
+
+/* Rows of handlers: code object and line. Only their sites are of use, and the worker finds those. */
+static ps_table rescuers;
+
+/* ---- What a traceback says ---- */
+
+static bool is_generator(PyFrameObject *frame)
 {
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if (((wanted & PS_EXCEPTION_PROBES) >> i) & 1)
-            ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "exceptions need CPython 3.12 or later so far");
-    return false;
+    PyCodeObject *code = ps_frame_code(frame);
+    int flags = code->co_flags;
+    Py_DECREF(code);
+    return (flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
 }
 
-void ps_exceptions_forget(void) {}
+/* Was the second not called by the first? Then the exception was raised again in the first. Generators forget who called. */
+static bool is_break(PyFrameObject *caller, PyFrameObject *frame)
+{
+    if (caller == frame || is_generator(frame)) return false;
+    PyFrameObject *back = ps_frame_known_back(frame);
+    return back ? back != caller : !ps_frame_is_running(frame);
+}
+
+static void add_found(ps_row *row, PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise)
+{
+    if (slots.found_count == FOUND) return; /* the next one of this row will be */
+    struct found *found = &slots.found[slots.found_count];
+    memset(found, 0, sizeof(*found));
+    found->row = row;
+    found->type = type;
+    found->raised = (struct place){ps_frame_code(raise->origin->tb_frame), raise->origin->tb_lasti};
+    found->globals = ps_frame_globals(raise->origin->tb_frame);
+    found->first = ps_first_type(raise->origin->tb_frame);
+    Py_XINCREF(found->first);
+    /* The innermost ones come last. */
+    uint32_t skip = raise->depth > APP_CANDIDATES ? raise->depth - APP_CANDIDATES : 0;
+    for (uint32_t i = 0; i < raise->depth; i++, first = first->tb_next)
+        if (i >= skip)
+            found->app[found->candidates++] = (struct place){ps_frame_code(first->tb_frame), first->tb_lasti};
+    PS_WRITE(slots.found_count, slots.found_count + 1);
+}
+
+static void add_detail(ps_row *row, PyObject *exception, uint32_t depth)
+{
+    if (row->site) {
+        ps_exceptions_fire_detail(row, exception, depth);
+        return;
+    }
+    if (slots.detail_count == DETAILS || !ps_exceptions_may_detail(row)) return;
+    struct detail *detail = &slots.details[slots.detail_count++];
+    detail->row = row;
+    detail->depth = depth;
+    detail->thread_id = ps_thread_id();
+    ps_exceptions_message(detail->message, exception);
+}
+
+/* The call that handled it still runs: on the line that it let go of the exception. */
+static void count_rescue(ps_row *row, PyFrameObject *frame, bool at_once)
+{
+    PyCodeObject *code = ps_frame_code(frame);
+    uint32_t before = rescuers.rows;
+    ps_row *rescuer = ps_table_row(&rescuers, (uintptr_t)code, (uintptr_t)PyFrame_GetLineNumber(frame), 0);
+    if (rescuers.rows != before) Py_INCREF(code);
+    Py_DECREF(code);
+    bool is_row = !ps_row_is_overflow(&rescuers, rescuer);
+    if (is_row && !rescuer->site) row->u.bracket.cost = (uint64_t)(uintptr_t)rescuer;
+    ps_exceptions_count_rescue(row, is_row ? rescuer->site : NULL, at_once);
+}
+
+/* Counts one raise of an exception that dies. handler: the frame that handled it, or NULL when that is not known. */
+static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_raise *raise, bool is_last)
+{
+    if (!raise->origin->tb_frame) return;
+    bool made;
+    ps_row *row = ps_exceptions_bare_row(Py_TYPE(exception), raise, &made);
+    ps_exceptions_count(row, raise->depth);
+    if (!row->site && !row->excluded) {
+        uint32_t before = slots.found_count;
+        add_found(row, Py_TYPE(exception), first, raise);
+        row->excluded = slots.found_count != before; /* it is listed */
+    }
+    if (!is_last) ps_exceptions_count_rescue(row, NULL, raise->depth == 1);
+    else if (ps_frame_is_running(first->tb_frame)) count_rescue(row, first->tb_frame, raise->depth == 1);
+    if (PS_ENABLED(EXCEPTION__DETAIL)) add_detail(row, exception, raise->depth);
+}
+
+/* Called with the GIL on the thread that lets go of an exception, or that collects garbage. Entries of which the collector has been
+ * there first are empty. */
+static void count_dying(PyObject *exception)
+{
+    PyTracebackObject *first = ps_traceback(exception), *entry = first;
+    if (!first || ps_exceptions_is_noise(exception)) return;
+    bool is_last = true;
+    uint32_t depth = 1;
+    for (; entry->tb_next; entry = entry->tb_next, depth++) {
+        if (!entry->tb_frame || !entry->tb_next->tb_frame) return;
+        if (!is_break(entry->tb_frame, entry->tb_next->tb_frame)) continue;
+        count_raise(exception, first, &(ps_raise){entry, depth}, is_last);
+        is_last = false;
+        first = entry->tb_next;
+        depth = 0;
+    }
+    if (first->tb_frame) count_raise(exception, first, &(ps_raise){entry, depth}, is_last);
+}
+
+/* ---- Slots ---- */
+
+/*
+ * As the interpreter's own: a long chain of __context__ must not recurse through all of the C stack. What subtype_dealloc hands on is
+ * tracked by the collector, and the original expects that.
+ */
+static void die(PyObject *exception, int number, destructor ours)
+{
+    PyObject_GC_UnTrack(exception);
+    Py_TRASHCAN_BEGIN(exception, ours);
+    if (slots.on) count_dying(exception);
+    PyObject_GC_Track(exception);
+    slots.dealloc[number](exception);
+    Py_TRASHCAN_END;
+}
+
+/* The collector breaks a cycle: the traceback goes now. */
+static int clear(PyObject *exception, int number)
+{
+    if (slots.on) count_dying(exception);
+    return slots.clear[number](exception);
+}
+
+/* clang-format off */
+#define EACH_SLOT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) \
+                     X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
+#define DEFINE(i) \
+    static void die##i(PyObject *exception) { die(exception, i, die##i); } \
+    static int clear##i(PyObject *exception) { return clear(exception, i); }
+EACH_SLOT(DEFINE)
+#define DIE(i) die##i,
+#define CLEAR(i) clear##i,
+static const destructor our_dealloc[SLOTS] = {EACH_SLOT(DIE)};
+static const inquiry our_clear[SLOTS] = {EACH_SLOT(CLEAR)};
+/* clang-format on */
+
+/* The number of a slot, when it has one of ours or gets one: that of the original. -1: it stays as it is. */
+static int dealloc_number(destructor slot)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        if (slot == our_dealloc[i]) return i;
+        if (!slots.dealloc[i]) slots.dealloc[i] = slot;
+        if (slots.dealloc[i] == slot) return i;
+    }
+    return -1;
+}
+
+static int clear_number(inquiry slot)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        if (slot == our_clear[i]) return i;
+        if (!slots.clear[i]) slots.clear[i] = slot;
+        if (slots.clear[i] == slot) return i;
+    }
+    return -1;
+}
+
+static void set_slots(PyTypeObject *type, bool on)
+{
+    int i = type->tp_dealloc && type->tp_dealloc != slots.python_dealloc ? dealloc_number(type->tp_dealloc) : -1;
+    if (i >= 0) type->tp_dealloc = on ? our_dealloc[i] : slots.dealloc[i];
+    i = type->tp_clear && type->tp_clear != slots.python_clear ? clear_number(type->tp_clear) : -1;
+    if (i >= 0) type->tp_clear = on ? our_clear[i] : slots.clear[i];
+}
+
+/* All types of exceptions there are. Those that come later inherit their slots, ours too, which is why this walks again at the end. */
+static void walk(PyTypeObject *type, bool on)
+{
+    set_slots(type, on);
+    /* Of `type` itself: a metaclass may have an idea of its own. */
+    PyObject *list = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) walk((PyTypeObject *)PyList_GET_ITEM(list, i), on);
+    if (!list) PyErr_Clear();
+    Py_XDECREF(list);
+}
+
+/* Is an object of some thread put off by the trashcan? It is not tracked, and the slot of 3.8 would not bear that. */
+static bool is_trash_waiting(void)
+{
+    PyThreadState *thread = PyInterpreterState_ThreadHead(ps_thread_state()->interp);
+    while (thread && !thread->trash_delete_later) thread = PyThreadState_Next(thread);
+    return thread != NULL;
+}
+
+/* What a class in Python has in these slots, from one that is made for this. */
+static bool learn_python_slots(void)
+{
+    if (slots.python_dealloc) return true;
+    PyObject *class = PyObject_CallFunction((PyObject *)&PyType_Type, "s(O){}", "Probe", PyExc_Exception);
+    if (!class) {
+        PyErr_Clear();
+        return false;
+    }
+    slots.python_dealloc = ((PyTypeObject *)class)->tp_dealloc;
+    slots.python_clear = ((PyTypeObject *)class)->tp_clear;
+    Py_DECREF(class);
+    return true;
+}
+
+/* ---- The worker ---- */
+
+static void let_go(struct found *found)
+{
+    Py_XDECREF(found->raised.code);
+    for (int i = 0; i < found->candidates; i++) Py_DECREF(found->app[i].code);
+    Py_XDECREF(found->globals);
+    Py_XDECREF(found->first);
+}
+
+static void name_row(const struct found *found)
+{
+    ps_row *row = found->row;
+    PyCodeObject *code = found->raised.code;
+    int line = PyCode_Addr2Line(code, found->raised.lasti);
+    const ps_site *in = ps_code_site_of(code, found->globals, found->first, line), *app = NULL;
+    for (int i = found->candidates; !app && i-- > 0;)
+        if (ps_code_is_own(found->app[i].code))
+            app = ps_code_site_of(found->app[i].code, NULL, NULL,
+                                  PyCode_Addr2Line(found->app[i].code, found->app[i].lasti));
+    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], in);
+    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], app);
+    PS_WRITE_RELEASE(row->site, ps_type_site(found->type, code, line));
+}
+
+static void name_rescuers(void)
+{
+    for (; rescuers.resolved < rescuers.rows; rescuers.resolved++) {
+        ps_row *rescuer = ps_table_at(&rescuers, rescuers.resolved);
+        rescuer->site = ps_code_site_of((PyCodeObject *)rescuer->key[0], NULL, NULL, (int)rescuer->key[1]);
+    }
+    for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
+        ps_row *row = ps_table_at(&ps_exceptions, i);
+        ps_row *rescuer = (ps_row *)(uintptr_t)row->u.bracket.cost;
+        if (!rescuer) continue;
+        row->u.bracket.cost = 0;
+        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], rescuer->site);
+    }
+}
 
 bool ps_exceptions_hook_needs_upkeep(void)
 {
-    return false;
+    return PS_READ(slots.found_count) != 0 || PS_READ(rescuers.rows) != PS_READ(rescuers.resolved);
 }
 
-void ps_exceptions_hook_upkeep(bool last) {}
+void ps_exceptions_hook_upkeep(bool last)
+{
+    /* What is let go of may be the last of a class, and to free that may run the application's code, which may add to these. */
+    while (slots.found_count) {
+        struct found found = slots.found[slots.found_count - 1];
+        PS_WRITE(slots.found_count, slots.found_count - 1);
+        name_row(&found);
+        let_go(&found);
+    }
+    for (uint32_t i = 0; i < slots.detail_count; i++) {
+        const struct detail *detail = &slots.details[i];
+        if (detail->row->site)
+            ps_exceptions_fire_stored_detail(detail->row, detail->depth, detail->message, detail->thread_id);
+    }
+    slots.detail_count = 0;
+    name_rescuers();
+}
+
+void ps_exceptions_forget(void)
+{
+    while (slots.found_count) let_go(&slots.found[--slots.found_count]);
+    slots.detail_count = 0;
+    uint32_t rows = rescuers.rows;
+    for (uint32_t i = 0; i < rows; i++) Py_DECREF((PyObject *)ps_table_at(&rescuers, i)->key[0]);
+    ps_table_clear(&rescuers);
+}
+
+static void state(uint32_t wanted)
+{
+    static const char reason[] = "before CPython 3.12 only a trace hook could tell, and that slows down every line";
+    static const enum ps_probe untold[] = {PS_PROBE_EXCEPTION__RAISE, PS_PROBE_EXCEPTION__RESCUE};
+    for (int i = 0; i < 2; i++)
+        if ((wanted >> untold[i]) & 1) ps_info_state(untold[i], PS_STATE_REFUSED, reason);
+}
+
+bool ps_exceptions_hook(uint32_t wanted)
+{
+    state(wanted);
+    bool on = (wanted & (PS_BIT(EXCEPTION__STATS) | PS_BIT(EXCEPTION__DETAIL))) && learn_python_slots();
+    /* Where they cannot go now they stay, and do nothing, until the next attach and detach. */
+    if (on != slots.on && (on || !is_trash_waiting())) walk((PyTypeObject *)PyExc_BaseException, on);
+    slots.on = on;
+    return wanted != 0;
+}
 
 #endif

@@ -42,7 +42,7 @@ static size_t append_module(char *to, size_t size, PyObject *module)
 }
 
 #if PS_HAVE_QUALNAME
-static size_t append_qualified(char *to, size_t size, PyCodeObject *code)
+static size_t append_qualified(char *to, size_t size, PyCodeObject *code, PyTypeObject *first)
 {
     return append_string(to, size, code->co_qualname);
 }
@@ -84,15 +84,13 @@ static PyTypeObject *defining_class(PyTypeObject *type, PyCodeObject *code)
 }
 
 /*
- * Before 3.11 a code object knows its own name and not the class around it. What runs right now says more: a method's first argument
- * is of its class. Functions inside functions, static methods and methods called by another name go without.
+ * Before 3.11 a code object knows its own name and not the class around it. Its frame says more: a method's first argument is of its
+ * class. Functions inside functions, static methods and methods called by another name go without.
  */
-static size_t append_qualified(char *to, size_t size, PyCodeObject *code)
+static size_t append_qualified(char *to, size_t size, PyCodeObject *code, PyTypeObject *first)
 {
-    PyFrameObject *frame = ps_thread_state()->frame;
-    while (frame && frame->f_code != code) frame = frame->f_back;
-    PyObject *first = frame && code->co_argcount > 0 ? ps_frame_local(frame, 0) : NULL;
-    PyTypeObject *class = first && PyType_Check(first) ? defining_class((PyTypeObject *)first, code) : NULL;
+    PyTypeObject *class = first ? defining_class(first, code) : NULL;
+    /* A class method's is the class itself, any other's an instance. */
     if (!class && first) class = defining_class(Py_TYPE(first), code);
     if (class && (class->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
         size = append_string(to, size, ((PyHeapTypeObject *)class)->ht_qualname);
@@ -102,6 +100,28 @@ static size_t append_qualified(char *to, size_t size, PyCodeObject *code)
 }
 #endif
 
+PyTypeObject *ps_first_type(PyFrameObject *frame)
+{
+#if PS_HAVE_QUALNAME
+    return NULL;
+#else
+    PyObject *first = frame && frame->f_code->co_argcount > 0 ? ps_frame_local(frame, 0) : NULL;
+    return !first || PyType_Check(first) ? (PyTypeObject *)first : Py_TYPE(first);
+#endif
+}
+
+/* Of the innermost frame that runs this code. */
+static PyTypeObject *running_first_type(PyCodeObject *code)
+{
+#if PS_HAVE_QUALNAME
+    return NULL;
+#else
+    PyFrameObject *frame = ps_thread_state()->frame;
+    while (frame && frame->f_code != code) frame = frame->f_back;
+    return ps_first_type(frame);
+#endif
+}
+
 static const ps_site *intern(const char *name, size_t size, PyCodeObject *code, int line)
 {
     char path[NAME_BUFFER];
@@ -109,15 +129,20 @@ static const ps_site *intern(const char *name, size_t size, PyCodeObject *code, 
     return ps_site_intern(name, size, path, path_size, line > 0 ? (uint64_t)line : 0);
 }
 
-const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line)
+const ps_site *ps_code_site_of(PyCodeObject *code, PyObject *globals, PyTypeObject *first, int line)
 {
     char name[NAME_BUFFER];
     size_t size = 0;
     /* Borrowed, and no error when there is none. Only a plain dict: another's lookup may be the application's code. */
     if (globals && PyDict_CheckExact(globals))
         size = append_module(name, size, PyDict_GetItemString(globals, "__name__"));
-    size = append_qualified(name, size, code);
+    size = append_qualified(name, size, code, first);
     return intern(name, size, code, line);
+}
+
+const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line)
+{
+    return ps_code_site_of(code, globals, running_first_type(code), line);
 }
 
 const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals)
