@@ -64,6 +64,46 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
   it_behaves_like "a process under the commands", suffix: ".py", work: work, burn: burn, separator: ".", error: "ValueError",
                                                   allocates: "return Thing()", allocated: nil
 
+  it "lines and gc say what it did, and gvl that Python does not tell" do
+    Dir.mktmpdir do |folder|
+      File.write("#{folder}/worker.py", <<~PYTHON)
+        import gc
+        import time
+
+
+        def burn(number):
+            for _ in range(20_000):
+                number += 1
+
+
+        def litter():
+            for _ in range(50):
+                loop = []
+                loop.append(loop)
+
+
+        print("ready", flush=True)
+        while True:
+            burn(0)
+            litter()
+            gc.collect()
+            time.sleep(0.001)
+      PYTHON
+      process = target("#{folder}/worker.py").ready
+      refused = probescope("gvl", "-p", process.pid)
+      expect([refused.status.exitstatus, refused.err]).to match([1, /does not serve gvl__wait: /])
+      skip_unless_served(process, "sample", "gc__done")
+      commands = %w[lines gc].map { |name| probescope_start(name, "-p", process.pid, "-d", 2, "--json") }
+      lines, collections = commands.map do |command|
+        expect(command.wait).to be_success, command.to_s
+        JSON.parse(command.out)["rows"]
+      end
+      expect(lines.first).to include("line" => be_between(6, 7), "function" => "burn", "self_share" => be > 0.3)
+      full = collections.find { |row| row["kind"] == "generation 2" }
+      expect(full).to include("count" => be_positive, "total_ns" => be_positive, "freed_objects" => 50, "live_objects" => nil)
+    end
+  end
+
   # A program in a virtual environment of its own, with a copy of the package in it; its Python has a name of its own.
   def in_virtualenv(folder)
     tool(Support::Python.interpreter, "-m", "venv", "--without-pip", folder)
