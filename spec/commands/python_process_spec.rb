@@ -104,22 +104,21 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
     end
   end
 
-  # A program in a virtual environment of its own, with a copy of the package in it; its Python has a name of its own.
+  # A program in a virtual environment of its own, with a copy of the package in it, that knows nothing of it. Its Python has a name of
+  # its own.
   def in_virtualenv(folder)
     tool(Support::Python.interpreter, "-m", "venv", "--without-pip", folder)
-    FileUtils.cp_r(File.join(Support::Python::PACKAGE, "probescope"), Dir["#{folder}/lib/python*/site-packages"].first)
+    package = %w[probescope probescope.pth].map { |name| File.join(Support::Python::PACKAGE, name) }
+    FileUtils.cp_r(package, Dir["#{folder}/lib/python*/site-packages"].first)
     File.symlink("python", "#{folder}/bin/probed-python")
     File.write("#{folder}/shop.py", <<~PYTHON)
       import time
-
-      import probescope
 
 
       def order(number):
           return number
 
 
-      probescope.install()
       print("ready", flush=True)
       while True:
           order(1)
@@ -137,12 +136,12 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
   it "is one of a virtualenv, with its library replaced on disk, in a container, and beside a Ruby: all in one table" do
     Dir.mktmpdir do |folder|
       command = in_virtualenv(folder)
-      old = keep(Support::Child.new(*command))
+      old = probescope_start("run", "--", *command)
       old.await_line(/ready/)
       Dir["#{folder}/lib/python*/site-packages/probescope/_native*.so"].each { |library| upgrade(library) }
-      new = keep(Support::Child.new(*command))
+      new = probescope_start("run", "--", *command)
       new.await_line(/ready/)
-      contained = inside(container("exec #{command.join(" ")}"))
+      contained = inside(container("PROBESCOPE=1 exec #{command.join(" ")}"))
       ruby = target("def order(number) = number\n$stdout.sync = true\nputs 'ready'\nloop { order(1); sleep 0.01 }").ready
 
       listed = probescope("ps", "--json").json["rows"].to_h { |row| [row["pid"], row.values_at("name", "runtime", "version", "deleted")] }
