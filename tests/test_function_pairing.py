@@ -317,7 +317,9 @@ gate.done()
 
 def test_greenlets_keep_their_calls(trace):
     pytest.importorskip("greenlet")
-    run = trace(GREENLETS, {"function__stats": ["function", "calls"], "function__return": ["function", "elapsed", "outcome"]})
+    run = trace(
+        GREENLETS, {"function__stats": ["function", "calls"], "function__return": ["function", "elapsed", "outcome"]}
+    )
     calls = {name: row["calls"] for name, row in run.totals("function__stats").items()}
     assert calls == {"ping": 20, "branch": 120}  # and pong never ends
     assert all(event["outcome"] == 0 for event in run.events("function__return"))
