@@ -97,6 +97,8 @@ bool ps_tracebacks_switch(uint32_t wanted);
 /* Modules may have been imported since the last look. Asked by the watcher, without the GIL. */
 bool ps_tracebacks_needs_upkeep(void);
 void ps_tracebacks_upkeep(void);
+/* Nothing that was remembered counts any more: also whose files are the application's own. */
+void ps_tracebacks_forget(void);
 
 /* trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the probes that carry it. */
 enum { PS_TRACEPARENT_BUFFER = 56 };

@@ -288,6 +288,7 @@ static PyObject *native_cover(PyObject *self, PyObject *args)
     if (PyErr_Occurred()) return NULL;
     ps_coverage_set(strings[0], strings[1], strings[2], strings[3], ".py");
     ps_functions_restart();
+    ps_tracebacks_forget();
     Py_RETURN_NONE;
 }
 

@@ -21,7 +21,9 @@
 #include "probe.h"
 #include "stopwatch.h"
 
-enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16 };
+enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16, KNOWN = 128 };
+/* A step of a generator that takes longer may have waited for something. */
+#define LONG_STEP_NS 100000u
 
 /* What was formatted: a place in the source, named by the exception's class, and the row that pays. */
 struct subject {
@@ -43,8 +45,17 @@ static struct {
     const ps_site *asked;
     struct subject of;
     uint64_t ticks;
+    uint64_t cpu_ns; /* of the thread, when that was last looked at */
 } generators[OPEN];
 static uint32_t next_made, next_generator;
+
+/* What is known of code on the way to the line that asked. */
+static struct {
+    PyCodeObject *code;  /* held */
+    const ps_site *site; /* of `line`, or NULL */
+    int line;
+    bool own;
+} known[KNOWN];
 
 static __thread unsigned nested; /* formatters that this thread is in */
 
@@ -54,6 +65,11 @@ void ps_tracebacks_forget(void)
 {
     memset(made, 0, sizeof(made));
     memset(generators, 0, sizeof(generators));
+    for (int i = 0; i < KNOWN; i++) {
+        PyCodeObject *code = known[i].code;
+        known[i].code = NULL;
+        Py_XDECREF(code);
+    }
 }
 
 /* ---- What is formatted ---- */
@@ -128,22 +144,35 @@ static struct subject find_subject(const ps_formatter *formatter, PyObject *cons
 
 /* ---- Who asked ---- */
 
+static int know(PyFrameObject *frame)
+{
+    PyCodeObject *code = ps_frame_code(frame), *before;
+    int i = (int)(((uintptr_t)code >> 4 ^ (uintptr_t)code >> 11) % KNOWN);
+    before = code;
+    if (known[i].code != code) {
+        before = known[i].code;
+        known[i].code = code;
+        known[i].own = ps_code_is_own(code);
+        known[i].site = NULL;
+    }
+    Py_XDECREF(before);
+    return i;
+}
+
 static const ps_site *site_of_frame(PyFrameObject *frame)
 {
+    int i = know(frame), line = PyFrame_GetLineNumber(frame);
+    if (known[i].site && known[i].line == line) return known[i].site;
     PyCodeObject *code = ps_frame_code(frame);
     PyObject *globals = ps_frame_globals(frame);
-    const ps_site *site = ps_code_site_at(code, globals, PyFrame_GetLineNumber(frame));
+    const ps_site *site = ps_code_site_at(code, globals, line);
+    if (known[i].code == code) {
+        known[i].site = site;
+        known[i].line = line;
+    }
     Py_XDECREF(globals);
     Py_DECREF(code);
     return site;
-}
-
-static bool is_own(PyFrameObject *frame)
-{
-    PyCodeObject *code = ps_frame_code(frame);
-    bool own = ps_code_is_own(code);
-    Py_DECREF(code);
-    return own;
 }
 
 /* The nearest line of the application's own code, else the nearest line of all: a logger's says little. */
@@ -152,12 +181,13 @@ static const ps_site *find_asker(void)
     PyFrameObject *nearest = PyEval_GetFrame(), *frame = nearest; /* borrowed */
     if (!nearest) return &ps_site_none;
     Py_INCREF(frame);
-    for (int i = 0; frame && !is_own(frame) && i < LOOK_AT; i++) {
+    bool own = false;
+    for (int i = 0; frame && i < LOOK_AT && !(own = known[know(frame)].own); i++) {
         PyFrameObject *back = ps_frame_back(frame);
         Py_DECREF(frame);
         frame = back;
     }
-    const ps_site *site = site_of_frame(frame && is_own(frame) ? frame : nearest);
+    const ps_site *site = site_of_frame(own ? frame : nearest);
     Py_XDECREF(frame);
     return site;
 }
@@ -187,11 +217,19 @@ static int find_generator(const PyObject *generator)
     return -1;
 }
 
-/* Of one that is told apart, after one step of it. No error is lost. */
+/*
+ * Of one that is told apart, after one step of it. There are many and they are short, so the CPU's clock is only read for one that
+ * was not: it bounds the time since the last one. No error is lost.
+ */
 static void note_step(PyObject *generator, uint64_t ticks, bool ended)
 {
     int i = find_generator(generator);
     if (i < 0 || !ps_tracebacks_on()) return;
+    if (PS_UNLIKELY(ticks > ps_ns_to_ticks(LONG_STEP_NS))) {
+        uint64_t now = ps_clock_read(CLOCK_THREAD_CPUTIME_ID), cpu = ps_ns_to_ticks(now - generators[i].cpu_ns);
+        generators[i].cpu_ns = now;
+        if (cpu < ticks) ticks = cpu;
+    }
     ps_exceptions_charge(generators[i].of.row, generators[i].asked, ticks);
     generators[i].ticks += ticks;
     if (!ended) return;
@@ -203,9 +241,9 @@ static PyObject *next_line(PyObject *generator)
 {
     if (nested || !ps_tracebacks_on()) return PyGen_Type.tp_iternext(generator);
     nested++;
-    ps_stopwatch start = ps_stopwatch_start();
+    uint64_t start = ps_ticks();
     PyObject *line = PyGen_Type.tp_iternext(generator);
-    uint64_t ticks = ps_stopwatch_stop(start);
+    uint64_t ticks = ps_ticks() - start;
     nested--;
     note_step(generator, ticks, !line);
     return line;
@@ -216,9 +254,9 @@ static PySendResult send(PyObject *generator, PyObject *value, PyObject **result
 {
     if (nested || !ps_tracebacks_on()) return PyGen_Type.tp_as_async->am_send(generator, value, result);
     nested++;
-    ps_stopwatch start = ps_stopwatch_start();
+    uint64_t start = ps_ticks();
     PySendResult sent = PyGen_Type.tp_as_async->am_send(generator, value, result);
-    uint64_t ticks = ps_stopwatch_stop(start);
+    uint64_t ticks = ps_ticks() - start;
     nested--;
     note_step(generator, ticks, sent != PYGEN_NEXT);
     return sent;
@@ -262,6 +300,7 @@ static void time_generator(PyObject *generator, const ps_formatter *formatter, c
     generators[i].asked = find_asker();
     generators[i].of = *of;
     generators[i].ticks = ticks;
+    generators[i].cpu_ns = ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
     Py_SET_TYPE(generator, &timed_generator);
 }
 
@@ -286,15 +325,17 @@ PyObject *ps_traceback_call(PyObject *function, PyObject *const *args, size_t fl
     const ps_formatter *formatter = nested ? NULL : ps_tracebacks_hooked(function);
     if (!formatter) return ps_traceback_original(function, args, flags, names);
     Py_ssize_t count = PyVectorcall_NARGS(flags) + (names ? PyTuple_GET_SIZE(names) : 0);
-    struct subject of = find_subject(formatter, args, count);
+    /* What a finalizer formats meanwhile counts as nested too. */
     nested++;
+    struct subject of = find_subject(formatter, args, count);
     ps_stopwatch start = ps_stopwatch_start();
     PyObject *result = ps_traceback_original(function, args, flags, names);
     uint64_t ticks = ps_stopwatch_stop(start);
+    if (ps_tracebacks_on()) { /* else the tracer left meanwhile */
+        ps_error error = ps_error_save();
+        record(formatter, &of, args, count, result, ticks);
+        ps_error_restore(error);
+    }
     nested--;
-    if (!ps_tracebacks_on()) return result; /* the tracer left meanwhile */
-    ps_error error = ps_error_save();
-    record(formatter, &of, args, count, result, ticks);
-    ps_error_restore(error);
     return result;
 }

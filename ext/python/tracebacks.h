@@ -28,7 +28,5 @@ extern vectorcallfunc ps_traceback_original;
 
 /* Before the first hook: false with an exception. */
 bool ps_tracebacks_ready(void);
-/* Nothing that was remembered counts any more. */
-void ps_tracebacks_forget(void);
 
 #endif
