@@ -321,13 +321,13 @@ def deep(depth, error):
 
 def logs(formats):
     try:
-        deep(20, Logged())
+        deep(30, Logged())
     except Logged:
         log.error("message", exc_info=formats)
 
 def makes(formats):
     try:
-        deep(20, Made())
+        deep(30, Made())
     except Made as error:
         text = "".join(traceback.TracebackException.from_exception(error).format()) if formats else ""
 
@@ -339,7 +339,7 @@ def seconds(function, formats):
 
 gate.on("exception__stats")
 truth = {{"Logged": 0, "Made": 0}}
-for _ in range(40):
+for _ in range(30):
     truth["Logged"] += seconds(logs, True) - seconds(logs, False)
     truth["Made"] += seconds(makes, True) - seconds(makes, False)
 gate.flushed()
