@@ -79,7 +79,7 @@ RSpec.describe "The story", :bpf do
 
   describe "in Python", :python do
     it_behaves_like "the story",
-                    suffix: ".py", share_percent: 15, points: 0.05, turns: 3, documents: "300", seconds: 12, crc: "Crc32.of",
+                    suffix: ".py", share_percent: 15, points: 0.05, turns: 3, documents: "200", seconds: 10, crc: "Crc32.of",
                     costly: { type: "ValueError", function: "weigh", depth: 44, text: "int(item)", formatted: "exc_info=True" }
   end
 end
