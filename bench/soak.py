@@ -57,6 +57,10 @@ TRACERS = [["function__stats"], ["exception__stats"], ["object__stats"], ["sampl
            ["function__entry", "line"], ["function__slow1ms"], ["exception__raise", "stats__done"]]  # fmt: skip
 
 
+# `rake memcheck` sets them.
+SANITIZERS = {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC") if name in os.environ}
+
+
 def holdings(pid: int) -> "tuple[int, int, int]":
     """KiB of memory, threads and open files of a process."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -71,7 +75,7 @@ def cycle(pid: int, count: int) -> None:
 
 def soak(cycles: int) -> bool:
     with tempfile.TemporaryDirectory() as directory:
-        target = start_program(LOAD, Path(directory))
+        target = start_program(LOAD, Path(directory), env=SANITIZERS)
         try:
             target.line("ready")
             cycle(target.pid, 10)
@@ -91,7 +95,7 @@ def soak(cycles: int) -> bool:
 
 def latency() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        target = start_program(SPIN, Path(directory))
+        target = start_program(SPIN, Path(directory), env=SANITIZERS)
         try:
             target.line("ready")
             figures = Attacher(target.pid, "function__stats", cycles=20, await_hooks=True).finish(600)

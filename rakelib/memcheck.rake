@@ -43,6 +43,48 @@ module Memcheck
   end
 end
 
+# The same of the Python extension. Python's own allocator would hide what is used after it was freed.
+module MemcheckPython
+  extend Rake::FileUtilsExt
+
+  DIRECTORY = "#{Memcheck::DIRECTORY}-python"
+
+  module_function
+
+  def build(python)
+    rm_rf DIRECTORY, verbose: false
+    mkdir_p DIRECTORY, verbose: false
+    cp_r %w[lib ext bench spec tests python setup.py pyproject.toml README.md], DIRECTORY, verbose: false
+    rm_f Dir["#{DIRECTORY}/python/probescope/*.so"], verbose: false
+    chdir DIRECTORY, verbose: false do
+      sh({ "CFLAGS" => Memcheck::FLAGS, "LDFLAGS" => "-fsanitize=address,undefined" }, python, "setup.py", "-q", "build_ext", "--inplace",
+         verbose: false, out: File::NULL)
+    end
+  end
+
+  def environment
+    Memcheck.environment.transform_values { |value| value.sub(Memcheck::DIRECTORY, DIRECTORY) }
+            .merge("PYTHONMALLOC" => "malloc", "PYTHONPATH" => "#{DIRECTORY}/python", "GROWTH" => "1000000")
+  end
+
+  def check(*command)
+    done = chdir(DIRECTORY, verbose: false) { system(environment, *command) }
+    reports = Dir["#{DIRECTORY}/report.*"]
+    reports.each { |path| puts File.read(path) }
+    raise "memcheck: #{command.join(" ")} failed, with #{reports.size} reports" unless done && reports.empty?
+  end
+end
+
+desc "The same with the Python extension (PYTHON=python3, CYCLES=40): its headers and setuptools have to be there"
+task :"memcheck:python" do
+  next puts("memcheck:python skipped: the compiler has no libasan") unless File.exist?(Memcheck.preload)
+
+  python = ENV.fetch("PYTHON", "python3")
+  MemcheckPython.build(python)
+  MemcheckPython.check(python, "bench/soak.py", ENV.fetch("CYCLES", "40"))
+  puts "memcheck:python: no reports"
+end
+
 desc "Attach and detach under load with AddressSanitizer in the extension (as root; CYCLES=1000, HOSTILE=1: the hostile programs too)"
 task :memcheck do
   next puts("memcheck skipped: the compiler has no libasan") unless File.exist?(Memcheck.preload)
