@@ -20,9 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from attacher import Attacher  # noqa: E402
-from tracing import start_program  # noqa: E402
-
 from probescope.abi import PROBES  # noqa: E402
+from tracing import start_program  # noqa: E402
 
 MODULES = ["test_exceptions", "test_generators", "test_coroutines", "test_asyncgen", "test_contextlib", "test_traceback",
            "test_threading", "test_sys_settrace", "test_sys_setprofile", "test_monitoring", "test_gc", "test_fork1",
@@ -72,9 +71,13 @@ def main() -> int:
             for module in sys.argv[1:] or MODULES:
                 began = time.monotonic()
                 (plain, _), (traced, said) = outcomes(module, False), outcomes(module, True)
-                differ = {test: (end, traced.get(test, "missing")) for test, end in plain.items() if traced.get(test) != end}
+                differ = {
+                    test: (end, traced.get(test, "missing")) for test, end in plain.items() if traced.get(test) != end
+                }
                 failed += bool(differ) or not plain
-                print(f"{module}: {len(plain)} tests, {len(differ)} differ, {time.monotonic() - began:.0f} s", flush=True)
+                print(
+                    f"{module}: {len(plain)} tests, {len(differ)} differ, {time.monotonic() - began:.0f} s", flush=True
+                )
                 for test, ends in differ.items():
                     print(f"  {test}: {ends[0]}, attached {ends[1]}")
                 if not plain or len(traced) < len(plain):

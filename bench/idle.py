@@ -83,5 +83,7 @@ def per_round(how: str) -> float:
 if __name__ == "__main__":
     plain, loaded = per_round("plain"), per_round("loaded")
     difference = loaded / plain - 1
-    print(f"Python {sys.version.split()[0]}: {plain:.1f} instructions a round plain, {loaded:.1f} loaded ({difference:+.4%})")
+    print(
+        f"Python {sys.version.split()[0]}: {plain:.1f} instructions a round plain, {loaded:.1f} loaded ({difference:+.4%})"
+    )
     sys.exit(abs(difference) > LIMIT)

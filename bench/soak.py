@@ -58,7 +58,11 @@ TRACERS = [["function__stats"], ["exception__stats"], ["object__stats"], ["sampl
 
 
 # `rake memcheck` sets them.
-SANITIZERS = {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC") if name in os.environ}
+SANITIZERS = {
+    name: os.environ[name]
+    for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC")
+    if name in os.environ
+}
 
 
 def holdings(pid: int) -> "tuple[int, int, int]":
@@ -85,10 +89,16 @@ def soak(cycles: int) -> bool:
             seconds = time.monotonic() - began
             time.sleep(1)
             after = holdings(target.pid)
-            print(f"Python {sys.version.split()[0]}: {cycles} cycles in {seconds:.0f} s; KiB, threads, files: {before} -> {after}")
+            print(
+                f"Python {sys.version.split()[0]}: {cycles} cycles in {seconds:.0f} s; KiB, threads, files: {before} -> {after}"
+            )
             if target.err:
                 print(target.err)
-            return after[0] - before[0] < int(os.environ.get("GROWTH", 4096)) and after[1:] == before[1:] and not target.err
+            return (
+                after[0] - before[0] < int(os.environ.get("GROWTH", 4096))
+                and after[1:] == before[1:]
+                and not target.err
+            )
         finally:
             target.kill()
 
@@ -100,7 +110,9 @@ def latency() -> None:
             target.line("ready")
             figures = Attacher(target.pid, "function__stats", cycles=20, await_hooks=True).finish(600)
             hooked = [figure["hooked_ms"] for figure in figures]
-            print(f"attach to first hook, 4 spinning threads: median {statistics.median(hooked):.0f} ms, max {max(hooked):.0f} ms")
+            print(
+                f"attach to first hook, 4 spinning threads: median {statistics.median(hooked):.0f} ms, max {max(hooked):.0f} ms"
+            )
         finally:
             target.kill()
 

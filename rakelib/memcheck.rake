@@ -47,7 +47,7 @@ end
 module MemcheckPython
   extend Rake::FileUtilsExt
 
-  DIRECTORY = "#{Memcheck::DIRECTORY}-python"
+  DIRECTORY = "#{Memcheck::DIRECTORY}-python".freeze
 
   module_function
 

@@ -374,6 +374,7 @@ async def task(n):
     except Broken:
         return n
 async def main():
+    asyncio.get_running_loop().slow_callback_duration = 100
     return await asyncio.gather(*(task(n) for n in range(20)))
 print(asyncio.run(main()))
 threads = [threading.Thread(target=lambda: [task for task in range(100)]) for _ in range(5)]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import collections
 import json
 import re
+import sys
 
 import pytest
 from attacher import library
