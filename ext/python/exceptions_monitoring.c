@@ -25,7 +25,7 @@
  * RAISE comes for each frame that an exception passes, and costs each. It is asked for by exception__raise, and by
  * exception__rescue for the time since the raise.
  */
-enum { UNDER_WAY = 64, RAISES = 32, ENTRIES_ADDED = 64, SEEN = 1024 };
+enum { UNDER_WAY = 64, RAISES = 32, ENTRIES_ADDED = 64, SEEN_SETS = 256, SEEN_WAYS = 4 };
 
 struct under_way {
     PyObject *exception; /* compared only, as all pointers here but the row */
@@ -62,9 +62,11 @@ static struct {
         PyObject *exception;
         PyTracebackObject *top, *last; /* entries of its traceback */
         uint32_t entries;
+        uint64_t number; /* of the handling */
         ps_row *
             rescued; /* its row when it counts as rescued, for it is handled no more; a suspended handler may raise it on */
-    } seen[SEEN];
+    } seen[SEEN_SETS * SEEN_WAYS];
+    uint64_t seen_number;
 } handled;
 
 /* Rows of handlers: code object and offset. Only their sites are of use. */
@@ -102,9 +104,15 @@ static const ps_site *rescuer_at(PyCodeObject *code, long offset)
 
 /* ---- Raised again ---- */
 
+/* What is known of it; else the place to put it, which is that of the one that was handled longest ago. */
 static struct seen *seen_of(PyObject *exception)
 {
-    return &handled.seen[((uintptr_t)exception >> 4) % SEEN];
+    struct seen *set = &handled.seen[((uintptr_t)exception >> 4) % SEEN_SETS * SEEN_WAYS], *oldest = set;
+    for (int i = 0; i < SEEN_WAYS; i++) {
+        if (set[i].exception == exception) return &set[i];
+        if (set[i].number < oldest->number) oldest = &set[i];
+    }
+    return oldest;
 }
 
 /* Was the frame of this entry not called by the one of the entry before it? Then an exception was raised again in that one. */
@@ -320,7 +328,7 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     one.rescuer = rescuer_at(code, offset);
     if (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) one.elapsed = since_raise(exception, ps_ticks());
     put(&one);
-    *seen_of(exception) = (struct seen){exception, top, last, entries, NULL};
+    *seen_of(exception) = (struct seen){exception, top, last, entries, ++handled.seen_number, NULL};
 }
 
 PS_CALLBACK(ps_on_handled)

@@ -7,6 +7,7 @@
 #include "atomic.h"
 #include "info.h"
 #include "probe.h"
+#include "stats.h"
 
 /*
  * Before 3.12 nothing tells of exceptions that does not slow down every line, so they are counted when they die: an exception that
@@ -18,7 +19,7 @@
  *
  * What this cannot know: how long an exception was under way, or anything of it while it lives.
  */
-enum { SLOTS = 24, FOUND = 128, APP_CANDIDATES = 8, DETAILS = 16 };
+enum { SLOTS = 24, FOUND = 128, APP_CANDIDATES = 8, DETAILS = 64 };
 
 /* A place in a code object. */
 struct place {
@@ -97,7 +98,11 @@ static void add_detail(ps_row *row, PyObject *exception, uint32_t depth)
         ps_exceptions_fire_detail(row, exception, depth);
         return;
     }
-    if (slots.detail_count == DETAILS || !ps_exceptions_may_detail(row)) return;
+    if (!ps_exceptions_may_detail(row)) return;
+    if (slots.detail_count == DETAILS) {
+        PS_ADD(ps_details_suppressed, 1);
+        return;
+    }
     struct detail *detail = &slots.details[slots.detail_count++];
     detail->row = row;
     detail->depth = depth;
