@@ -213,6 +213,12 @@ static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
 #define PyUnstable_Eval_RequestCodeExtraIndex _PyEval_RequestCodeExtraIndex
 #endif
 
+/*
+ * 3.8 and 3.9 count in an internal field how many trace functions there are, and tell of no line while it is 0. PyEval_SetTrace()
+ * counts, for its own thread; with a trace function of ours in between the application's own would be counted wrong.
+ */
+#define PS_CAN_TRACE_LINES (PY_VERSION_HEX >= 0x030A0000)
+
 #if !PS_HAVE_MONITORING
 #include <opcode.h>
 

@@ -52,13 +52,14 @@ static bool hook(bool wanted)
 {
     if (!wanted) {
         ps_thread_hooks_take_out(PS_HOOK_TRACE);
+    } else if (!PS_CAN_TRACE_LINES) {
+        ps_info_state(PS_PROBE_LINE, PS_STATE_REFUSED, "lines need CPython 3.10 or later");
     } else if (ps_forced()) {
         ps_thread_hooks_put(PS_HOOK_TRACE, on_event);
         return true;
     } else {
-        ps_info_state(
-            PS_PROBE_LINE, PS_STATE_REFUSED,
-            "before CPython 3.12 the trace hook slows all code down: PROBESCOPE_FORCE=1 or install(force=True)");
+        ps_info_state(PS_PROBE_LINE, PS_STATE_REFUSED,
+                      "needs PROBESCOPE_FORCE=1 or install(force=True): before CPython 3.12 lines slow all code down");
     }
     return false;
 }

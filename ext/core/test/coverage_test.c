@@ -1,0 +1,70 @@
+#include "coverage.h"
+
+#include "check.h"
+
+static ps_strings strings(const char *a, const char *b)
+{
+    ps_strings copies = calloc(3, sizeof(*copies));
+    if (a) copies[0] = strdup(a);
+    if (b) copies[1] = strdup(b);
+    return copies;
+}
+
+static void set(ps_strings patterns)
+{
+    ps_coverage_set(strings("/srv/app/", "/srv/lib/"), strings("/srv/app/.venv/", NULL),
+                    strings("/srv/app/ours/", NULL), patterns, ".py");
+}
+
+static bool covers(const char *path, const char *name)
+{
+    return ps_coverage_function(path, name, false);
+}
+
+static void covers_the_applications_own_files(void)
+{
+    set(NULL);
+    CHECK(covers("/srv/app/shop.py", "pay"));
+    CHECK(covers("/srv/lib/x.py", "f"));
+    CHECK(covers("shop.py", "pay")); /* started by a relative path */
+    CHECK(!covers("/usr/lib/python3/json.py", "loads"));
+    CHECK(!covers("/srv/app/.venv/lib/flask.py", "run"));
+    CHECK(!covers("/srv/app/vendor/x.py", "f"));
+    CHECK(!covers("/srv/app/ours/x.py", "f"));
+    CHECK(!covers("<frozen importlib._bootstrap>", "f"));
+    CHECK(!covers("", "f"));
+    CHECK(!ps_coverage_by_name());
+}
+
+static void covers_everything_but_us_when_asked(void)
+{
+    set(NULL);
+    CHECK(ps_coverage_function("/usr/lib/python3/json.py", "loads", true));
+    CHECK(ps_coverage_function("<string>", "f", true));
+    CHECK(!ps_coverage_function("/srv/app/ours/x.py", "f", true));
+    CHECK(!ps_coverage_file("/srv/app/ours/x.py", true));
+}
+
+static void tells_patterns_of_paths_from_those_of_names(void)
+{
+    set(strings("*/models/*", "Shop.*"));
+    CHECK(ps_coverage_by_name());
+    CHECK(covers("/anywhere/models/a.py", "f"));
+    CHECK(covers("/anywhere/b.py", "Shop.pay"));
+    CHECK(!covers("/srv/app/b.py", "Cart.pay"));
+    CHECK(!covers("/srv/app/Shop.x/b.txt", "f")); /* a name's pattern is none of a path */
+    CHECK(ps_coverage_file("/anywhere/b.py", false));
+    set(strings("shop.py", NULL));
+    CHECK(!ps_coverage_by_name());
+    CHECK(covers("shop.py", "f"));
+    CHECK(!ps_coverage_file("other.py", false));
+}
+
+int main(void)
+{
+    RUN(covers_the_applications_own_files);
+    RUN(covers_everything_but_us_when_asked);
+    RUN(tells_patterns_of_paths_from_those_of_names);
+    ps_coverage_set(NULL, NULL, NULL, NULL, "");
+    return check_report("coverage");
+}
