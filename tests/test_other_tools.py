@@ -18,6 +18,7 @@ def pay(n):
     return total
 
 gate.on(*PROBES)
+gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
 pay(2)
 gate.flushed()
 gate.done(state=gate.state("line"))
