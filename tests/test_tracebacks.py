@@ -26,8 +26,9 @@ def words(function):
     return (ctypes.c_void_p * (type(fail).__basicsize__ // size)).from_address(id(function))[:]
 
 def alike(function):
-    # Where a function has what every function has: its type, and what calls of it run.
-    return [index for index, (a, b) in enumerate(zip(words(function), words(fail))) if a == b and a is not None]
+    # Where a function points to what every function points to: its type, and what calls of it run.
+    pairs = list(enumerate(zip(words(function), words(fail))))
+    return [index for index, (a, b) in pairs[1:] if a == b and (a or 0) > 1 << 20]
 """
 
 # Each of these functions asks once, in its third line; its name is in the event.
