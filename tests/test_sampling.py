@@ -181,8 +181,12 @@ def outer():
     spin()
 
 gate.on("sample", "sample__frame")
-ends = time.monotonic() + 1.5
-while time.monotonic() < ends: outer()
+flushes = lambda: gate.probescope.status()["flushes"]
+ends = flushes() + 3
+n = 0
+while n % 64 or flushes() < ends:
+    outer()
+    n += 1
 gate.done(pid=os.getpid())
 """,
         fields,
@@ -191,9 +195,9 @@ gate.done(pid=os.getpid())
     for frame in run.events("sample__frame"):
         stacks.setdefault(frame["stack_id"], {})[frame["index"]] = (frame["function"], frame["line"])
     whole = [[stack[index] for index in sorted(stack)] for stack in stacks.values()]
-    # Lines 6 and 7 are where spin() is, 10 and 14 its callers'.
+    # Lines 6 and 7 are where spin() is, 10 and 17 its callers'.
     assert {tuple(stack[1:]) for stack in whole if stack[0] in [("spin", 6), ("spin", 7)]} == {
-        (("outer", 10), ("<module>", 14))
+        (("outer", 10), ("<module>", 17))
     }
     samples = run.events("sample")
     assert all(sample["weight"] > 0 and sample["thread_id"] == run.report["pid"] for sample in samples)

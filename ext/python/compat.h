@@ -297,6 +297,7 @@ static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *cod
 #else
 #define PS_HAVE_GIL 1
 #endif
+#define PS_HAVE_REF_TRACER (PY_VERSION_HEX >= 0x030D0000)
 
 /*
  * What runs, from the innermost out, without a frame object for each: the head of a struct that is not public. Up to 3.10 there
@@ -367,6 +368,20 @@ static inline PyObject *ps_walked_globals(struct ps_walked_frame *frame)
     return frame->globals;
 #else
     return frame->f_globals;
+#endif
+}
+
+/* Where it is, for PyCode_Addr2Line(). */
+static inline int ps_walked_instruction(struct ps_walked_frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyUnstable_InterpreterFrame_GetLasti((struct _PyInterpreterFrame *)frame);
+#elif PY_VERSION_HEX >= 0x030B0000
+    return (int)(frame->instruction - ((PyCodeObject *)frame->code)->co_code_adaptive);
+#elif PY_VERSION_HEX >= 0x030A0000
+    return frame->f_lasti * (int)sizeof(_Py_CODEUNIT); /* in units from 3.10 on */
+#else
+    return frame->f_lasti;
 #endif
 }
 

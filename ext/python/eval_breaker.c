@@ -11,16 +11,11 @@
 #include <internal/pycore_ceval.h>
 #include <internal/pycore_interp.h>
 
-static bool known; /* the flag was seen to be where we think it is */
+static bool known; /* the flag is where we think it is */
 
 static int *flag(void)
 {
     return (int *)&PyInterpreterState_Main()->ceval.eval_breaker;
-}
-
-static int nothing(void *unused)
-{
-    return 0;
 }
 
 static bool add(int (*call)(void *), void *argument)
@@ -40,11 +35,13 @@ bool ps_pending_add(int (*call)(void *), void *argument)
     return true;
 }
 
-/* On the main thread the interpreter clears the flag before it makes a call, and adding another sets it. */
+/* Its neighbour's value can be had from a public function. */
 void ps_pending_check(void)
 {
-    if (known || PS_READ(*flag()) != 0 || !add(nothing, NULL)) return;
-    PS_WRITE(known, PS_READ(*flag()) == 1);
+    int value = PS_READ(*flag());
+    bool found =
+        PyInterpreterState_Main()->ceval.recursion_limit == Py_GetRecursionLimit() && (value == 0 || value == 1);
+    PS_WRITE(known, found);
 }
 
 #else

@@ -12,7 +12,7 @@
 
 /* Any thread, without the GIL. False when the interpreter's list is full. */
 bool ps_pending_add(int (*call)(void *), void *argument);
-/* Called in such a call: finds out whether the flag is where the headers that this was built with say. */
+/* With the GIL: finds out whether the flag is where the headers that this was built with say. */
 void ps_pending_check(void);
 
 #endif

@@ -84,6 +84,21 @@ bool ps_sampling_ask(void);
 void ps_sampling_take(void);
 void ps_sampling_after_fork(void);
 
+/* objects.c: object__alloc, object__stats */
+#define PS_OBJECT_PROBES (PS_BIT(OBJECT__ALLOC) | PS_BIT(OBJECT__STATS))
+bool ps_objects_switch(uint32_t wanted);
+/* Rows want names, or it is time to look whether our hooks are still in. The first is asked without the GIL. */
+bool ps_objects_needs_upkeep(void);
+void ps_objects_upkeep(void);
+
+/* collections.c: gc__start, gc__done */
+#define PS_GC_PROBES (PS_BIT(GC__START) | PS_BIT(GC__DONE))
+void ps_collections_init(void);
+bool ps_collections_switch(uint32_t wanted);
+/* It is time to look whether the application has emptied the list. The first is asked without the GIL. */
+bool ps_collections_needs_upkeep(void);
+void ps_collections_upkeep(void);
+
 /* contexts.c: the shadow stack of this thread; NULL when there is no memory. */
 ps_stack *ps_contexts_current(void);
 /* Exits of calls of this thread went unseen: forgets those that are open. */
@@ -116,6 +131,8 @@ PyTypeObject *ps_first_type(PyFrameObject *frame);
 bool ps_code_is_own(PyCodeObject *code);
 /* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__."; code NULL: at none. */
 const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line);
+/* The site of any other text at a place; code NULL: no place of Python's. */
+const ps_site *ps_text_site(const char *text, PyCodeObject *code, int line);
 
 /* fork.c. Is os.fork() between its first handler and its last? Then nobody asks for the GIL. */
 int ps_fork_init(void);

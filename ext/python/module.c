@@ -37,7 +37,8 @@ bool ps_forced(void)
 
 /* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
 static const uint32_t served = PS_FUNCTION_PROBES | PS_BIT(LINE) | PS_EXCEPTION_PROBES | PS_SAMPLE_PROBES |
-                               PS_TRACEBACK_PROBES | PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+                               PS_OBJECT_PROBES | PS_GC_PROBES | PS_TRACEBACK_PROBES | PS_BIT(FUNCTIONS__ALL) |
+                               PS_BIT(STATS__DONE) | PS_BIT(STATUS);
 
 static void state_probes(uint32_t wanted)
 {
@@ -55,6 +56,7 @@ static void state_unsupported(void)
     for (int i = 0; i < PS_PROBE_COUNT; i++)
         if (!((served >> i) & 1))
             ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "this version of probescope does not fire it yet");
+    ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, "CPython tells nobody which threads wait for the GIL");
 }
 
 /* One slice for each part. True when every hook is as `wanted` has it. */
@@ -64,6 +66,8 @@ static bool switch_all(uint32_t wanted)
     done &= ps_functions_switch(wanted);
     done &= ps_lines_switch(wanted);
     done &= ps_sampling_switch(wanted);
+    done &= ps_objects_switch(wanted);
+    done &= ps_collections_switch(wanted);
     done &= ps_tracebacks_switch(wanted);
     return done;
 }
@@ -94,10 +98,9 @@ static const struct {
     bool (*needed)(void); /* on the watcher's thread, without the GIL */
     void (*run)(void);
 } upkeep[] = {
-    {ps_thread_hooks_need_upkeep, ps_thread_hooks_upkeep},
-    {ps_exceptions_needs_upkeep, exceptions_upkeep},
-    {ps_tracebacks_needs_upkeep, ps_tracebacks_upkeep},
-    {NULL, NULL},
+    {ps_thread_hooks_need_upkeep, ps_thread_hooks_upkeep}, {ps_exceptions_needs_upkeep, exceptions_upkeep},
+    {ps_tracebacks_needs_upkeep, ps_tracebacks_upkeep},    {ps_objects_needs_upkeep, ps_objects_upkeep},
+    {ps_collections_needs_upkeep, ps_collections_upkeep},  {NULL, NULL},
 };
 
 static bool needs_upkeep(void)
@@ -344,6 +347,7 @@ static int execute(PyObject *module)
     executed = true;
     ps_clock_start();
     ps_functions_init();
+    ps_collections_init();
     char version[32];
     snprintf(version, sizeof(version), "%s", Py_GetVersion());
     version[strcspn(version, " ")] = '\0';

@@ -166,6 +166,11 @@ const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line)
     return intern(name, size, code, line);
 }
 
+const ps_site *ps_text_site(const char *text, PyCodeObject *code, int line)
+{
+    return intern(text, strlen(text), code, line);
+}
+
 bool ps_code_is_own(PyCodeObject *code)
 {
     char path[NAME_BUFFER];

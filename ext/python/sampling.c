@@ -90,7 +90,6 @@ void ps_sampling_take(void)
 static int take_on_main(void *unused)
 {
     PS_WRITE(sampling.asked_ns, 0);
-    ps_pending_check();
     ps_sampling_take();
     return 0;
 }
@@ -135,6 +134,7 @@ bool ps_sampling_switch(uint32_t wanted)
         ps_stats_unlock();
     }
     sampling.clearing = false;
+    if (on) ps_pending_check();
     PS_WRITE(sampling.on, on);
     return true;
 }

@@ -1,0 +1,135 @@
+/*
+ * Garbage collections, told by gc.callbacks. That is the one public way, and the application can see it there while somebody
+ * listens: a function of C that returns at once. The list is the collector's own, taken when the extension is loaded, so an
+ * application that binds another to that name changes nothing; one that empties it has ours back within a second.
+ *
+ * Collections are numbered as the sum of what gc.get_stats() counts.
+ */
+#include "hooks.h"
+
+#include "atomic.h"
+#include "clock.h"
+#include "probe.h"
+
+/* From one check of the list to the next. */
+enum { CHECK_NS = 1000000000 };
+
+static struct {
+    PyObject *callbacks, *get_stats; /* of the module gc */
+    PyObject *callback;              /* ours */
+    PyObject *generation, *collected;
+    bool on, under_way;
+    uint64_t number, started; /* of the collection; ticks */
+    uint64_t checked_ns;
+} collection;
+
+static const char *const kinds[] = {"generation 0", "generation 1", "generation 2"};
+
+/* The number in a dict of the collector's, made anew for each collection; 0 when it is not there. */
+static uint64_t number_of(PyObject *info, PyObject *key)
+{
+    PyObject *value = PyDict_CheckExact(info) ? PyDict_GetItemWithError(info, key) : NULL;
+    uint64_t number = value && PyLong_CheckExact(value) ? (uint64_t)PyLong_AsLongLong(value) : 0;
+    PyErr_Clear();
+    return number;
+}
+
+static const char *kind_of(PyObject *info)
+{
+    uint64_t generation = number_of(info, collection.generation);
+    return kinds[generation < 3 ? generation : 2];
+}
+
+/* Called by the collector with ("start" or "stop", info), on any thread, with the GIL and no error set. */
+static PyObject *on_collection(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t now = ps_ticks();
+    if (count != 2 || !collection.on || !PyUnicode_Check(args[0])) Py_RETURN_NONE;
+    if (PyUnicode_CompareWithASCIIString(args[0], "start") == 0) {
+        collection.number++;
+        collection.under_way = true;
+        if (PS_ENABLED(GC__START)) ps_fire_gc__start(kind_of(args[1]), collection.number);
+        collection.started = ps_ticks();
+    } else if (collection.under_way) {
+        collection.under_way = false;
+        if (PS_ENABLED(GC__DONE))
+            ps_fire_gc__done(kind_of(args[1]), collection.number, ps_ticks_to_ns(now - collection.started),
+                             number_of(args[1], collection.collected));
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef method = {"probescope", (PyCFunction)(void (*)(void))on_collection, METH_FASTCALL,
+                             "Tells a tracer of garbage collections, while one listens."};
+
+void ps_collections_init(void)
+{
+    PyObject *gc = PyImport_ImportModule("gc");
+    collection.callbacks = gc ? PyObject_GetAttrString(gc, "callbacks") : NULL;
+    collection.get_stats = gc ? PyObject_GetAttrString(gc, "get_stats") : NULL;
+    Py_XDECREF(gc);
+    collection.callback = PyCFunction_New(&method, NULL);
+    collection.generation = PyUnicode_InternFromString("generation");
+    collection.collected = PyUnicode_InternFromString("collected");
+    PyErr_Clear();
+    if (collection.callbacks && !PyList_CheckExact(collection.callbacks)) Py_CLEAR(collection.callbacks);
+}
+
+/* Collections so far. */
+static uint64_t collections(void)
+{
+    PyObject *stats = PyObject_CallObject(collection.get_stats, NULL);
+    uint64_t sum = 0;
+    for (Py_ssize_t i = 0; stats && PyList_CheckExact(stats) && i < PyList_GET_SIZE(stats); i++) {
+        PyObject *count = PyDict_GetItemString(PyList_GET_ITEM(stats, i), "collections");
+        if (count) sum += PyLong_AsUnsignedLongLong(count);
+    }
+    Py_XDECREF(stats);
+    PyErr_Clear();
+    return sum;
+}
+
+/* Our place in the list, or -1. */
+static Py_ssize_t place(void)
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(collection.callbacks); i++)
+        if (PyList_GET_ITEM(collection.callbacks, i) == collection.callback) return i;
+    return -1;
+}
+
+static void put_in(void)
+{
+    if (place() >= 0) return;
+    collection.under_way = false;
+    collection.number = collections();
+    if (PyList_Append(collection.callbacks, collection.callback) != 0) PyErr_Clear();
+}
+
+static void take_out(void)
+{
+    for (Py_ssize_t i; (i = place()) >= 0;)
+        if (PyList_SetSlice(collection.callbacks, i, i + 1, NULL) != 0) break;
+    PyErr_Clear();
+    collection.under_way = false;
+}
+
+bool ps_collections_needs_upkeep(void)
+{
+    return PS_READ(collection.on) && ps_monotonic_ns() - PS_READ(collection.checked_ns) >= CHECK_NS;
+}
+
+void ps_collections_upkeep(void)
+{
+    if (collection.on) put_in();
+    PS_WRITE(collection.checked_ns, ps_monotonic_ns());
+}
+
+bool ps_collections_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_GC_PROBES) != 0 && collection.callbacks && collection.get_stats && collection.callback;
+    if (on == collection.on) return true;
+    PS_WRITE(collection.on, on);
+    if (on) put_in();
+    else take_out();
+    return true;
+}

@@ -1,0 +1,343 @@
+/*
+ * Allocations. What tells of them:
+ *
+ *   tracer     PyRefTracer, from 3.13 on, when nobody else has its only place: each object with its class, also one that comes from a
+ *              free list. Its size is that of the block that the allocator gave a moment ago, or the class's.
+ *   allocator  the OBJ domain, wrapped as tracemalloc does it: blocks by their size. What a free list gives again (floats, tuples,
+ *              lists, dicts in a steady state) is not seen, nor a class. The state of the probes says so.
+ *
+ * A row is keyed by class (or size) and the place in the code that runs; names and lines are found later by the worker. Both are
+ * kept alive while somebody listens, so that an address never comes to mean another.
+ *
+ * Rules inside the hooks: the GIL is held, also by other threads than the main one; nothing of Python's may be allocated.
+ */
+#include "hooks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "info.h"
+#include "memory.h"
+#include "probe.h"
+#include "stats.h"
+
+/* From one check that our hooks are still there to the next. */
+enum { CHECK_NS = 1000000000 };
+
+static struct {
+    bool on, clearing; /* clearing: the hooks are out, but the flush was reading the rows */
+    bool tracer;       /* the way in use */
+    bool naming;       /* what is allocated now is for names of ours */
+    PyInterpreterState *main;
+    uint64_t checked_ns;
+} objects;
+
+/* Up to 512 bytes in steps of 16, as Python's own allocator has it, then powers of two. */
+static size_t size_class(size_t size)
+{
+    size_t bound = 512;
+    if (size <= bound) return size ? (size + 15) & ~(size_t)15 : 16;
+    while (bound < size && bound <= SIZE_MAX / 4) bound *= 2;
+    return bound;
+}
+
+/* In place of a class: odd, which no address of one is. */
+static uintptr_t key_of_size(size_t size)
+{
+    return (uintptr_t)size_class(size) << 1 | 1;
+}
+
+static bool is_size(uintptr_t key)
+{
+    return key & 1;
+}
+
+static void count(PyTypeObject *type, size_t size)
+{
+    PyThreadState *thread = ps_thread_state();
+    /* Threads of other interpreters may run at the same time. */
+    if (PS_UNLIKELY(!thread || thread->interp != objects.main || objects.naming)) return;
+    struct ps_walked_frame *frame = ps_walk_from(thread);
+    PyCodeObject *code = NULL;
+    while (frame && !(code = ps_walked_code(frame))) frame = ps_walk_on(frame);
+    int at = code ? ps_walked_instruction(frame) : 0;
+
+    uint32_t rows = ps_objects.rows;
+    uintptr_t what = type ? (uintptr_t)type : key_of_size(size);
+    ps_row *row = ps_table_row(&ps_objects, what, (uintptr_t)code, (uintptr_t)(intptr_t)at);
+    if (PS_UNLIKELY(rows != ps_objects.rows)) {
+        Py_XINCREF((PyObject *)type);
+        Py_XINCREF((PyObject *)code);
+    }
+    PS_ADD(row->count[PS_OBJECT_BYTES], size);
+    PS_ADD_LAST(row->count[PS_OBJECT_COUNT], 1);
+    if (PS_ENABLED(OBJECT__ALLOC)) {
+        const ps_site *site = row->site ? row->site : &ps_site_none;
+        struct ps_more_object__alloc more = {.path = site->path};
+        ps_fire_object__alloc(site->name, site->file, site->line, size, &more);
+    }
+}
+
+/* ---- The allocator ---- */
+
+static struct {
+    PyMemAllocatorEx below; /* what we wrapped */
+    bool in;                /* as far as we know: others may wrap us, or put back what was there before us */
+    bool counts;            /* else it only tells the tracer sizes, or nobody anything */
+    bool reached;           /* set at each allocation */
+    char *block;            /* the last one, and its size */
+    size_t size;
+} allocator;
+
+static void note(void *block, size_t size)
+{
+    allocator.reached = true;
+    if (!block || !objects.on) return;
+    allocator.block = block;
+    allocator.size = size;
+    if (allocator.counts) count(NULL, size);
+}
+
+static void *on_malloc(void *unused, size_t size)
+{
+    void *block = allocator.below.malloc(allocator.below.ctx, size);
+    note(block, size);
+    return block;
+}
+
+static void *on_calloc(void *unused, size_t elements, size_t size)
+{
+    void *block = allocator.below.calloc(allocator.below.ctx, elements, size);
+    note(block, elements * size); /* below has checked that it is a number */
+    return block;
+}
+
+/* A block that grows is no new one. */
+static void *on_realloc(void *unused, void *block, size_t size)
+{
+    void *moved = allocator.below.realloc(allocator.below.ctx, block, size);
+    if (!block) note(moved, size);
+    return moved;
+}
+
+static void on_free(void *unused, void *block)
+{
+    allocator.below.free(allocator.below.ctx, block);
+}
+
+static PyMemAllocatorEx top(void)
+{
+    PyMemAllocatorEx current;
+    PyMem_GetAllocator(PYMEM_DOMAIN_OBJ, &current);
+    return current;
+}
+
+/* Are we called at all, below another tool perhaps? */
+static bool is_reached(void)
+{
+    allocator.reached = false;
+    PyObject_Free(PyObject_Malloc(1));
+    return allocator.reached;
+}
+
+static void hook_allocator(void)
+{
+    if (allocator.in && is_reached()) return;
+    allocator.below = top();
+    PyMemAllocatorEx ours = {NULL, on_malloc, on_calloc, on_realloc, on_free};
+    PyMem_SetAllocator(PYMEM_DOMAIN_OBJ, &ours);
+    allocator.in = true;
+}
+
+/* Below another tool we stay, and do nothing: it would put us back when it leaves. */
+static void unhook_allocator(void)
+{
+    if (allocator.in && top().malloc == on_malloc) {
+        PyMem_SetAllocator(PYMEM_DOMAIN_OBJ, &allocator.below);
+        allocator.in = false;
+    }
+    allocator.block = NULL;
+}
+
+/* ---- The tracer ---- */
+
+#if PS_HAVE_REF_TRACER
+
+/* Where nobody knows better: what the class says, and the items of a tuple, the one thing with items that is reused. */
+static size_t size_of_class(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    size_t size = (size_t)type->tp_basicsize + (PyType_IS_GC(type) ? 2 * sizeof(void *) : 0);
+    if (PyTuple_Check(object)) size += (size_t)Py_SIZE(object) * sizeof(void *);
+    return size;
+}
+
+/* Called by Python for each object that is made or freed, with the GIL. */
+static int on_reference(PyObject *object, PyRefTracerEvent event, void *unused)
+{
+    if (event != PyRefTracer_CREATE) return 0;
+    /* Before the object come the collector's fields and pointers to a dict and weak references. */
+    size_t before = (size_t)((char *)object - allocator.block);
+    bool fresh = allocator.block && before <= 8 * sizeof(void *);
+    size_t size = fresh ? allocator.size : size_of_class(object);
+    allocator.block = NULL;
+    count(Py_TYPE(object), size);
+    return 0;
+}
+
+/* False when another tool has the only place there is. */
+static bool hook_tracer(void)
+{
+    PyRefTracer current = PyRefTracer_GetTracer(NULL);
+    if (current) return current == on_reference;
+    if (PyRefTracer_SetTracer(on_reference, NULL) == 0) return true;
+    PyErr_Clear();
+    return false;
+}
+
+static void unhook_tracer(void)
+{
+    if (PyRefTracer_GetTracer(NULL) == on_reference && PyRefTracer_SetTracer(NULL, NULL) != 0) PyErr_Clear();
+}
+
+static bool has_tracer(void)
+{
+    return PyRefTracer_GetTracer(NULL) == on_reference;
+}
+
+#define WHY_NO_TRACER "another tool has Python's reference tracer"
+#else
+static bool hook_tracer(void)
+{
+    return false;
+}
+
+static void unhook_tracer(void) {}
+
+static bool has_tracer(void)
+{
+    return false;
+}
+
+#define WHY_NO_TRACER "CPython tells classes from 3.13 on"
+#endif
+
+/* ---- Names ---- */
+
+static void find_name(ps_row *row)
+{
+    PyCodeObject *code = (PyCodeObject *)row->key[1];
+    int line = code ? PyCode_Addr2Line(code, (int)(intptr_t)row->key[2]) : 0;
+    char size[40];
+    const ps_site *site;
+    if (is_size(row->key[0])) {
+        snprintf(size, sizeof(size), "(<= %zu bytes)", (size_t)(row->key[0] >> 1));
+        site = ps_text_site(size, code, line);
+    } else {
+        site = ps_type_site((PyTypeObject *)row->key[0], code, line);
+    }
+    PS_WRITE_RELEASE(row->site, site);
+}
+
+static void find_names(void)
+{
+    objects.naming = true;
+    for (uint32_t number = ps_objects.resolved; number < ps_objects.rows; number++) {
+        find_name(ps_table_at(&ps_objects, number));
+        PS_WRITE(ps_objects.resolved, number + 1);
+    }
+    objects.naming = false;
+}
+
+/* ---- On and off ---- */
+
+static void state(enum ps_state state, const char *reason)
+{
+    ps_info_state(PS_PROBE_OBJECT__ALLOC, state, reason);
+    ps_info_state(PS_PROBE_OBJECT__STATS, state, reason);
+}
+
+static void hook(void)
+{
+    static const char by_size[] =
+        WHY_NO_TRACER ": counts blocks by size; what is reused (float, tuple, list, dict) is missed";
+    _Static_assert(sizeof(by_size) <= sizeof(probescope_info.probes[0].reason), "it would be cut");
+    objects.tracer = hook_tracer();
+    hook_allocator();
+    allocator.counts = !objects.tracer;
+    if (!objects.tracer) state(PS_STATE_DEGRADED, by_size);
+}
+
+/* Another tool came, or went and put back what it had found: begin again. */
+bool ps_objects_needs_upkeep(void)
+{
+    if (!PS_READ(objects.on)) return false;
+    bool due = ps_monotonic_ns() - PS_READ(objects.checked_ns) >= CHECK_NS;
+    return due || PS_READ(ps_objects.resolved) < PS_READ_ACQUIRE(ps_objects.rows);
+}
+
+void ps_objects_upkeep(void)
+{
+    if (!objects.on) return;
+    if ((objects.tracer && !has_tracer()) || !is_reached()) hook();
+    PS_WRITE(objects.checked_ns, ps_monotonic_ns());
+    find_names();
+}
+
+/* Forgets the rows. What they keep alive is let go of last: it may run code of the application. */
+static bool forget(void)
+{
+    if (!ps_stats_try_lock()) return false;
+    uint32_t count = ps_objects.rows, kept = 0;
+    PyObject **keep = malloc((2 * (size_t)count + 1) * sizeof(*keep));
+    for (uint32_t i = 0; keep && i < count; i++) {
+        const ps_row *row = ps_table_at(&ps_objects, i);
+        if (!is_size(row->key[0])) keep[kept++] = (PyObject *)row->key[0];
+        if (row->key[1]) keep[kept++] = (PyObject *)row->key[1];
+    }
+    ps_table_clear(&ps_objects);
+    ps_stats_unlock();
+    while (kept) Py_DECREF(keep[--kept]);
+    free(keep);
+    return true;
+}
+
+static const char *why_not(void)
+{
+    if (!PS_HAVE_GIL) return "this Python runs without a GIL: its allocator cannot be changed while it runs";
+    PyInterpreterState *first = PyInterpreterState_Head();
+    if (first && PyInterpreterState_Next(first))
+        return "there are subinterpreters: they share the allocator, which cannot be changed while they run";
+    return NULL;
+}
+
+bool ps_objects_switch(uint32_t wanted)
+{
+    bool on = (wanted & PS_OBJECT_PROBES) != 0;
+    if (on && !objects.on) {
+        const char *reason = why_not();
+        if (reason) {
+            state(PS_STATE_REFUSED, reason);
+            return true;
+        }
+    }
+    if (objects.clearing) {
+        if (!forget()) return false;
+        objects.clearing = false;
+    }
+    if (on == objects.on) return true;
+    if (on) {
+        objects.main = PyInterpreterState_Main();
+        hook();
+        PS_WRITE(objects.on, true);
+        return true;
+    }
+    PS_WRITE(objects.on, false);
+    unhook_tracer();
+    unhook_allocator();
+    objects.clearing = !forget();
+    return !objects.clearing;
+}

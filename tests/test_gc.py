@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+FIELDS = {"gc__start": ["kind", "generation"], "gc__done": ["kind", "generation", "elapsed", "objects"]}
+
+
+def test_collections_are_told_and_counted_as_the_collector_does(trace):
+    """Also when the application empties gc.callbacks or binds another list; and nothing is left there in the end."""
+    run = trace(
+        """
+import gc, json, time, gate
+seen = []
+gc.callbacks.append(lambda phase, info: seen.append(info["generation"]))
+before = list(gc.callbacks)
+
+def count():
+    return sum(generation["collections"] for generation in gc.get_stats())
+
+class Knot: pass
+
+def knots(number):
+    for _ in range(number):
+        knot = Knot()
+        knot.itself = knot
+
+gate.on("gc__start", "gc__done")
+gc.collect()
+gc.disable()
+knots(500)
+collected = gc.collect()
+first = count()
+gc.collect(0)
+low = count()
+gc.enable()
+knots(20_000)  # the collector runs by itself
+gc.callbacks[:] = []
+ours = gc.callbacks
+gc.callbacks = []
+while not ours: time.sleep(0.01)
+gc.disable()
+knots(300)
+again = gc.collect()
+last = count()
+print("report " + json.dumps(dict(collected=collected, first=first, low=low, again=again, last=last)), flush=True)
+gate.off("gc__start", "gc__done")
+print("left", ours, flush=True)
+gate.done()
+""",
+        FIELDS,
+        finish=False,
+    )
+    report = run.finish().report
+    assert run.program.line("left ") == "[]"
+    numbers = [event["generation"] for event in run.events("gc__done")]
+    starts, done = run.events("gc__start"), run.events("gc__done")
+    assert [event["generation"] for event in starts] == numbers == sorted(set(numbers))
+    by_number = {event["generation"]: event for event in done}
+    assert by_number[report["first"]]["kind"] == by_number[report["last"]]["kind"] == "generation 2"
+    assert by_number[report["first"]]["objects"] == report["collected"] >= 500
+    assert by_number[report["last"]]["objects"] == report["again"] >= 300
+    assert by_number[report["low"]]["kind"] == "generation 0"
+    assert all(event["elapsed"] > 0 for event in done)
+    # From the first to the emptied list none is missing.
+    assert set(range(report["first"], report["low"] + 3)) <= set(numbers)

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+from tracing import start_tracer, text_of, wait_for
+
+KNOWS_CLASSES = sys.version_info >= (3, 13)
+FIELDS = {"object__stats": ["class", "file", "line", "allocated", "bytes"], "status": ["probe", "state", "reason"]}
+LISTENING = """
+import sys, time, gate
+def listening():
+    while gate.state("object__stats") not in ("on", "degraded"): time.sleep(0.002)
+"""
+
+
+def at_line(run, line):
+    """{class: (objects, bytes)} of a line of the program."""
+    found = {}
+    for row in run.events("object__stats"):
+        if row["line"] == line and row["file"].endswith("app.py"):
+            objects, size = found.get(row["class"], (0, 0))
+            found[row["class"]] = objects + row["allocated"], size + row["bytes"]
+    return found
+
+
+def test_allocations_are_counted_by_line_and_by_class_or_size(trace):
+    run = trace(
+        LISTENING
+        + """
+
+class Box:
+    __slots__ = ("n",)
+
+def boxes(n): return [Box() for _ in range(n)]
+def texts(n):
+    for i in range(n):
+        text = bytes(50)
+def lists(n):
+    for i in range(n):
+        kept = [i, i]
+
+listening()
+kept = boxes(10)
+kept = boxes(20_000)
+lists(5000)
+texts(5000)
+Gone = type("Gone", (), {})
+gone = [Gone() for _ in range(700)]
+del Gone, gone
+Other = type("Other", (), {})
+gate.done(state=gate.status("object__stats"), size=sys.getsizeof(kept[0]))
+""",
+        FIELDS,
+    )
+    size, state = run.report["size"], run.report["state"]
+    if KNOWS_CLASSES:
+        assert state == ["on", None]
+        assert at_line(run, 10)["Box"] == (20_010, 20_010 * size)
+        # A list comes from a free list here, and is seen all the same.
+        assert at_line(run, 16)["list"][0] == 5000
+        assert at_line(run, 13)["bytes"] == (5000, 5000 * 83)
+        assert at_line(run, 24)["Gone"][0] == 700
+        assert "Other" not in at_line(run, 24)
+    else:
+        assert state[0] == "degraded"
+        assert "by size" in state[1]
+        assert state[1][:60] in {row["reason"][:60] for row in run.events("status")}
+        objects, size_of_all = at_line(run, 10)["(<= 48 bytes)"]
+        assert 20_010 <= objects <= 20_100  # some blocks of the list and the call are among them
+        assert size_of_all == pytest.approx(objects * size, rel=0.01)
+        assert at_line(run, 13)["(<= 96 bytes)"] == (5000, 5000 * 83)
+
+
+WHO_IS_IN = """
+import ctypes
+class Allocator(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free")]
+
+def who():
+    allocator = Allocator()
+    ctypes.pythonapi.PyMem_GetAllocator(2, ctypes.byref(allocator))
+    tracer = None
+    if sys.version_info >= (3, 13):
+        get = ctypes.pythonapi.PyRefTracer_GetTracer
+        get.restype = ctypes.c_void_p
+        get.argtypes = [ctypes.c_void_p]
+        tracer = get(None)
+    return [getattr(allocator, name) for name, _ in Allocator._fields_] + [tracer]
+"""
+
+
+@pytest.mark.parametrize(
+    "options,env",
+    [([], {}), (["-X", "dev", "-W", "always"], {"PYTHONMALLOC": "malloc_debug"})],
+    ids=["plain", "debug"],
+)
+def test_tracemalloc_and_debug_hooks_work_beside_it_and_nothing_is_left(trace, children, options, env):
+    """tracemalloc starts above us and leaves while we are there, and the other way round."""
+    run = trace(
+        LISTENING
+        + WHO_IS_IN
+        + """
+import tracemalloc
+def litter(n): return [bytearray(100) for _ in range(n)]
+def traced(n):
+    before = tracemalloc.get_traced_memory()[0]
+    kept = litter(n)
+    return tracemalloc.get_traced_memory()[0] - before >= 100 * n
+
+before = who()
+listening()
+assert who() != before
+litter(1000)
+tracemalloc.start()
+theirs = who()[5]  # which 3.13 leaves in when tracemalloc stops
+assert traced(1000)
+litter(1000)
+tracemalloc.stop()
+litter(1000)
+while who() == before: time.sleep(0.01)  # it put back what it had found, and we come again
+litter(1000)
+tracemalloc.start()
+gate.flushed(1)
+print("ready", flush=True)
+gate.off("object__stats", "status")
+print("off", traced(1000), flush=True)
+listening()
+tracemalloc.stop()
+litter(1000)
+print("done", flush=True)
+gate.off("object__stats", "status")
+print("as before", who()[:5] == before[:5] and who()[5] in (None, theirs), flush=True)
+gate.done()
+""",
+        FIELDS,
+        options=options,
+        env=env,
+        finish=False,
+    )
+    run.program.line("ready")
+
+    def seen():
+        return sum(row["allocated"] for row in run.events("object__stats") if row["file"].endswith("app.py"))
+
+    # Not those between a tracemalloc that came or went and the moment, within a second, when we see it.
+    wait_for("most of them", lambda: seen() >= 2000)
+    run.tracer.kill()
+    assert run.program.line("off ") == "True"
+    children.append(start_tracer(run.program.pid, text_of(FIELDS)))
+    run.program.line("done")
+    children[-1].kill()
+    assert run.program.line("as before ") == "True"
+    assert run.program.err == ""
