@@ -7,8 +7,6 @@ import sys
 import pytest
 from tracing import stop_tracer, wait_for
 
-needs_exceptions = pytest.mark.skipif(sys.version_info < (3, 12), reason="exceptions are served from 3.12 on")
-
 COMMON = """
 import ctypes, io, sys, threading, time, traceback
 import gate
@@ -149,7 +147,6 @@ gate.done(lines=lines)
 """
 
 
-@needs_exceptions
 @pytest.mark.smoke
 def test_each_way_to_format_counts_once(trace):
     fields = ["kind", "function", "line", "depth", "type", "raise_line"]
@@ -348,7 +345,6 @@ gate.done(truth=truth)
 """
 
 
-@needs_exceptions
 def test_the_cost_is_what_the_program_saves_without(trace):
     run = trace(ACCURACY, {"exception__stats": ["type", "string_cost"]})
     rows = run.totals("exception__stats")
