@@ -291,6 +291,7 @@ static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *cod
 /* eval_breaker.c: from 3.9 to 3.12 the main thread does not look for calls that other threads add. */
 #define PS_NEEDS_POKE                (PY_VERSION_HEX >= 0x03090000 && PY_VERSION_HEX < 0x030D0000)
 #define PS_PENDING_TAKES_INTERPRETER (PS_NEEDS_POKE && PY_VERSION_HEX < 0x030C0000)
+#define PS_PENDING_ENDS_LOUDLY       (PY_VERSION_HEX < 0x03090000)
 /* Without a GIL no thread stands still while another one looks at its stack. */
 #ifdef Py_GIL_DISABLED
 #define PS_HAVE_GIL 0
