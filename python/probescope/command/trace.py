@@ -97,12 +97,21 @@ def check_target(target: Target, names: List[str]) -> List[int]:
     return [probe["semaphore"] for probe in found.values()]
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+    except OSError:
+        return True
+
+
 CHECK = "python -m probescope doctor"
 
 
 class Tracer:
     def __init__(self, words: List[str], pid: int) -> None:
         pipe = subprocess.PIPE
+        self._pid = pid
         self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
         self._tables = Tables(pid)
         self._rest = {"out": b"", "err": b""}
@@ -122,8 +131,11 @@ class Tracer:
 
     def read(self, seconds: Optional[float], target: Optional[Target]) -> None:
         """For so long, and to the end of the second that the process is in."""
-        self._until(None if seconds is None else time.monotonic() + seconds)
-        if not (self._streams and target):
+        end = None if seconds is None else time.monotonic() + seconds
+        # Not every bpftrace ends with the process.
+        while self._streams and not has_ended(self._pid) and (end is None or time.monotonic() < end):
+            self._until(min(end or float("inf"), time.monotonic() + 0.5))
+        if not (self._streams and target) or has_ended(self._pid):
             return
         try:
             before = target.info.flushes()
