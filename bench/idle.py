@@ -66,8 +66,8 @@ def instructions(how: str, rounds: int) -> int:
         out = Path(directory, "out")
         command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}",
                    sys.executable, "-S", str(program), how, str(rounds)]  # fmt: skip
-        # The same layout of dictionaries each time.
-        env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        # The same dictionaries each time, and no pools, whose borders fall now here and now there.
+        env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONMALLOC": "malloc"}
         done = subprocess.run(command, env=env, cwd=directory, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(done.stderr)
