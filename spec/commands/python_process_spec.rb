@@ -72,7 +72,7 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
 
 
         def burn(number):
-            for _ in range(20_000):
+            for _ in range(300_000):
                 number += 1
 
 
