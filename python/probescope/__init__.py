@@ -13,6 +13,7 @@ import importlib
 import os
 import re
 import sys
+import sysconfig
 from typing import Any, Dict, List, Optional, Union
 
 from probescope._coverage import Coverage
@@ -34,6 +35,9 @@ def _load() -> Optional[str]:
     global _native
     if sys.implementation.name != "cpython":
         return f"{sys.implementation.name} has no C API of CPython"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        # Not even loaded: that would switch the GIL on, with a warning.
+        return "free-threaded builds of CPython are not supported: what is counted needs the GIL"
     try:
         _native = importlib.import_module("probescope._native")
     except ModuleNotFoundError:
