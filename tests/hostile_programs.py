@@ -424,20 +424,6 @@ print("done")
 """,
 )
 _program(
-    "atexit is cleared",
-    """
-import atexit
-atexit._clear()
-class Last:
-    def __del__(self):
-        try: [][1]
-        except IndexError: print("last words")
-last = Last()
-me = [last]
-me.append(me)
-""",
-)
-_program(
     "exit by exception", "def f(): raise KeyError('x')\nclass C:\n    def __del__(self): f.__name__\nc = C()\nf()\n"
 )
 _program("exit by sys.exit in depth", "import sys\ndef f(n): return f(n - 1) if n else sys.exit(n + 9)\nf(50)\n")
