@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 ROUNDS = 500, 5500
@@ -67,7 +68,9 @@ def instructions(how: str, rounds: int) -> int:
         command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}",
                    sys.executable, "-S", str(program), how, str(rounds)]  # fmt: skip
         # The same dictionaries each time, and no pools, whose borders fall now here and now there.
-        env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONMALLOC": "malloc"}
+        # Where the package is, which -S does not look for.
+        where = str(Path(find_spec("probescope").origin).parent.parent)
+        env = {**os.environ, "PYTHONPATH": where, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONMALLOC": "malloc"}
         done = subprocess.run(command, env=env, cwd=directory, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(done.stderr)

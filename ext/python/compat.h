@@ -344,18 +344,22 @@ static inline struct ps_walked_frame *ps_walk_on(struct ps_walked_frame *frame)
 #endif
 }
 
-/* Borrowed. NULL: the interpreter's own, between a call from C and the function called. */
+/*
+ * Borrowed. NULL: the interpreter's own. It has frames between a call from C and the function called, and from 3.12 on one below
+ * each __init__ that a class is called into: that one has code, no function (NULL, with a tag from 3.14 on), and no globals.
+ */
 static inline PyCodeObject *ps_walked_code(struct ps_walked_frame *frame)
 {
 #if PY_VERSION_HEX >= 0x030E0000
     PyObject *code = PyUnstable_InterpreterFrame_GetCode((struct _PyInterpreterFrame *)frame);
-    bool found = code && PyCode_Check(code);
+    bool found = code && PyCode_Check(code) && (uintptr_t)frame->function > 3;
     Py_XDECREF(code);
     return found ? (PyCodeObject *)code : NULL;
 #elif PY_VERSION_HEX >= 0x030D0000
-    return frame->code && PyCode_Check(frame->code) ? (PyCodeObject *)frame->code : NULL;
+    return frame->code && PyCode_Check(frame->code) && frame->function ? (PyCodeObject *)frame->code : NULL;
 #elif PY_VERSION_HEX >= 0x030C0000
-    return frame->owner == 3 /* FRAME_OWNED_BY_CSTACK */ ? NULL : (PyCodeObject *)frame->code;
+    if (frame->owner == 3 /* FRAME_OWNED_BY_CSTACK */ || !frame->function) return NULL;
+    return (PyCodeObject *)frame->code;
 #elif PY_VERSION_HEX >= 0x030B0000
     return (PyCodeObject *)frame->code;
 #else
