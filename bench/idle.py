@@ -67,10 +67,10 @@ def instructions(how: str, rounds: int) -> int:
         out = Path(directory, "out")
         command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}",
                    sys.executable, "-S", str(program), how, str(rounds)]  # fmt: skip
-        # The same dictionaries each time, and no pools, whose borders fall now here and now there.
-        # Where the package is, which -S does not look for.
+        # -S does not look for the package. The same dictionaries each time, and no pools, whose borders fall now here and now there.
         where = str(Path(find_spec("probescope").origin).parent.parent)
-        env = {**os.environ, "PYTHONPATH": where, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONMALLOC": "malloc"}
+        same = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONMALLOC": "malloc"}
+        env = {**os.environ, "PYTHONPATH": where, **same}
         done = subprocess.run(command, env=env, cwd=directory, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(done.stderr)
