@@ -344,21 +344,31 @@ static inline struct ps_walked_frame *ps_walk_on(struct ps_walked_frame *frame)
 #endif
 }
 
+#if PY_VERSION_HEX >= 0x030C0000
+/* Its function is one: the lowest bits of a reference are tags from 3.14 on, and where there is none it is NULL or None. */
+static inline bool ps_walked_is_called(const struct ps_walked_frame *frame)
+{
+    PyObject *function = (PyObject *)((uintptr_t)frame->function & ~(uintptr_t)3);
+    return function && PyFunction_Check(function);
+}
+#endif
+
 /*
  * Borrowed. NULL: the interpreter's own. It has frames between a call from C and the function called, and from 3.12 on one below
- * each __init__ that a class is called into: that one has code, no function (NULL, with a tag from 3.14 on), and no globals.
+ * each __init__ that a class is called into: that one has code, and neither a function nor globals.
  */
 static inline PyCodeObject *ps_walked_code(struct ps_walked_frame *frame)
 {
 #if PY_VERSION_HEX >= 0x030E0000
     PyObject *code = PyUnstable_InterpreterFrame_GetCode((struct _PyInterpreterFrame *)frame);
-    bool found = code && PyCode_Check(code) && (uintptr_t)frame->function > 3;
+    bool found = code && PyCode_Check(code) && ps_walked_is_called(frame);
     Py_XDECREF(code);
     return found ? (PyCodeObject *)code : NULL;
 #elif PY_VERSION_HEX >= 0x030D0000
-    return frame->code && PyCode_Check(frame->code) && frame->function ? (PyCodeObject *)frame->code : NULL;
+    bool found = frame->code && PyCode_Check(frame->code) && ps_walked_is_called(frame);
+    return found ? (PyCodeObject *)frame->code : NULL;
 #elif PY_VERSION_HEX >= 0x030C0000
-    if (frame->owner == 3 /* FRAME_OWNED_BY_CSTACK */ || !frame->function) return NULL;
+    if (frame->owner == 3 /* FRAME_OWNED_BY_CSTACK */ || !ps_walked_is_called(frame)) return NULL;
     return (PyCodeObject *)frame->code;
 #elif PY_VERSION_HEX >= 0x030B0000
     return (PyCodeObject *)frame->code;

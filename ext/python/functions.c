@@ -161,7 +161,8 @@ bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome)
 void ps_functions_restart(void)
 {
     functions.restart = true;
-    ps_watcher_recheck();
+    /* While nobody listens the worker stays away: a thread state that is made while the interpreter starts or ends is in its way. */
+    if (ps_watcher_wanted() & (PS_FUNCTION_PROBES | PS_BIT(LINE))) ps_watcher_recheck();
 }
 
 /* Nobody asks for calls any more: what is open now will never be seen to return. */
