@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "rows.h"
+
 /* Has any probe that the flush fires a listener? */
 bool ps_stats_wanted(void);
 /* Begins the interval that the next flush covers. */
@@ -25,5 +27,8 @@ void ps_stats_after_fork(void);
 /* Counted by the hooks, fired with stats__done. */
 extern uint64_t ps_details_suppressed;
 extern uint64_t ps_samples_missed;
+
+/* May exception__detail fire for this site? Ten times a second, and what is more is counted. The hooks', with the VM lock. */
+bool ps_details_allow(ps_row *row);
 
 #endif

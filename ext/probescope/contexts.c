@@ -1,7 +1,5 @@
 #include <ruby/ruby.h>
 #include <ruby/ractor.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "atomic.h"
 #include "compat.h"
@@ -76,15 +74,4 @@ ps_stack *ps_contexts_switched(ps_stack **left)
 {
     *left = last.generation == PS_READ(generation) ? last.stack : NULL;
     return ps_contexts_current();
-}
-
-uint64_t ps_thread_id(void)
-{
-    static __thread uint64_t id;
-    static __thread pid_t of; /* a fork changes it */
-    if (PS_UNLIKELY(!id || of != getpid())) {
-        id = (uint64_t)syscall(SYS_gettid);
-        of = getpid();
-    }
-    return id;
 }

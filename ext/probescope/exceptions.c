@@ -39,7 +39,6 @@ enum {
     OUTLIER = 8,
     RECENT = 8,
     RESCUERS = 32,
-    DETAILS_PER_SECOND = 10,
     MESSAGE_MAX = 255,
     FRAMES_COUNTED = 2048,
     LOOK_NEAR = 6
@@ -431,22 +430,9 @@ static void fire_raise(const ps_row *row, uint32_t depth, uint64_t cost)
     ps_fire_exception__raise(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost), &more);
 }
 
-/* At most so many a second for each site, counting those that were not fired. */
-static bool may_detail(ps_row *row)
-{
-    uint32_t second = (uint32_t)(ps_monotonic_ns() / 1000000000u);
-    if (row->window != second) {
-        row->window = second;
-        row->details = 0;
-    }
-    if (row->details++ < DETAILS_PER_SECOND) return true;
-    PS_ADD(ps_details_suppressed, 1);
-    return false;
-}
-
 static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t cost)
 {
-    if (!may_detail(row)) return;
+    if (!ps_details_allow(row)) return;
     /* Only a String that is already there: `message` may be the application's, and computing one may call inspect. */
     VALUE stored = rb_attr_get(exception, id_mesg);
     char message[MESSAGE_MAX + 1] = "";

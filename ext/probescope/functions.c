@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "atomic.h"
+#include "calls.h"
 #include "clock.h"
 #include "compat.h"
 #include "covered.h"
@@ -318,24 +319,6 @@ static void on_fiber_switch(VALUE tracepoint, void *unused)
     if (stack) ps_stack_resume(stack, now);
 }
 
-static void fire_entry(const ps_row *row, const ps_stack *stack)
-{
-    uint32_t depth = ps_stack_depth(stack);
-    struct ps_more_function__entry more = {.path = row->site->path, .context_id = stack->id};
-    ps_fire_function__entry(row->site->name, row->site->file, row->site->line, depth ? depth - 1 : 0, 0, &more);
-}
-
-static void fire_return(const ps_row *row, const ps_stack *stack, const ps_call *call, int outcome)
-{
-    struct ps_more_function__return more = {.path = row->site->path,
-                                            .context_id = stack->id,
-                                            .depth = call->depth,
-                                            .kind = 0,
-                                            .outcome = (uint64_t)outcome};
-    ps_fire_function__return(row->site->name, row->site->file, row->site->line, ps_ticks_to_ns(call->elapsed),
-                             ps_ticks_to_ns(call->self), &more);
-}
-
 static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
 {
     char traceparent[PS_TRACEPARENT_BUFFER];
@@ -397,13 +380,13 @@ static void on_event(VALUE tracepoint, void *data)
     if (is_call) {
         if (PS_UNLIKELY(is_retry(stack, row, target))) return;
         ps_frame *frame = ps_stack_enter(stack, row, real_depth);
-        if (PS_ENABLED(FUNCTION__ENTRY)) fire_entry(row, stack);
+        if (PS_ENABLED(FUNCTION__ENTRY)) ps_calls_fire_entry(row, stack, false);
         if (PS_LIKELY(frame)) frame->start = ps_ticks();
     } else {
         ps_call call;
         int outcome = is_raising(stack, target, row, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
         if (!ps_stack_leave(stack, row, now, outcome, &call)) return;
-        if (PS_ENABLED(FUNCTION__RETURN)) fire_return(row, stack, &call, outcome);
+        if (PS_ENABLED(FUNCTION__RETURN)) ps_calls_fire_return(row, stack, &call, outcome);
         if (ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
     }
 }

@@ -17,6 +17,7 @@
 
 #include "sites.h"
 #include "stack.h"
+#include "thread_id.h"
 #include "watcher.h"
 
 /* functions.c: function__entry, function__return, function__slow*, function__stats; line */
@@ -120,8 +121,6 @@ void ps_contexts_init(void);
 ps_stack *ps_contexts_current(void);
 /* The same, called when this thread has just switched to another fiber; *left becomes the stack that it left, or NULL. */
 ps_stack *ps_contexts_switched(ps_stack **left);
-/* gettid(), cached for the thread. */
-uint64_t ps_thread_id(void);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */
 bool ps_contexts_on_main_ractor(void);
 

@@ -1,6 +1,3 @@
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "atomic.h"
 #include "hooks.h"
 
@@ -46,15 +43,4 @@ void ps_contexts_forget(PyThreadState *thread)
 {
     PyObject *capsule = thread->dict ? PyDict_GetItemString(thread->dict, key_name) : NULL; /* borrowed */
     if (capsule) ps_stack_abandon(PyCapsule_GetPointer(capsule, NULL));
-}
-
-uint64_t ps_thread_id(void)
-{
-    static __thread uint64_t id;
-    static __thread pid_t of; /* a fork changes it */
-    if (PS_UNLIKELY(!id || of != getpid())) {
-        id = (uint64_t)syscall(SYS_gettid);
-        of = getpid();
-    }
-    return id;
 }

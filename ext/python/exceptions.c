@@ -18,7 +18,7 @@
 #include "probe.h"
 #include "stats.h"
 
-enum { DETAILS_PER_SECOND = 10, LOOK_FOR_APP = 128 };
+enum { LOOK_FOR_APP = 128 };
 
 static struct {
     uint32_t wanted;     /* what the hooks are in for */
@@ -147,19 +147,6 @@ void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth)
     ps_fire_exception__raise(site->name, site->file, site->line, depth, cost_ns(depth), &more);
 }
 
-/* At most so many a second for each site, counting those that were not fired. */
-bool ps_exceptions_may_detail(ps_row *row)
-{
-    uint32_t second = (uint32_t)(ps_monotonic_ns() / 1000000000u);
-    if (row->window != second) {
-        row->window = second;
-        row->details = 0;
-    }
-    if (row->details++ < DETAILS_PER_SECOND) return true;
-    PS_ADD(ps_details_suppressed, 1);
-    return false;
-}
-
 /* One character as UTF-8, '?' for one that has none. Returns the bytes. */
 static size_t encode(char *to, Py_UCS4 c)
 {
@@ -207,7 +194,7 @@ static void fire_detail(const ps_row *row, uint32_t depth, const char *message, 
 
 void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, uint32_t depth)
 {
-    if (!ps_exceptions_may_detail(row)) return;
+    if (!ps_details_allow(row)) return;
     char message[PS_MESSAGE_BUFFER], traceparent[PS_TRACEPARENT_BUFFER] = "";
     ps_exceptions_message(message, exception);
     /* Where exceptions are told of when they die nothing may be looked up, and the span may be over. */

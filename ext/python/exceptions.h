@@ -37,9 +37,8 @@ void ps_exceptions_count_more(ps_row *row, uint32_t depth, uint32_t deeper);
 void ps_exceptions_count_rescue(ps_row *row, const ps_site *site, bool at_once);
 
 void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth);
-/* Not more often than is good. */
+/* Not more often than ps_details_allow has it. */
 void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, uint32_t depth);
-bool ps_exceptions_may_detail(ps_row *row);
 /* Of one that may, and that is gone already. */
 void ps_exceptions_fire_stored_detail(const ps_row *row, uint32_t depth, const char *message, uint64_t thread_id);
 void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t elapsed, uint32_t unwound);

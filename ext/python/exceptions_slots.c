@@ -98,7 +98,7 @@ static void add_detail(ps_row *row, PyObject *exception, uint32_t depth)
         ps_exceptions_fire_detail(row, exception, depth);
         return;
     }
-    if (!ps_exceptions_may_detail(row)) return;
+    if (!ps_details_allow(row)) return;
     if (slots.detail_count == DETAILS) {
         PS_ADD(ps_details_suppressed, 1);
         return;

@@ -4,6 +4,7 @@
 #include "hooks.h"
 
 #include "atomic.h"
+#include "calls.h"
 #include "clock.h"
 #include "coverage.h"
 #include "info.h"
@@ -88,24 +89,6 @@ const ps_site *ps_functions_site(PyCodeObject *code)
     return function && function->covered ? function->site : NULL;
 }
 
-static void fire_entry(const ps_row *row, const ps_stack *stack, bool resumed)
-{
-    uint32_t depth = ps_stack_depth(stack);
-    struct ps_more_function__entry more = {.path = row->site->path, .context_id = stack->id};
-    ps_fire_function__entry(row->site->name, row->site->file, row->site->line, depth ? depth - 1 : 0, resumed, &more);
-}
-
-static void fire_return(const ps_row *row, const ps_stack *stack, const ps_call *call, int outcome)
-{
-    struct ps_more_function__return more = {.path = row->site->path,
-                                            .context_id = stack->id,
-                                            .depth = call->depth,
-                                            .kind = call->resumed,
-                                            .outcome = (uint64_t)outcome};
-    ps_fire_function__return(row->site->name, row->site->file, row->site->line, ps_ticks_to_ns(call->elapsed),
-                             ps_ticks_to_ns(call->self), &more);
-}
-
 static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
 {
     char traceparent[PS_TRACEPARENT_BUFFER];
@@ -133,7 +116,7 @@ bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
         if (PS_UNLIKELY(code->co_flags & PS_RESUMABLE)) ps_stack_bury(frame);
         entered = ps_stack_enter_frame(stack, row, frame, owner);
     }
-    if (PS_ENABLED(FUNCTION__ENTRY) && row->site) fire_entry(row, stack, resumed);
+    if (PS_ENABLED(FUNCTION__ENTRY) && row->site) ps_calls_fire_entry(row, stack, resumed);
     if (PS_LIKELY(entered)) entered->start = ps_ticks();
     return true;
 }
@@ -151,7 +134,7 @@ bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome)
         /* Not seen entered: because it is not covered, or it was before anybody listened. */
         return is_covered(code);
     }
-    if (PS_ENABLED(FUNCTION__RETURN) && row->site) fire_return(row, stack, &call, outcome);
+    if (PS_ENABLED(FUNCTION__RETURN) && row->site) ps_calls_fire_return(row, stack, &call, outcome);
     if (outcome != PS_OUTCOME_SUSPENDED && ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
     return true;
 }

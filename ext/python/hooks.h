@@ -16,6 +16,7 @@
 #include "rows.h"
 #include "sites.h"
 #include "stack.h"
+#include "thread_id.h"
 #include "watcher.h"
 
 /* functions.c: function__entry, function__return, function__slow*, function__stats */
@@ -103,8 +104,6 @@ void ps_collections_upkeep(void);
 ps_stack *ps_contexts_current(void);
 /* Exits of calls of this thread went unseen: forgets those that are open. */
 void ps_contexts_forget(PyThreadState *thread);
-/* gettid(), cached for the thread. */
-uint64_t ps_thread_id(void);
 
 /* tracebacks.c: backtrace__done, and what formatting takes in exception__stats */
 #define PS_TRACEBACK_PROBES (PS_BIT(BACKTRACE__DONE) | PS_BIT(EXCEPTION__STATS))
