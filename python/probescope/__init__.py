@@ -9,14 +9,15 @@ Where the application starts:
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
-import re
 import sys
-import sysconfig
-from typing import Any, Dict, List, Optional, Union
 
 from probescope._coverage import Coverage
+
+# What PROBESCOPE=1 costs at the start of a Python is mostly imports: there are few, and none of typing, re or sysconfig.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Error", "install", "uninstall", "status", "functions", "set_functions", "unavailable_reason"]
 
@@ -30,16 +31,15 @@ class Error(Exception):
 _coverage = Coverage()
 
 
-def _load() -> Optional[str]:
+def _load() -> str | None:
     """Loads the extension. Returns why that cannot be done."""
-    global _native
     if sys.implementation.name != "cpython":
         return f"{sys.implementation.name} has no C API of CPython"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if "t" in sys.abiflags:
         # Not even loaded: that would switch the GIL on, with a warning.
         return "free-threaded builds of CPython are not supported: what is counted needs the GIL"
     try:
-        _native = importlib.import_module("probescope._native")
+        import probescope._native  # noqa: F401 - and so it is this module's _native
     except ModuleNotFoundError:
         return _why_not_built()
     except ImportError as error:
@@ -86,32 +86,32 @@ def uninstall() -> bool:
     return _available() and _native.stop()
 
 
-def status() -> Dict[str, Any]:
+def status() -> dict[str, Any]:
     """What the process knows of itself.
 
     Keys: version, available, reason, installed, probes {name: (state, reason)}, clock, memory_used and memory_limit (bytes),
     rows_dropped, flushes.
     """
-    known: Dict[str, Any] = {"available": _available(), "reason": unavailable_reason(), "installed": False}
+    known: dict[str, Any] = {"available": _available(), "reason": unavailable_reason(), "installed": False}
     if _available():
         known["version"] = _native.VERSION
         known.update(_native.status())
     return known
 
 
-def functions() -> Union[str, List[str]]:
+def functions() -> str | list[str]:
     """Which functions the function probes cover: "own" (the application's files), "all", or globs over paths and names."""
     return _coverage.functions
 
 
-def set_functions(value: Union[str, List[str]]) -> None:
+def set_functions(value: str | list[str]) -> None:
     """Changes what functions() says. Takes effect at once, also while a tracer listens. Raises Error."""
     _coverage.functions = value
     if _available():
         _coverage.apply(_native)
 
 
-def unavailable_reason() -> Optional[str]:
+def unavailable_reason() -> str | None:
     """Why there are no probes in this process; None when there are."""
     return _reason
 
@@ -122,7 +122,10 @@ def _available() -> bool:
 
 def _memory_limit() -> int:
     """PROBESCOPE_MEMORY in bytes, or with K or M."""
-    match = re.fullmatch(r"(\d+)([KM]?)", os.environ.get("PROBESCOPE_MEMORY", ""), re.IGNORECASE)
-    if not match:
+    text = os.environ.get("PROBESCOPE_MEMORY", "").upper()
+    unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+    digits = text if unit == 1 else text[:-1]
+    # Python itself refuses to read a number of thousands of digits.
+    if not digits.isdecimal() or len(digits) > 100:
         return DEFAULT_MEMORY
-    return min(int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[match[2].upper()], sys.maxsize)
+    return min(int(digits) * unit, sys.maxsize)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import site
 import sys
-import sysconfig
-from typing import Any, List, Mapping, Optional, Union
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
 
 
 class Coverage:
@@ -17,11 +19,11 @@ class Coverage:
         self._functions = _parse(environment.get("PROBESCOPE_FUNCTIONS", ""))
 
     @property
-    def functions(self) -> Union[str, List[str]]:
+    def functions(self) -> str | list[str]:
         return self._functions
 
     @functions.setter
-    def functions(self, value: Union[str, List[str]]) -> None:
+    def functions(self, value: str | list[str]) -> None:
         from probescope import Error
 
         is_list = isinstance(value, list) and all(isinstance(glob, str) and "\0" not in glob for glob in value)
@@ -33,22 +35,22 @@ class Coverage:
         """Hands the setting to the extension."""
         native.cover(self.roots(), self.outside(), [_directory(os.path.dirname(__file__))], self._patterns())
 
-    def roots(self) -> List[str]:
+    def roots(self) -> list[str]:
         """Directories of the application: its own root, that of the script that was started, and the current one."""
         candidates = [self._environment.get("PROBESCOPE_ROOT"), _current_directory(), _started_from()]
         directories = {_directory(path) for path in candidates if path}
         return sorted(directories - {"/"})
 
-    def outside(self) -> List[str]:
+    def outside(self) -> list[str]:
         """Directories that are never the application's: the standard library and installed packages."""
-        paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-        paths += getattr(site, "getsitepackages", list)()
+        # sysconfig says the same, and to ask it takes longer than all else that is done here.
+        paths = [os.path.dirname(os.__file__), *getattr(site, "getsitepackages", list)()]
         if sys.prefix != sys.base_prefix:
-            paths.append(sysconfig.get_path("scripts"))  # of a virtualenv: gunicorn, celery
+            paths.append(os.path.join(sys.prefix, "bin"))  # of a virtualenv: gunicorn, celery
         paths += [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
         return sorted({_directory(path) for path in paths if path})
 
-    def _patterns(self) -> Optional[List[str]]:
+    def _patterns(self) -> list[str] | None:
         if self._functions == "own":
             return None
         if self._functions == "all":
@@ -56,7 +58,7 @@ class Coverage:
         return [_anchored(glob) for glob in self._functions]
 
 
-def _parse(text: str) -> Union[str, List[str]]:
+def _parse(text: str) -> str | list[str]:
     text = text.strip()
     if text in ("", "own"):
         return "own"
@@ -75,14 +77,14 @@ def _directory(path: str) -> str:
     return os.path.abspath(path).rstrip("/") + "/"
 
 
-def _current_directory() -> Optional[str]:
+def _current_directory() -> str | None:
     try:
         return os.getcwd()
     except OSError:  # it was removed
         return None
 
 
-def _started_from() -> Optional[str]:
+def _started_from() -> str | None:
     """The directory of the script. While a .pth file loads us there is no __main__ yet, and sys.argv names it."""
     main = sys.modules.get("__main__")
     started = getattr(main, "__file__", None) or next(iter(getattr(sys, "argv", [])), None)

@@ -1,5 +1,5 @@
 # A process runs this when `python -m probescope attach` asks it to (PEP 768). It leaves no name behind and says nothing.
-def _probescope_attach():
+def _probescope_attach() -> None:
     import os
     import sys
 

@@ -4,7 +4,7 @@ import os
 import sys
 
 
-def load():
+def load() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
     if os.environ.get("PROBESCOPE", "0") not in ("", "0"):
@@ -15,7 +15,7 @@ def load():
     # The application's own, which this one hides.
     del sys.modules["sitecustomize"]
     try:
-        import sitecustomize  # noqa: F401
+        import sitecustomize  # type: ignore  # noqa: F401
     except ImportError as error:
         if error.name != "sitecustomize":
             raise

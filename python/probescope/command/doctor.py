@@ -32,7 +32,7 @@ class Checks:
     """rows: {state: "good", "note" or "bad", text, next_step}"""
 
     def __init__(self, pid: Optional[int]) -> None:
-        self.rows: List[Dict[str, Optional[str]]] = []
+        self.rows: List[Dict[str, Any]] = []
         self._pid = pid
         for what in (machine.kernel, machine.uprobes, machine.tracefs, self._bpftrace):
             self._check(what)

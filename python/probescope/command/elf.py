@@ -44,6 +44,7 @@ class Elf:
         except (StopIteration, IndexError, struct.error, ValueError):
             return None
         # A name may be the tail of a longer one, so the table is searched for its offset.
+        value: int
         for string, _, _, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
             if wanted and string == wanted and section:
                 return value
@@ -52,6 +53,7 @@ class Elf:
     def bias(self, start: int) -> int:
         """What has to be added to a virtual address once the file's first bytes are mapped at `start`."""
         programs = self._read(self._programs_at, self._program_bytes * self._program_count)
+        address: int
         for i in range(self._program_count):
             kind, _, offset, address = struct.unpack_from("<IIQQ", programs, i * self._program_bytes)
             if kind == PROGRAM_LOAD and offset == 0:

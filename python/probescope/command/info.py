@@ -56,11 +56,11 @@ class Info:
 
     def flushes(self) -> int:
         """Number of flushes so far."""
-        return struct.unpack("<Q", self._read(self._address + FLUSHES_AT, 8))[0]
+        return int.from_bytes(self._read(self._address + FLUSHES_AT, 8), "little")
 
     def tracers(self, semaphore: int) -> int:
         """The kernel's own count of tracers on a probe. semaphore: from a snapshot."""
-        return struct.unpack("<H", self._read(semaphore, 2))[0]
+        return int.from_bytes(self._read(semaphore, 2), "little")
 
     def _shaped(self, head: Dict[str, Any], rows: bytes) -> Dict[str, Any]:
         size = head["probe_size"]

@@ -116,16 +116,17 @@ def dispatch(argv: List[str]) -> int:
     if argv[end:]:
         options.arguments = argv[end:]
     if options.version:
-        from probescope import status
+        import probescope
 
-        print(f"probescope {status().get('version', '(without its native library)')}")
+        print(f"probescope {probescope.status().get('version', '(without its native library)')}")
         return 0
     if not options.command:
         top.print_help()
         return 0
     from importlib import import_module
 
-    return import_module(f"probescope.command.{options.command}").run(options)
+    status: int = import_module(f"probescope.command.{options.command}").run(options)
+    return status
 
 
 def main(argv: List[str]) -> int:

@@ -45,7 +45,7 @@ def added_to_environment() -> Dict[str, str]:
     added = {"PROBESCOPE": "1"}
     places = [*getattr(site, "getsitepackages", list)(), site.getusersitepackages() if site.ENABLE_USER_SITE else ""]
     folder = PACKAGE.parent
-    if not (folder / "probescope.pth").exists() or str(folder) not in map(os.path.realpath, places):
+    if not (folder / "probescope.pth").exists() or str(folder) not in [os.path.realpath(place) for place in places]:
         before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         wanted = [str(PACKAGE / "bootstrap"), str(folder)]
         added["PYTHONPATH"] = os.pathsep.join([*wanted, *(path for path in before if path and path not in wanted)])
@@ -55,7 +55,7 @@ def added_to_environment() -> Dict[str, str]:
 def interpreter_options() -> List[str]:
     """Those that this Python was started with, before -m probescope."""
     if not hasattr(sys, "orig_argv"):  # before 3.10
-        return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]
     options: List[str] = []
     words = iter(sys.orig_argv[1:])
     for word in words:
