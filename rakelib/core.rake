@@ -13,12 +13,13 @@ namespace :core do
     threads.runs? ? threads.test : puts("core (threads) skipped: programs with ThreadSanitizer do not start here")
   end
 
-  desc "Cross-compile the core for aarch64, check its notes, and run its tests under qemu"
+  desc "Cross-compile the core and the CPython extension for aarch64, check their notes, and run the core's tests under qemu"
   task :aarch64 do
     build = CoreBuild.new("aarch64", prefix: "aarch64-linux-gnu-", runner: %w[qemu-aarch64])
     next puts("core:aarch64 skipped: no aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu)") unless build.compiler?
 
     build.check_notes
+    build.check_python_notes
     build.test
   end
 end

@@ -41,14 +41,27 @@ class CoreBuild
   end
 
   # Reads the compiled notes back: every probe of the definition, with as many register operands as it has arguments.
-  def check_notes
-    library = File.join(@directory, "libprobescope.so")
-    compile("-shared", "-fPIC", "-o", library, *sources)
+  def check_notes(library = "libprobescope.so", *arguments)
+    library = File.join(@directory, library)
+    compile("-shared", "-fPIC", "-o", library, *arguments, *sources)
     notes = Open3.capture2e("readelf", "-n", "-W", library).first.scan(/Name: (\S+)\s+Location:.*\s+Arguments: ?(.*)$/).to_h
     counts = notes.transform_values { |arguments| arguments.split.size }
     raise "notes differ: #{counts.to_a - expected.to_a} #{expected.to_a - counts.to_a}" unless counts == expected
 
-    puts "core (#{@name}): #{notes.size} notes, such as exception__raise(#{notes["exception__raise"]})"
+    puts "core (#{@name}): #{notes.size} notes in #{File.basename(library)}, such as exception__raise(#{notes["exception__raise"]})"
+  end
+
+  # The same of the CPython extension, with the headers of this machine's Python: for either CPU all sizes are the same.
+  def check_python_notes(python = ENV.fetch("PYTHON", "python3"))
+    headers = Open3.capture2e(python, "-c", "import sysconfig; print(sysconfig.get_path('include'))").first.chomp
+    return puts("core (#{@name}): no headers of #{python}") unless File.exist?(File.join(headers, "Python.h"))
+
+    # Debian's pyconfig.h includes that of the CPU, which this stands in for.
+    of_cpu = ->(folder) { File.join(folder, @prefix.chomp("-"), File.basename(headers), "pyconfig.h") }
+    FileUtils.mkdir_p(File.dirname(of_cpu[@directory]))
+    File.write(of_cpu[@directory], %(#include "#{Dir[of_cpu[File.dirname(headers)].sub("aarch64", "*")].first}"\n))
+    check_notes("_native.so", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wno-missing-field-initializers",
+                '-DPROBESCOPE_VERSION="aarch64"', "-Iext/core", "-Iext/python", "-I#{headers}", "-I#{@directory}", *Dir["ext/python/*.c"])
   end
 
   private
