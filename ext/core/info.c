@@ -8,6 +8,7 @@
 #include "memory.h"
 
 struct ps_info probescope_info = {.magic = "PSCOPE1"};
+const char *const ps_state_names[] = {"off", "on", "degraded", "refused", "unsupported"};
 
 /* Writers are rare and may be on two threads (watcher, VM): whoever makes the number odd writes. */
 static void begin(void)

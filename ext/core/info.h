@@ -41,6 +41,7 @@ void ps_info_note(const char *note);
 /* The state of one probe; reason may be NULL. Any thread. */
 void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason);
 enum ps_state ps_info_state_of(enum ps_probe probe);
+extern const char *const ps_state_names[];
 /* The watcher's own: what it saw and counted. */
 void ps_info_refresh(void);
 void ps_info_after_fork(void);

@@ -5,6 +5,8 @@
 
 #include "clock.h"
 #include "probe.h"
+#include "stats.h"
+#include "thread_id.h"
 #include "watcher.h"
 
 enum { MS = 1000000 };
@@ -51,22 +53,23 @@ static uint64_t span_id(uint64_t *number)
 #define FIRE(threshold, probe, ms)                                                                                     \
     if (PS_ENABLED(threshold) && elapsed >= (uint64_t)(ms)*MS) {                                                       \
         struct ps_more_##probe more = {                                                                                \
-            .path = slow->site->path,                                                                                  \
-            .thread_id = slow->thread_id,                                                                              \
-            .outcome = (uint64_t)slow->outcome,                                                                        \
-            .traceparent = slow->traceparent,                                                                          \
+            .path = site->path,                                                                                        \
+            .thread_id = thread_id,                                                                                    \
+            .outcome = (uint64_t)outcome,                                                                              \
+            .traceparent = traceparent,                                                                                \
             .span_id = id,                                                                                             \
             .parent_id = parent_id,                                                                                    \
         };                                                                                                             \
-        ps_fire_##probe(slow->site->name, slow->site->file, slow->site->line, elapsed, self, &more);                   \
+        ps_fire_##probe(site->name, site->file, site->line, elapsed, self, &more);                                     \
     }
 
-void ps_slow_fire(ps_stack *stack, const ps_call *call, const ps_slow_call *slow)
+void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome, const char *traceparent)
 {
+    const ps_site *site = ps_row_is_overflow(&ps_functions, row) ? &ps_site_overflow : row->site;
     uint64_t number = call->number, elapsed = ps_ticks_to_ns(call->elapsed);
     uint64_t waited = call->waited < call->self ? call->waited : call->self;
     uint64_t self = ps_ticks_to_ns(call->self - waited);
-    uint64_t id = span_id(&number);
+    uint64_t id = span_id(&number), thread_id = ps_thread_id();
     uint64_t parent_id = call->depth ? span_id(&stack->frames[call->depth - 1].number) : 0;
     FIRE(FUNCTION__SLOW1MS, function__slow1ms, 1)
     FIRE(FUNCTION__SLOW10MS, function__slow10ms, 10)

@@ -13,7 +13,6 @@
 #include <stdint.h>
 
 #include "atomic.h"
-#include "sites.h"
 #include "stack.h"
 
 /* The least threshold that is listened to, in ticks; UINT64_MAX when none is. */
@@ -27,15 +26,7 @@ static inline bool ps_slow_reached(const ps_call *call)
     return PS_UNLIKELY(call->elapsed >= ps_slow_threshold);
 }
 
-/* What of a slow call its stack does not know. */
-typedef struct ps_slow_call {
-    const ps_site *site;
-    int outcome;
-    uint64_t thread_id;
-    const char *traceparent; /* never NULL */
-} ps_slow_call;
-
-/* Fires for a call that has just left this stack. */
-void ps_slow_fire(ps_stack *stack, const ps_call *call, const ps_slow_call *slow);
+/* Fires for a call that has just left this stack. traceparent: "" when there is none. */
+void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome, const char *traceparent);
 
 #endif

@@ -15,16 +15,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "parts.h"
 #include "sites.h"
 #include "stack.h"
 #include "thread_id.h"
-#include "watcher.h"
+#include "traceparent.h"
 
 /* functions.c: function__entry, function__return, function__slow*, function__stats; line */
-#define PS_SLOW_PROBES (PS_BIT(FUNCTION__SLOW1MS) | PS_BIT(FUNCTION__SLOW10MS) | PS_BIT(FUNCTION__SLOW100MS))
-#define PS_FUNCTION_PROBES                                                                                             \
-    (PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS))
-#define PS_LINE_PROBES PS_BIT(LINE)
 void ps_functions_init(void);
 /* From the installation on until it ends. */
 void ps_functions_start(void);
@@ -38,8 +35,6 @@ void ps_functions_walk(void);
 void ps_functions_restart(void);
 
 /* exceptions.c: exception__raise, __detail, __rescue, __stats */
-#define PS_EXCEPTION_PROBES                                                                                            \
-    (PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__DETAIL) | PS_BIT(EXCEPTION__RESCUE) | PS_BIT(EXCEPTION__STATS))
 void ps_exceptions_init(void);
 bool ps_exceptions_switch(uint32_t wanted);
 void ps_exceptions_mark(void);
@@ -58,7 +53,6 @@ void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origi
                           uint64_t ticks);
 
 /* backtraces.c: backtrace__done, and the strings in exception__stats */
-#define PS_BACKTRACE_PROBES (PS_BIT(BACKTRACE__DONE) | PS_BIT(EXCEPTION__STATS))
 void ps_backtraces_init(void);
 bool ps_backtraces_switch(uint32_t wanted);
 void ps_backtraces_mark(void);
@@ -66,7 +60,6 @@ void ps_backtraces_mark(void);
 void ps_backtraces_forget(void);
 
 /* objects.c: object__alloc, object__stats */
-#define PS_OBJECT_PROBES (PS_BIT(OBJECT__ALLOC) | PS_BIT(OBJECT__STATS))
 void ps_objects_init(void);
 bool ps_objects_switch(uint32_t wanted);
 void ps_objects_mark(void);
@@ -74,12 +67,10 @@ bool ps_objects_need_names(void);
 void ps_objects_find_names(void);
 
 /* collections.c: gc__start, gc__done */
-#define PS_GC_PROBES (PS_BIT(GC__START) | PS_BIT(GC__DONE))
 void ps_collections_init(void);
 bool ps_collections_switch(uint32_t wanted);
 
 /* sampling.c: sample, sample__stats, sample__frame */
-#define PS_SAMPLE_PROBES (PS_BIT(SAMPLE) | PS_BIT(SAMPLE__STATS) | PS_BIT(SAMPLE__FRAME))
 bool ps_sampling_switch(uint32_t wanted);
 void ps_sampling_mark(void);
 /* Takes the sample that the watcher asked for. */
@@ -93,7 +84,6 @@ bool ps_gvl_switch(uint32_t wanted);
 const char *ps_gvl_reason(void);
 
 /* trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the probes that carry it. */
-enum { PS_TRACEPARENT_BUFFER = 56 };
 void ps_trace_context_init(void);
 void ps_trace_context_mark(void);
 /* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */

@@ -17,11 +17,9 @@
 #include "hooks.h"
 #include "info.h"
 #include "memory.h"
-#include "samples.h"
 
 static ps_job job;
 static unsigned requests; /* what the watcher asked for and no job has done yet */
-static bool installed;
 
 /* Called on the watcher's thread, without the VM lock. */
 static void request(unsigned what)
@@ -30,72 +28,29 @@ static void request(unsigned what)
     ps_job_trigger(job);
 }
 
-static bool needs_upkeep(void)
-{
-    return ps_objects_need_names() || ps_exceptions_need_disarm() || ps_functions_need_walk();
-}
+static const ps_vm vm = {request, ps_parts_need_upkeep};
 
-static const ps_vm vm = {request, needs_upkeep};
-
-/* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
-static const uint32_t served = PS_FUNCTION_PROBES | PS_LINE_PROBES | PS_EXCEPTION_PROBES | PS_BACKTRACE_PROBES |
-                               PS_OBJECT_PROBES | PS_GC_PROBES | PS_SAMPLE_PROBES | PS_GVL_PROBES |
-                               PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
-
-/* What the JIT refuses is stated also while nobody listens. */
-static void state_probes(uint32_t wanted)
-{
-    const char *calls = ps_jit_refuses_calls(), *raises = ps_jit_refuses_raises();
-    for (int i = 0; i < PS_PROBE_COUNT; i++) {
-        enum ps_state state = ps_info_state_of((enum ps_probe)i);
-        bool on = (wanted >> i) & 1;
-        /* What a hook refuses or degrades it says itself, while it is on. */
-        if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
-        const char *refused = NULL;
-        if (((PS_FUNCTION_PROBES | PS_LINE_PROBES) >> i) & 1) refused = calls;
-        if ((PS_EXCEPTION_PROBES >> i) & 1) refused = raises;
-        ps_info_state((enum ps_probe)i, refused ? PS_STATE_REFUSED : on ? PS_STATE_ON : PS_STATE_OFF, refused);
-    }
-}
-
-static void state_unsupported(void)
-{
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if (!((served >> i) & 1))
-            ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "this version of probescope does not fire it yet");
-    if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
-    if (!PS_HAVE_RESCUE_EVENT)
-        ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
-}
-
-/* One slice for each part. True when every hook is as `wanted` has it. */
-static bool switch_all(uint32_t wanted)
-{
-    bool done = ps_exceptions_switch(wanted);
-    done &= ps_backtraces_switch(wanted);
-    done &= ps_objects_switch(wanted);
-    done &= ps_collections_switch(wanted);
-    done &= ps_sampling_switch(wanted);
-    done &= ps_gvl_switch(wanted);
-    done &= ps_functions_switch(wanted);
-    return done;
-}
-
-/* Makes the hooks match what is listened to; what is not done yet is asked for again at the watcher's next look. */
-static void switch_hooks(void)
-{
-    static bool any;
-    uint32_t wanted = installed ? ps_watcher_wanted() : 0;
-    /* Ticks of two clocks do not compare, so the clock is chosen while no hook is in. */
-    if (wanted && !any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
-    any = wanted != 0;
-    if (!switch_all(wanted)) {
-        ps_watcher_progress();
-        return;
-    }
-    state_probes(wanted);
-    ps_watcher_applied(wanted);
-}
+/* In the order in which hooks are switched. */
+static const ps_part parts[] = {
+    {.probes = PS_EXCEPTION_PROBES,
+     .hook = ps_exceptions_switch,
+     .refused = ps_jit_refuses_raises,
+     .needs_upkeep = ps_exceptions_need_disarm,
+     .do_upkeep = ps_exceptions_disarm},
+    {.probes = PS_BACKTRACE_PROBES, .hook = ps_backtraces_switch},
+    {.probes = PS_OBJECT_PROBES,
+     .hook = ps_objects_switch,
+     .needs_upkeep = ps_objects_need_names,
+     .do_upkeep = ps_objects_find_names},
+    {.probes = PS_GC_PROBES, .hook = ps_collections_switch},
+    {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch},
+    {.probes = PS_GVL_PROBES, .hook = ps_gvl_switch},
+    {.probes = PS_FUNCTION_PROBES | PS_LINE_PROBES,
+     .hook = ps_functions_switch,
+     .refused = ps_jit_refuses_calls,
+     .needs_upkeep = ps_functions_need_walk,
+     .do_upkeep = ps_functions_walk},
+};
 
 /*
  * Is there hardly room on the stack? Switching hooks pushes frames, and a SystemStackError that Ruby swallows inside a job
@@ -115,13 +70,9 @@ static void run_job(void *unused)
     unsigned what = PS_EXCHANGE(requests, 0);
     /* The watcher asks again at its next look. */
     if ((what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP)) && is_deep()) what &= PS_REQUEST_SAMPLE;
-    if (what & PS_REQUEST_SWITCH) switch_hooks();
+    if (what & PS_REQUEST_SWITCH) ps_parts_switch();
     if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
-    if (what & PS_REQUEST_UPKEEP) {
-        ps_objects_find_names();
-        ps_exceptions_disarm();
-        ps_functions_walk();
-    }
+    if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
 }
 
 static void mark_all(void *unused)
@@ -146,23 +97,17 @@ static void stop_at_end(VALUE unused)
     native_stop(Qnil);
 }
 
-/*
- * start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started. The watcher comes last: it may look
- * at once, and what calls Ruby here (state_probes asks for a JIT) lets a job in, whose word would be overwritten.
- */
+/* start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started. */
 static VALUE native_start(VALUE self, VALUE limit)
 {
-    if (installed) return Qfalse;
+    if (ps_parts_installed()) return Qfalse;
     ps_memory_set_limit(NUM2SIZET(limit));
-    state_probes(0);
     ps_functions_start();
-    int error = ps_watcher_start(&vm);
+    int error = ps_parts_install(&vm);
     if (error) {
         ps_functions_stop();
         rb_syserr_fail(error, "probescope's watcher thread");
     }
-    installed = true;
-    ps_info_flag(PS_INFO_INSTALLED, 1);
     /* A block for at_exit would be seen by TracePoints of the application, and could be left by what they raise. */
     static bool end_is_known;
     if (!end_is_known) rb_set_end_proc(stop_at_end, Qnil);
@@ -173,17 +118,12 @@ static VALUE native_start(VALUE self, VALUE limit)
 /* Flushes, ends the watcher and takes all hooks out. */
 static VALUE native_stop(VALUE self)
 {
-    if (!installed) return Qfalse;
+    if (!ps_parts_installed()) return Qfalse;
     ps_objects_find_names();
     ps_watcher_stop();
     ps_functions_stop();
-    installed = false;
-    ps_info_flag(PS_INFO_INSTALLED, 0);
-    /* The flush that could be in the way ended with the watcher; slices remain. */
-    while (!switch_all(0)) {
-    }
-    state_probes(0);
-    ps_watcher_applied(0);
+    ps_parts_uninstall();
+    ps_parts_unhook();
     return Qtrue;
 }
 
@@ -195,12 +135,6 @@ static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE ours, VA
     return Qnil;
 }
 
-static VALUE state_name(enum ps_state state)
-{
-    static const char *const names[] = {"off", "on", "degraded", "refused", "unsupported"};
-    return rb_id2sym(rb_intern(names[state]));
-}
-
 /* {probe name => [state, reason or nil]} and the counters, as probescope_info has them. */
 static VALUE native_status(VALUE self)
 {
@@ -209,9 +143,9 @@ static VALUE native_status(VALUE self)
         const struct ps_info_probe *probe = &probescope_info.probes[i];
         VALUE reason = probe->reason[0] ? rb_utf8_str_new_cstr(probe->reason) : Qnil;
         rb_hash_aset(probes, rb_id2sym(rb_intern(ps_probe_names[i])),
-                     rb_assoc_new(state_name(ps_info_state_of(i)), reason));
+                     rb_assoc_new(rb_id2sym(rb_intern(ps_state_names[ps_info_state_of(i)])), reason));
     }
-    rb_hash_aset(status, rb_id2sym(rb_intern("installed")), installed ? Qtrue : Qfalse);
+    rb_hash_aset(status, rb_id2sym(rb_intern("installed")), ps_parts_installed() ? Qtrue : Qfalse);
     rb_hash_aset(status, rb_id2sym(rb_intern("probes")), probes);
     rb_hash_aset(status, rb_id2sym(rb_intern("clock")), rb_str_new_cstr(ps_clock.counter ? "cycles" : "vdso"));
     rb_hash_aset(status, rb_id2sym(rb_intern("memory_used")), SIZET2NUM(ps_memory_used()));
@@ -248,6 +182,9 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_gvl_init();
     VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
     ps_info_start("ruby", ruby_version, StringValueCStr(version));
-    state_unsupported();
+    ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));
+    if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
+    if (!PS_HAVE_RESCUE_EVENT)
+        ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
     job = ps_job_new(run_job);
 }

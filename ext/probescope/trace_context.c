@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "hooks.h"
-#include "info.h"
 
 enum { TRACE_ID = 16, SPAN_ID = 8 };
 
@@ -162,11 +161,6 @@ static enum reading read_current(char *to)
 
 void ps_trace_context(char *to, uint32_t probes)
 {
-    static const char reason[] =
-        "OpenTelemetry is loaded, but keeps its context in a way that is not known: traceparent is empty";
     to[0] = '\0';
-    if (read_current(to) != UNKNOWN) return;
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if ((probes >> i) & 1 && ps_info_state_of((enum ps_probe)i) == PS_STATE_ON)
-            ps_info_state((enum ps_probe)i, PS_STATE_DEGRADED, reason);
+    if (read_current(to) == UNKNOWN) ps_traceparent_is_unknown(probes);
 }

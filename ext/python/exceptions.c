@@ -303,9 +303,14 @@ bool ps_exceptions_needs_upkeep(void)
     return PS_READ(exceptions.wanted) && ps_exceptions_hook_needs_upkeep();
 }
 
-void ps_exceptions_upkeep(bool last)
+void ps_exceptions_upkeep(void)
 {
-    if (exceptions.wanted) ps_exceptions_hook_upkeep(last);
+    if (exceptions.wanted) ps_exceptions_hook_upkeep(false);
+}
+
+void ps_exceptions_end(void)
+{
+    if (exceptions.wanted) ps_exceptions_hook_upkeep(true);
 }
 
 bool ps_exceptions_switch(uint32_t wanted)

@@ -93,11 +93,7 @@ static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, i
 {
     char traceparent[PS_TRACEPARENT_BUFFER];
     ps_trace_context(traceparent, PS_SLOW_PROBES);
-    ps_slow_call slow = {.site = ps_row_is_overflow(&ps_functions, row) ? &ps_site_overflow : row->site,
-                         .outcome = outcome,
-                         .thread_id = ps_thread_id(),
-                         .traceparent = traceparent};
-    ps_slow_fire(stack, call, &slow);
+    ps_slow_fire(row, stack, call, outcome, traceparent);
 }
 
 bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)

@@ -13,16 +13,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "parts.h"
 #include "rows.h"
 #include "sites.h"
 #include "stack.h"
 #include "thread_id.h"
-#include "watcher.h"
+#include "traceparent.h"
 
 /* functions.c: function__entry, function__return, function__slow*, function__stats */
-#define PS_SLOW_PROBES (PS_BIT(FUNCTION__SLOW1MS) | PS_BIT(FUNCTION__SLOW10MS) | PS_BIT(FUNCTION__SLOW100MS))
-#define PS_FUNCTION_PROBES                                                                                             \
-    (PS_BIT(FUNCTION__ENTRY) | PS_BIT(FUNCTION__RETURN) | PS_SLOW_PROBES | PS_BIT(FUNCTION__STATS))
 void ps_functions_init(void);
 bool ps_functions_switch(uint32_t wanted);
 /* The coverage changed: begin again. */
@@ -62,12 +60,12 @@ static inline void ps_thread_hooks_upkeep(void) {}
 #endif
 
 /* exceptions.c: exception__raise, __detail, __rescue, __stats */
-#define PS_EXCEPTION_PROBES                                                                                            \
-    (PS_BIT(EXCEPTION__RAISE) | PS_BIT(EXCEPTION__DETAIL) | PS_BIT(EXCEPTION__RESCUE) | PS_BIT(EXCEPTION__STATS))
 bool ps_exceptions_switch(uint32_t wanted);
-/* Is something to be done on the worker, with the GIL; and do it. last: the process is about to flush for the last time. */
+/* Is something to be done on the worker, with the GIL; and do it. */
 bool ps_exceptions_needs_upkeep(void);
-void ps_exceptions_upkeep(bool last);
+void ps_exceptions_upkeep(void);
+/* The last of it: the process is about to flush for the last time. */
+void ps_exceptions_end(void);
 /* The place that raised an exception first, named by its type; NULL when it was never raised, or nobody listens. key: of its row. */
 const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3]);
 /* Charges ticks that it took to format an exception to the row of this key. asked: who asked, or ps_site_none. */
@@ -77,7 +75,6 @@ void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t
 bool ps_forced(void);
 
 /* sampling.c: sample, sample__stats, sample__frame */
-#define PS_SAMPLE_PROBES (PS_BIT(SAMPLE) | PS_BIT(SAMPLE__STATS) | PS_BIT(SAMPLE__FRAME))
 bool ps_sampling_switch(uint32_t wanted);
 /* Has the main thread take a sample, without the GIL. False: the worker is to take it. */
 bool ps_sampling_ask(void);
@@ -86,14 +83,12 @@ void ps_sampling_take(void);
 void ps_sampling_after_fork(void);
 
 /* objects.c: object__alloc, object__stats */
-#define PS_OBJECT_PROBES (PS_BIT(OBJECT__ALLOC) | PS_BIT(OBJECT__STATS))
 bool ps_objects_switch(uint32_t wanted);
 /* Rows want names, or it is time to look whether our hooks are still in. The first is asked without the GIL. */
 bool ps_objects_needs_upkeep(void);
 void ps_objects_upkeep(void);
 
 /* collections.c: gc__start, gc__done */
-#define PS_GC_PROBES (PS_BIT(GC__START) | PS_BIT(GC__DONE))
 void ps_collections_init(void);
 bool ps_collections_switch(uint32_t wanted);
 /* It is time to look whether the application has emptied the list. The first is asked without the GIL. */
@@ -106,7 +101,6 @@ ps_stack *ps_contexts_current(void);
 void ps_contexts_forget(PyThreadState *thread);
 
 /* tracebacks.c: backtrace__done, and what formatting takes in exception__stats */
-#define PS_TRACEBACK_PROBES (PS_BIT(BACKTRACE__DONE) | PS_BIT(EXCEPTION__STATS))
 bool ps_tracebacks_switch(uint32_t wanted);
 /* Modules may have been imported since the last look. Asked by the watcher, without the GIL. */
 bool ps_tracebacks_needs_upkeep(void);
@@ -115,7 +109,6 @@ void ps_tracebacks_upkeep(void);
 void ps_tracebacks_forget(void);
 
 /* trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the probes that carry it. */
-enum { PS_TRACEPARENT_BUFFER = 56 };
 /* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
 void ps_trace_context(char *to, uint32_t probes);
 

@@ -28,100 +28,44 @@ static struct {
     uint64_t ended_ns; /* when it last did */
 } worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static bool installed, forced;
+static bool forced;
 
 bool ps_forced(void)
 {
     return forced;
 }
 
-/* What this version serves; the others are in the ABI, and a tracer that attaches to them is told. */
-static const uint32_t served = PS_FUNCTION_PROBES | PS_BIT(LINE) | PS_EXCEPTION_PROBES | PS_SAMPLE_PROBES |
-                               PS_OBJECT_PROBES | PS_GC_PROBES | PS_TRACEBACK_PROBES | PS_BIT(FUNCTIONS__ALL) |
-                               PS_BIT(STATS__DONE) | PS_BIT(STATUS);
-
-static void state_probes(uint32_t wanted)
-{
-    for (int i = 0; i < PS_PROBE_COUNT; i++) {
-        enum ps_state state = ps_info_state_of((enum ps_probe)i);
-        bool on = (wanted >> i) & 1;
-        /* What a hook refuses or degrades it says itself, while it is on. */
-        if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
-        ps_info_state((enum ps_probe)i, on ? PS_STATE_ON : PS_STATE_OFF, NULL);
-    }
-}
-
-static void state_unsupported(void)
-{
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if (!((served >> i) & 1))
-            ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "this version of probescope does not fire it yet");
-    ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, "CPython tells nobody which threads wait for the GIL");
-}
-
-/* One slice for each part. True when every hook is as `wanted` has it. */
-static bool switch_all(uint32_t wanted)
-{
-    bool done = ps_exceptions_switch(wanted);
-    done &= ps_functions_switch(wanted);
-    done &= ps_lines_switch(wanted);
-    done &= ps_sampling_switch(wanted);
-    done &= ps_objects_switch(wanted);
-    done &= ps_collections_switch(wanted);
-    done &= ps_tracebacks_switch(wanted);
-    return done;
-}
-
-/* Makes the hooks match what is listened to; what is not done yet is asked for again at the watcher's next look. */
-static void switch_hooks(void)
-{
-    static bool any;
-    uint32_t wanted = installed ? ps_watcher_wanted() : 0;
-    /* Ticks of two clocks do not compare, so the clock is chosen while no hook is in. */
-    if (wanted && !any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
-    any = wanted != 0;
-    if (!switch_all(wanted)) {
-        ps_watcher_progress();
-        return;
-    }
-    state_probes(wanted);
-    ps_watcher_applied(wanted);
-}
-
-static void exceptions_upkeep(void)
-{
-    ps_exceptions_upkeep(false);
-}
-
-/* Small work that a hook left for later. */
-static const struct {
-    bool (*needed)(void); /* on the watcher's thread, without the GIL */
-    void (*run)(void);
-} upkeep[] = {
-    {ps_thread_hooks_need_upkeep, ps_thread_hooks_upkeep}, {ps_exceptions_needs_upkeep, exceptions_upkeep},
-    {ps_tracebacks_needs_upkeep, ps_tracebacks_upkeep},    {ps_objects_needs_upkeep, ps_objects_upkeep},
-    {ps_collections_needs_upkeep, ps_collections_upkeep},  {NULL, NULL},
+/* In the order in which hooks are switched. */
+static const ps_part parts[] = {
+    {.probes = PS_EXCEPTION_PROBES,
+     .hook = ps_exceptions_switch,
+     .needs_upkeep = ps_exceptions_needs_upkeep,
+     .do_upkeep = ps_exceptions_upkeep},
+    {.probes = PS_FUNCTION_PROBES, .hook = ps_functions_switch},
+    {.probes = PS_LINE_PROBES, .hook = ps_lines_switch},
+    /* The hooks that the two have in each thread. */
+    {.needs_upkeep = ps_thread_hooks_need_upkeep, .do_upkeep = ps_thread_hooks_upkeep},
+    {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch},
+    {.probes = PS_OBJECT_PROBES,
+     .hook = ps_objects_switch,
+     .needs_upkeep = ps_objects_needs_upkeep,
+     .do_upkeep = ps_objects_upkeep},
+    {.probes = PS_GC_PROBES,
+     .hook = ps_collections_switch,
+     .needs_upkeep = ps_collections_needs_upkeep,
+     .do_upkeep = ps_collections_upkeep},
+    {.probes = PS_BACKTRACE_PROBES,
+     .hook = ps_tracebacks_switch,
+     .needs_upkeep = ps_tracebacks_needs_upkeep,
+     .do_upkeep = ps_tracebacks_upkeep},
 };
-
-static bool needs_upkeep(void)
-{
-    for (size_t i = 0; upkeep[i].needed; i++)
-        if (upkeep[i].needed()) return true;
-    return false;
-}
-
-static void do_upkeep(void)
-{
-    for (size_t i = 0; upkeep[i].needed; i++)
-        if (upkeep[i].needed()) upkeep[i].run();
-}
 
 /* With the GIL. */
 static void do_jobs(unsigned what)
 {
-    if (what & PS_REQUEST_SWITCH) switch_hooks();
+    if (what & PS_REQUEST_SWITCH) ps_parts_switch();
     if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
-    if (what & PS_REQUEST_UPKEEP) do_upkeep();
+    if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
 }
 
 /* Called with the lock and without the GIL: does what is asked for until nobody listens any more, or it is to stop. */
@@ -211,7 +155,7 @@ void ps_threads_resume(void)
     ps_watcher_resume();
 }
 
-static const ps_vm vm = {request, needs_upkeep};
+static const ps_vm vm = {request, ps_parts_need_upkeep};
 
 static void after_fork_in_child(void)
 {
@@ -231,33 +175,26 @@ static PyObject *native_start(PyObject *self, PyObject *args)
     int force = 0;
     if (!PyArg_ParseTuple(args, "n|p", &limit, &force)) return NULL;
     if (force) forced = true;
-    if (installed) Py_RETURN_FALSE;
+    if (ps_parts_installed()) Py_RETURN_FALSE;
     ps_memory_set_limit((size_t)limit);
-    state_probes(0);
-    int error = ps_watcher_start(&vm);
+    int error = ps_parts_install(&vm);
     if (error) {
         errno = error;
         return PyErr_SetFromErrno(PyExc_OSError);
     }
-    installed = true;
-    ps_info_flag(PS_INFO_INSTALLED, 1);
     Py_RETURN_TRUE;
 }
 
 PyDoc_STRVAR(stop_doc, "stop()\n--\n\nFlushes, ends the watcher and takes all hooks out.");
 static PyObject *native_stop(PyObject *self, PyObject *unused)
 {
-    if (!installed) Py_RETURN_FALSE;
-    installed = false;
-    ps_exceptions_upkeep(true);
+    if (!ps_parts_installed()) Py_RETURN_FALSE;
+    ps_parts_uninstall();
+    ps_exceptions_end();
     /* Both threads may be waiting for the GIL. */
     Py_BEGIN_ALLOW_THREADS ps_watcher_stop();
     stop_worker();
-    Py_END_ALLOW_THREADS ps_info_flag(PS_INFO_INSTALLED, 0);
-    while (!switch_all(0)) {
-    }
-    state_probes(0);
-    ps_watcher_applied(0);
+    Py_END_ALLOW_THREADS ps_parts_unhook();
     Py_RETURN_TRUE;
 }
 
@@ -306,15 +243,14 @@ static bool set(PyObject *dict, const char *key, PyObject *value)
 PyDoc_STRVAR(status_doc, "status()\n--\n\nWhat the process knows of itself, as probescope_info has it.");
 static PyObject *native_status(PyObject *self, PyObject *unused)
 {
-    static const char *const states[] = {"off", "on", "degraded", "refused", "unsupported"};
     PyObject *status = PyDict_New(), *probes = PyDict_New();
     bool done = status && probes;
     for (int i = 0; done && i < PS_PROBE_COUNT; i++) {
         const char *reason = probescope_info.probes[i].reason;
-        done =
-            set(probes, ps_probe_names[i], Py_BuildValue("(sz)", states[ps_info_state_of(i)], *reason ? reason : NULL));
+        done = set(probes, ps_probe_names[i],
+                   Py_BuildValue("(sz)", ps_state_names[ps_info_state_of(i)], *reason ? reason : NULL));
     }
-    done = done && set(status, "installed", PyBool_FromLong(installed)) &&
+    done = done && set(status, "installed", PyBool_FromLong(ps_parts_installed())) &&
            set(status, "clock", PyUnicode_FromString(ps_clock.counter ? "cycles" : "vdso")) &&
            set(status, "memory_used", PyLong_FromSize_t(ps_memory_used())) &&
            set(status, "memory_limit", PyLong_FromSize_t(ps_memory_limit())) &&
@@ -352,7 +288,8 @@ static int execute(PyObject *module)
     snprintf(version, sizeof(version), "%s", Py_GetVersion());
     version[strcspn(version, " ")] = '\0';
     ps_info_start("python", version, PROBESCOPE_VERSION);
-    state_unsupported();
+    ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));
+    ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, "CPython tells nobody which threads wait for the GIL");
     if (ps_fork_init() < 0) return -1;
     if (pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
         PyErr_NoMemory();

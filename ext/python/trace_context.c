@@ -16,8 +16,6 @@
 
 #include <string.h>
 
-#include "info.h"
-
 enum reading { NO_SPAN, A_SPAN, UNKNOWN };
 /* Of a SpanContext. */
 enum { TRACE_ID, SPAN_ID, IS_REMOTE, FLAGS, STATE, IS_VALID, FIELDS };
@@ -104,14 +102,9 @@ static enum reading read_current(char *to)
 
 void ps_trace_context(char *to, uint32_t probes)
 {
-    static const char reason[] =
-        "OpenTelemetry is loaded, but keeps its context in a way that is not known: traceparent is empty";
     ps_error error = ps_error_save();
     to[0] = '\0';
     enum reading found = read_current(to);
     ps_error_restore(error);
-    if (found != UNKNOWN) return;
-    for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if ((probes >> i) & 1 && ps_info_state_of((enum ps_probe)i) == PS_STATE_ON)
-            ps_info_state((enum ps_probe)i, PS_STATE_DEGRADED, reason);
+    if (found == UNKNOWN) ps_traceparent_is_unknown(probes);
 }

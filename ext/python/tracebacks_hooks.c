@@ -158,7 +158,7 @@ static void look(void)
     }
     PyErr_Clear();
     for (int probe = 0; hooks.reason[0] && probe < PS_PROBE_COUNT; probe++)
-        if ((hooks.wanted & PS_TRACEBACK_PROBES) >> probe & 1 && ps_info_state_of(probe) < PS_STATE_DEGRADED)
+        if ((hooks.wanted & PS_BACKTRACE_PROBES) >> probe & 1 && ps_info_state_of(probe) < PS_STATE_DEGRADED)
             ps_info_state(probe, PS_STATE_DEGRADED, hooks.reason);
 }
 
@@ -200,8 +200,8 @@ static bool get_ready(void)
 
 bool ps_tracebacks_switch(uint32_t wanted)
 {
-    bool on = (wanted & PS_TRACEBACK_PROBES) != 0;
-    bool more = (wanted & ~hooks.wanted & PS_TRACEBACK_PROBES) != 0;
+    bool on = (wanted & PS_BACKTRACE_PROBES) != 0;
+    bool more = (wanted & ~hooks.wanted & PS_BACKTRACE_PROBES) != 0;
     hooks.wanted = wanted;
     if (on && more && get_ready()) {
         PS_WRITE(hooks.on, true);

@@ -31,8 +31,7 @@ static void leave(ps_stack *stack, const char *name, uint64_t now, int outcome)
     ps_call call;
     ps_row *row = function(name);
     CHECK(ps_stack_leave(stack, row, now, outcome, &call));
-    ps_slow_call slow = {row->site, outcome, 7, "00-aa-bb-01"};
-    if (ps_slow_reached(&call)) ps_slow_fire(stack, &call, &slow);
+    if (ps_slow_reached(&call)) ps_slow_fire(row, stack, &call, outcome, "00-aa-bb-01");
 }
 
 static void returns(ps_stack *stack, const char *name, uint64_t now)
@@ -75,7 +74,7 @@ static void fires_every_threshold_that_a_call_reached(void)
             CHECK_EQUAL(event.arg[4], elapsed[i]);
             CHECK_STRING(event.more.slow.path, "/app/a.rb");
             CHECK_STRING(event.more.slow.traceparent, "00-aa-bb-01");
-            CHECK_EQUAL(event.more.slow.thread_id, 7);
+            CHECK_EQUAL(event.more.slow.thread_id, gettid());
             CHECK_EQUAL(event.more.slow.span_id, id);
             CHECK(id != 0);
         }

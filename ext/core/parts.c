@@ -1,0 +1,116 @@
+#include "parts.h"
+
+#include "clock.h"
+#include "info.h"
+#include "probe.h"
+
+static struct {
+    const ps_part *table;
+    size_t count;
+    bool installed;
+    bool any; /* is somebody listening? */
+} parts;
+
+static bool serves(const ps_part *part, int probe)
+{
+    return (part->probes >> probe) & 1;
+}
+
+static void state_probes(uint32_t wanted)
+{
+    const char *refused[PS_PROBE_COUNT] = {NULL};
+    for (const ps_part *part = parts.table; part < parts.table + parts.count; part++) {
+        const char *reason = part->refused ? part->refused() : NULL;
+        for (int i = 0; reason && i < PS_PROBE_COUNT; i++)
+            if (serves(part, i)) refused[i] = reason;
+    }
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        enum ps_state state = ps_info_state_of((enum ps_probe)i);
+        bool on = (wanted >> i) & 1;
+        /* What a hook refuses or degrades it says itself, while it is on. */
+        if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
+        ps_info_state((enum ps_probe)i, refused[i] ? PS_STATE_REFUSED : on ? PS_STATE_ON : PS_STATE_OFF, refused[i]);
+    }
+}
+
+void ps_parts_init(const ps_part *table, size_t count)
+{
+    parts.table = table;
+    parts.count = count;
+    /* These are fired by the core, or change what others do. */
+    uint32_t served = PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+    for (size_t i = 0; i < count; i++) served |= table[i].probes;
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        if (!((served >> i) & 1))
+            ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "this version of probescope does not fire it yet");
+}
+
+/* One slice for each part. True when every hook is as `wanted` has it. */
+static bool hook_all(uint32_t wanted)
+{
+    bool done = true;
+    for (size_t i = 0; i < parts.count; i++)
+        if (parts.table[i].hook) done &= parts.table[i].hook(wanted);
+    return done;
+}
+
+void ps_parts_switch(void)
+{
+    uint32_t wanted = parts.installed ? ps_watcher_wanted() : 0;
+    /* Ticks of two clocks do not compare, so the clock is chosen while no hook is in. */
+    if (wanted && !parts.any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
+    parts.any = wanted != 0;
+    if (!hook_all(wanted)) {
+        ps_watcher_progress();
+        return;
+    }
+    state_probes(wanted);
+    ps_watcher_applied(wanted);
+}
+
+int ps_parts_install(const ps_vm *vm)
+{
+    /* The watcher comes last: it may look at once, and what a part asks for a reason may let a job in, whose word would be overwritten. */
+    state_probes(0);
+    parts.installed = true;
+    int error = ps_watcher_start(vm);
+    if (error) {
+        parts.installed = false;
+        return error;
+    }
+    ps_info_flag(PS_INFO_INSTALLED, 1);
+    return 0;
+}
+
+bool ps_parts_installed(void)
+{
+    return parts.installed;
+}
+
+void ps_parts_uninstall(void)
+{
+    parts.installed = false;
+    ps_info_flag(PS_INFO_INSTALLED, 0);
+}
+
+void ps_parts_unhook(void)
+{
+    /* The flush that could be in the way ended with the watcher; slices remain. */
+    while (!hook_all(0)) {
+    }
+    state_probes(0);
+    ps_watcher_applied(0);
+}
+
+bool ps_parts_need_upkeep(void)
+{
+    for (size_t i = 0; i < parts.count; i++)
+        if (parts.table[i].needs_upkeep && parts.table[i].needs_upkeep()) return true;
+    return false;
+}
+
+void ps_parts_do_upkeep(void)
+{
+    for (size_t i = 0; i < parts.count; i++)
+        if (parts.table[i].needs_upkeep && parts.table[i].needs_upkeep()) parts.table[i].do_upkeep();
+}
