@@ -1,24 +1,27 @@
 """What samples cost a Python process: CPU time while a tracer listens to them, over the same work while nobody does.
 
-    sudo python bench/sampling.py [ROUNDS]
+    sudo python bench/sampling.py [PAIRS]      # 60 pairs by default, a minute; probescope has to be importable
 
-One process, some ms of work at a time, each timed by its own CPU clock together with the process's (the walk runs on the main thread,
-the rest on threads of ours). Rounds with and without a tracer take turns; the cheaper halves of each are held against each other.
+One process that works all the time. Turns of the same work with and without a tracer alternate, the first of each pair by turns; each
+is timed by the CPU clock of the thread that works, on which the stacks are walked, and by those of probescope's own threads.
 """
 
+from __future__ import annotations
+
 import os
+import platform
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-import probescope
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-PROGRAM = """
-usdt:*:probescope:sample__stats { @self = sum(arg3); }
-usdt:*:probescope:stats__done { @missed = sum(*(uint64*)arg5); }
-"""
+import probescope  # noqa: E402
+from attacher import Attacher  # noqa: E402
+
+PROBES = "sample__stats", "stats__done"
+PIECES = 300  # of about 1 ms
 
 
 def work(depth=20):
@@ -30,21 +33,9 @@ def work(depth=20):
     return n
 
 
-def state():
-    return probescope.status()["probes"]["sample__stats"][0]
-
-
-def round_of(seconds):
-    """CPU time of the process for a piece of work, ns: the mean of the cheaper half."""
-    pieces = []
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        start = time.process_time_ns()
-        for _ in range(50):
-            work()
-        pieces.append(time.process_time_ns() - start)
-    pieces.sort()
-    return statistics.mean(pieces[: len(pieces) // 2])
+def until(state):
+    while probescope.status()["probes"]["sample__stats"][0] != state:
+        time.sleep(0.002)
 
 
 def ours():
@@ -56,32 +47,57 @@ def ours():
     return spent
 
 
-def main(rounds):
+def turn():
+    """CPU time in ns of the thread that works, and of ours."""
+    own, clock = ours(), time.thread_time_ns()
+    for _ in range(PIECES):
+        work()
+    return time.thread_time_ns() - clock, ours() - own
+
+
+def attached_turn(tracer):
+    tracer.process.stdin.write(b"attach\n")
+    tracer.process.stdin.flush()
+    until("on")
+    try:
+        return turn()
+    finally:
+        tracer.process.stdin.write(b"detach\n")
+        tracer.process.stdin.flush()
+        until("off")
+
+
+def mean_and_error(values):
+    """Of the middle half: the machine has other work too."""
+    values = sorted(values)
+    middle = values[len(values) // 4 : len(values) - len(values) // 4]
+    # The error of a quartile mean of a normal distribution, from the distance between the quartiles.
+    return statistics.mean(middle), (middle[-1] - middle[0]) / 1.349 * 1.09 / len(values) ** 0.5
+
+
+def main(pairs):
     probescope.install()
-    ratios = []
-    for _ in range(rounds):
-        before = round_of(2)
-        tracer = subprocess.Popen(["bpftrace", "-p", str(os.getpid()), "-e", PROGRAM],
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # fmt: skip
-        while state() != "on":
-            time.sleep(0.01)
-        spent, process = ours(), time.process_time_ns()
-        during = round_of(3)
-        share = (ours() - spent) / (time.process_time_ns() - process)
-        tracer.send_signal(2)
-        counted = dict(
-            line.strip().split(": ") for line in tracer.communicate()[0].splitlines() if line.startswith("@")
-        )
-        while state() != "off":
-            time.sleep(0.01)
-        after = round_of(2)
-        ratios.append(during / min(before, after) - 1)
-        print(
-            f"{ratios[-1]:+.2%} CPU ({share:.2%} in threads of ours), {counted['@missed']} missed",
-            flush=True,
-        )
-    print(f"{sys.version.split()[0]}: median {statistics.median(ratios):+.2%} of the CPU time")
+    turn()
+    tracer = Attacher(os.getpid(), *PROBES).attached()
+    tracer.process.stdin.write(b"detach\n")
+    tracer.process.stdin.flush()
+    until("off")
+    added, threads = [], []
+    for number in range(pairs):
+        if number % 2:
+            (plain, _), (busy, own) = turn(), attached_turn(tracer)
+        else:
+            (busy, own), (plain, _) = attached_turn(tracer), turn()
+        added.append(busy / plain - 1)
+        threads.append(own / plain)
+    tracer.finish()
+    (walks, error), (watcher, watcher_error) = mean_and_error(added), mean_and_error(threads)
+    whole, whole_error = walks + watcher, (error**2 + watcher_error**2) ** 0.5
+    print(
+        f"{platform.python_version()}: {whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread that "
+        f"works and {watcher:.2%} in threads of ours; {pairs} pairs, load {os.getloadavg()[0]:.1f}"
+    )
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 60)

@@ -64,6 +64,8 @@ def of(clocks):
 
 def test_shares_are_those_of_the_programs_own_cpu_clock(trace):
     """One thread; a coroutine that awaits another on an event loop; and the functions that are on the stack, recursion once."""
+    # The samples of one attempt are off by 3 points by chance alone; those of all attempts together by less.
+    sampled = {"heavy": 0, "light": 0}
 
     def check():
         run = trace(
@@ -79,9 +81,9 @@ async def outer():
     await asyncio.sleep(0)
 
 async def main(seconds):
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        await asyncio.gather(outer(), outer())
+    ends = time.thread_time() + seconds
+    while time.thread_time() < ends:
+        for _ in range(20): await asyncio.gather(outer(), outer())
 
 def recursive(n):
     return heavy() if n == 0 else recursive(n - 1)
@@ -101,9 +103,10 @@ gate.done(**clocks)
         assert rows["heavy"]["self"] > rows["recursive"]["self"]
         assert rows["inner"]["total"] <= rows["outer"]["total"]
         assert rows["heavy"]["self"] > rows["inner"]["self"]
-        # What ran below the event loop alone.
-        heavy, light = rows["inner"]["total"] - rows["inner"]["self"], rows["light"]["self"]
-        assert heavy / (heavy + light) == pytest.approx(of(run.report)["heavy"], abs=0.05)
+        # What ran below the event loop alone: the program's own measurement may be sampled too.
+        sampled["heavy"] += rows["inner"]["total"] - rows["inner"]["self"]
+        sampled["light"] += rows["outer"]["total"] - rows["outer"]["self"] - rows["inner"]["total"]
+        assert of(sampled)["heavy"] == pytest.approx(of(run.report)["heavy"], abs=0.05), (sampled, run.report)
         assert rows["heavy"]["self_samples"] > 50
         assert not [name for name in rows if name.startswith("probescope")]
 

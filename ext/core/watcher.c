@@ -1,9 +1,12 @@
 #include "watcher.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "atomic.h"
 #include "clock.h"
@@ -23,10 +26,7 @@ static struct {
     const ps_vm *vm;
     pthread_t thread;
     bool running, paused;
-    /* To end it. */
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    bool stop;
+    uint32_t stop; /* to end it: a futex */
     /* Shared with the VM. */
     uint32_t wanted, applied;
     uint64_t progress_ns; /* when the VM last did a slice of what is under way */
@@ -35,7 +35,7 @@ static struct {
     uint64_t next_flush_ns, next_sample_ns;
     bool flushing, sampling;
     uint32_t random;
-} watcher = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} watcher;
 
 uint32_t ps_watcher_wanted(void)
 {
@@ -142,22 +142,26 @@ static void sample_when_due(uint64_t now)
     watcher.next_sample_ns = now + jittered(PS_SAMPLE_NS);
 }
 
-/* Sleeps until the moment given, or until the watcher is to stop: false then. */
+/*
+ * Sleeps until the moment given, or until the watcher is to stop: false then. In one system call, without a lock: it is most of what a
+ * sample costs.
+ */
 static bool sleep_until(uint64_t ns)
 {
     struct timespec when = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-    pthread_mutex_lock(&watcher.lock);
-    while (!watcher.stop && pthread_cond_timedwait(&watcher.wake, &watcher.lock, &when) != ETIMEDOUT) {
+    while (!PS_READ_ACQUIRE(watcher.stop)) {
+        long woken = syscall(SYS_futex, &watcher.stop, FUTEX_WAIT_BITSET_PRIVATE, 0, &when, NULL,
+                             FUTEX_BITSET_MATCH_ANY); /* absolute, CLOCK_MONOTONIC */
+        if (woken < 0 && errno == ETIMEDOUT) return true;
     }
-    bool go_on = !watcher.stop;
-    pthread_mutex_unlock(&watcher.lock);
-    return go_on;
+    return false;
 }
 
 static void *watch(void *unused)
 {
     (void)unused;
     uint64_t next_look = ps_monotonic_ns(), now;
+    bool at_ticks;
     do {
         now = ps_monotonic_ns();
         if (now >= next_look) {
@@ -166,18 +170,16 @@ static void *watch(void *unused)
             flush_when_due(now);
         }
         sample_when_due(now);
-    } while (sleep_until(watcher.sampling && watcher.next_sample_ns < next_look ? watcher.next_sample_ns : next_look));
+        /* It looks around when it is up anyway, where there is no hurry: to wake up is dear. */
+        at_ticks = watcher.sampling && (watcher.next_sample_ns < next_look || !is_switching(now));
+    } while (sleep_until(at_ticks ? watcher.next_sample_ns : next_look));
     return NULL;
 }
 
 static int start_thread(void)
 {
-    pthread_condattr_t cond_attributes;
-    pthread_condattr_init(&cond_attributes);
-    pthread_condattr_setclock(&cond_attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&watcher.wake, &cond_attributes);
-    pthread_condattr_destroy(&cond_attributes);
-    watcher.stop = watcher.sampling = false;
+    watcher.stop = 0;
+    watcher.sampling = false;
     watcher.random = (uint32_t)ps_monotonic_ns() | 1;
 
     pthread_attr_t attributes;
@@ -200,7 +202,6 @@ static void after_fork_in_child(void)
 {
     if (!watcher.running && !watcher.paused) return;
     watcher.paused = false;
-    pthread_mutex_init(&watcher.lock, NULL);
     ps_info_after_fork();
     ps_stats_after_fork();
     ps_samples_after_fork();
@@ -226,10 +227,8 @@ int ps_watcher_start(const ps_vm *vm)
 
 static void end_thread(void)
 {
-    pthread_mutex_lock(&watcher.lock);
-    watcher.stop = true;
-    pthread_cond_signal(&watcher.wake);
-    pthread_mutex_unlock(&watcher.lock);
+    PS_WRITE_RELEASE(watcher.stop, 1);
+    syscall(SYS_futex, &watcher.stop, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     pthread_join(watcher.thread, NULL);
     watcher.running = false;
 }

@@ -24,6 +24,7 @@ static struct {
     bool on;
     bool clearing;     /* the flush was reading the rows: clear them at the next try */
     uint64_t asked_ns; /* when the main thread was asked for the call that it has not made yet; 0 when it was not */
+    uint64_t worker;   /* our own thread state: not worth a look at its clock */
 } sampling;
 
 static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
@@ -64,7 +65,7 @@ static void walk(PyInterpreterState *interpreter)
 {
     PyThreadState *first = PyInterpreterState_ThreadHead(interpreter), *thread;
     for (thread = first; thread; thread = PyThreadState_Next(thread))
-        ps_thread_clocks_see(thread->id, (pthread_t)thread->thread_id);
+        if (thread->id != sampling.worker) ps_thread_clocks_see(thread->id, (pthread_t)thread->thread_id);
     for (thread = first; thread; thread = PyThreadState_Next(thread)) {
         uint64_t thread_id, weight = ps_thread_clocks_take(thread->id, &thread_id);
         if (weight) sample(thread, weight, thread_id);
@@ -134,7 +135,10 @@ bool ps_sampling_switch(uint32_t wanted)
         ps_stats_unlock();
     }
     sampling.clearing = false;
-    if (on) ps_pending_check();
+    if (on) {
+        ps_pending_check();
+        sampling.worker = ps_thread_state()->id;
+    }
     PS_WRITE(sampling.on, on);
     return true;
 }
