@@ -185,13 +185,13 @@ static struct under_way *find(PyThreadState *thread, PyObject *exception)
     return NULL;
 }
 
-static struct under_way *put(const struct under_way *one)
+/* The place of a new one, to be filled. */
+static struct under_way *add(void)
 {
     if (handled.count == UNDER_WAY) {
         if (!handled.under_way[0].passing) rescued(&handled.under_way[0]);
         take_out(0);
     }
-    handled.under_way[handled.count] = *one;
     return &handled.under_way[handled.count++];
 }
 
@@ -272,13 +272,15 @@ static void raised_on(PyThreadState *thread, PyObject *exception)
         if (group->thread == thread && group->top == top && !group->passing) one = group;
     }
     struct seen *seen = seen_of(exception);
-    if (!one && seen->exception == exception && seen->rescued)
-        one = put(&(struct under_way){.thread = thread,
-                                      .top = seen->top,
-                                      .entries = seen->entries,
-                                      .depth = seen->entries,
-                                      .row = seen->rescued,
-                                      .counted = true});
+    if (!one && seen->exception == exception && seen->rescued) {
+        one = add();
+        *one = (struct under_way){.thread = thread,
+                                  .top = seen->top,
+                                  .entries = seen->entries,
+                                  .depth = seen->entries,
+                                  .row = seen->rescued,
+                                  .counted = true};
+    }
     if (!one) return;
     seen->rescued = NULL;
     one->exception = exception;
@@ -293,41 +295,50 @@ PS_CALLBACK(ps_on_reraise)
     return ps_monitoring_go_on();
 }
 
+/* Names are made for rows, and that may run the application's code: so places in lists are asked for after that. */
 static void entered_handler(PyCodeObject *code, long offset, PyObject *exception)
 {
     PyThreadState *thread = ps_thread_state();
     PyTracebackObject *top = ps_traceback(exception);
     ps_raise raise;
     settle(thread);
-    struct under_way *known = find(thread, exception), one;
+    struct under_way *known = find(thread, exception), *one;
     /* One that comes from a handler that was suspended has raised on before. */
     if (!known && seen_of(exception)->exception == exception) seen_of(exception)->rescued = NULL;
     if (!is_statement(code, offset) || !ps_exceptions_whole(top, &raise)) return;
     passed.exception = NULL;
     uint32_t entries = raise.depth;
     PyTracebackObject *last = raise.origin;
+    const ps_site *rescuer = rescuer_at(code, offset);
+    known = find(thread, exception);
     if (known && came_on(known, top, entries, code, offset)) {
-        one = *known;
+        struct under_way on = *known;
         take_out((uint32_t)(known - handled.under_way));
-        one.depth += entries - one.entries;
-        ps_exceptions_count_more(one.row, one.depth, entries - one.entries);
-        one.passing = false;
+        on.depth += entries - on.entries;
+        ps_exceptions_count_more(on.row, on.depth, entries - on.entries);
+        on.passing = false;
+        one = add();
+        *one = on;
     } else {
         if (known) take_out((uint32_t)(known - handled.under_way));
         narrow_to_last(exception, top, &raise);
-        one = (struct under_way){.exception = exception, .thread = thread, .depth = raise.depth};
-        one.row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
-        one.first.code = code;
-        one.first.offset = offset;
-        one.first.entries = entries;
-        ps_exceptions_count(one.row, raise.depth);
-        if (PS_ENABLED(EXCEPTION__DETAIL) && one.row->site) ps_exceptions_fire_detail(one.row, exception, raise.depth);
+        ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
+        ps_exceptions_count(row, raise.depth);
+        if (PS_ENABLED(EXCEPTION__DETAIL) && row->site) ps_exceptions_fire_detail(row, exception, raise.depth);
+        one = add();
+        one->exception = exception;
+        one->thread = thread;
+        one->row = row;
+        one->depth = raise.depth;
+        one->passing = one->counted = one->old = false;
+        one->first.code = code;
+        one->first.offset = offset;
+        one->first.entries = entries;
     }
-    one.top = top;
-    one.entries = entries;
-    one.rescuer = rescuer_at(code, offset);
-    if (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) one.elapsed = since_raise(exception, ps_ticks());
-    put(&one);
+    one->top = top;
+    one->entries = entries;
+    one->rescuer = rescuer;
+    one->elapsed = (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) ? since_raise(exception, ps_ticks()) : 0;
     *seen_of(exception) = (struct seen){exception, top, last, entries, ++handled.seen_number, NULL};
 }
 
