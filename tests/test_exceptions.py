@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 TOLD_AT_ONCE = sys.version_info >= (3, 12)
 
 STORY = """
@@ -281,6 +283,7 @@ STATS = [
 ]  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_raises_are_counted_once_where_they_happen_and_where_they_end(trace):
     run = trace(STORY, {"exception__stats": STATS})
     rows = [row for row in run.events("exception__stats") if row["file"].endswith("/app.py")]

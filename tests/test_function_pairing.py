@@ -155,8 +155,7 @@ def expected(log):
     return result
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("seed", [3, 5])
+@pytest.mark.parametrize("seed", [pytest.param(3, marks=pytest.mark.smoke), 5])
 def test_raw_events_are_the_programs_own_record(trace, seed):
     source = RANDOM_PROGRAM.replace("SEED", str(seed))
     run = trace(source, {"function__entry": ["function", "kind", "depth"],

@@ -10,7 +10,7 @@ FIELDS = {"object__stats": ["class", "file", "line", "allocated", "bytes"], "sta
 LISTENING = """
 import sys, time, gate
 def listening():
-    while gate.state("object__stats") not in ("on", "degraded"): time.sleep(0.002)
+    gate.on("object__stats")
 """
 
 

@@ -26,7 +26,6 @@ gate.done(state=gate.state("line"))
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="refused there")
-@pytest.mark.smoke
 def test_lines_of_covered_functions(trace):
     env = {} if MONITORING else {"PROBESCOPE_FORCE": "1"}
     source = LINES.replace("*PROBES", "'line'")

@@ -1,0 +1,111 @@
+"""Each probe of the ABI fires, or says why it does not: what is asked of every version of CPython."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from probescope.abi import PROBES
+
+MONITORING = sys.version_info >= (3, 12)
+# Raised, they cover what is not the application's as well. They have no events.
+SWITCHES = {"functions__all"}
+UNSERVED = {"gvl__wait", "request__start", "request__done"}
+if not MONITORING:
+    UNSERVED |= {"exception__raise", "exception__rescue"}
+if sys.version_info < (3, 10):
+    UNSERVED |= {"line"}
+
+PROGRAM = """
+import colorsys, gc, probescope, time, traceback, zlib
+import gate
+
+class Parcel:
+    pass
+
+def wait():
+    time.sleep(0.11)
+
+def lose():
+    raise LookupError("lost")
+
+def look():
+    try:
+        lose()
+    except LookupError:
+        return traceback.format_exc()
+
+def pack():
+    return [Parcel() for _ in range(1000)]
+
+def burn():
+    data = bytes(1 << 20)
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        zlib.crc32(data)
+
+gate.on(*PROBES)
+gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
+wait()
+look()
+parcels = pack()
+burn()
+gc.collect()
+colorsys.rgb_to_hsv(1, 1, 1)
+gate.flushed()
+gate.done(states=probescope.status()["probes"])
+"""
+
+
+def line_of(text):
+    return next(i for i, line in enumerate(PROGRAM.splitlines(), 1) if text in line)
+
+
+LOST = line_of("raise LookupError")
+# An event of each with exactly these values.
+WANTED = {
+    "function__entry": {"function": "lose", "line": line_of("def lose"), "depth": 1, "kind": 0},
+    "function__return": {"function": "lose", "line": line_of("def lose"), "depth": 1, "outcome": 1},
+    "function__slow1ms": {"function": "wait", "line": line_of("def wait"), "outcome": 0},
+    "function__slow10ms": {"function": "wait", "line": line_of("def wait"), "outcome": 0},
+    "function__slow100ms": {"function": "wait", "line": line_of("def wait"), "outcome": 0},
+    "function__stats": {"function": "lose", "line": line_of("def lose"), "calls": 1, "raised": 1},
+    "exception__raise": {"type": "LookupError", "function": "lose", "line": LOST},
+    "exception__detail": {"type": "LookupError", "function": "lose", "line": LOST, "message": "lost"},
+    "exception__rescue": {"type": "LookupError", "function": "look", "raise_line": LOST, "unwound": 1},
+    "exception__stats": {"type": "LookupError", "function": "lose", "line": LOST, "raised": 1},
+    "backtrace__done": {"function": "look", "type": "LookupError", "raise_line": LOST, "depth": 2},
+    "object__alloc": {"line": line_of("Parcel() for")},
+    "object__stats": {"line": line_of("Parcel() for")},
+    "gc__start": {"kind": "generation 2"},
+    "gc__done": {"kind": "generation 2"},
+    "sample": {"function": "burn"},
+    "sample__stats": {"function": "burn"},
+    "sample__frame": {"function": "burn", "line": line_of("zlib.crc32(")},
+    "line": {"function": "lose", "line": LOST},
+    "stats__done": {"dropped": 0},
+    "status": {"state": 4, "reason": "CPython tells nobody which threads wait for the GIL"},
+}
+
+
+@pytest.mark.smoke
+def test_every_probe_fires_or_says_why_not(trace):
+    assert set(WANTED) | SWITCHES | UNSERVED == set(PROBES)
+    fields = {probe: list(wanted) for probe, wanted in WANTED.items() if probe not in UNSERVED}
+    env = {} if MONITORING else {"PROBESCOPE_FORCE": "1"}
+    served = ", ".join(map(repr, fields))
+    run = trace(PROGRAM.replace("*PROBES", served), fields, attach=UNSERVED, env=env)
+    for probe in fields:
+        assert {"probe": probe, **WANTED[probe]} in run.events(probe)
+    assert {state for state, _ in (run.report["states"][probe] for probe in UNSERVED)} <= {"refused", "unsupported"}
+    assert all(run.report["states"][probe][1] for probe in UNSERVED)
+
+
+@pytest.mark.smoke
+def test_the_standard_library_is_covered_as_long_as_that_is_asked_for(trace):
+    run = trace(
+        PROGRAM.replace("*PROBES", "'function__stats', 'functions__all'"),
+        {"function__stats": ["function", "calls"]},
+        attach=SWITCHES,
+    )
+    assert run.totals("function__stats")["colorsys.rgb_to_hsv"]["calls"] == 1
