@@ -62,12 +62,57 @@ def test_trace_runs_a_program_on_a_process_until_ctrl_c_and_leaves_it_as_it_was(
     assert children[-1].wait() == 0
     line = next(i for i, text in enumerate(PROGRAM.splitlines(), 1) if "def parse" in text)
     out = children[-1].out
-    assert re.search(rf"^ +CALLS\n +1,000  parse  (.*/)?app.py:{line}\n +10  ", out, re.MULTILINE), out
+    assert re.search(r"^ *SELF +CALLS  FUNCTION +DEFINED AT$", out, re.MULTILINE), out
+    assert re.search(rf"^ *\d\S* .s +1,000  parse +(.*/)?app.py:{line}$", out, re.MULTILINE), out
     assert re.search(rf"^process {started.pid}, \d+\.\d s, \d+\.\d % CPU$", out, re.MULTILINE)
     # Strings of a process are hostile.
     assert "owned" in out
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f]", out)
     started.line("report ")
+
+
+HOSTILE_PROGRAM = """
+import gate
+
+def odd():
+    pass
+
+name = "a\\tb\\n< 9\\n" + "long" * 50
+odd.__code__ = odd.__code__.replace(co_name=name, **({"co_qualname": name} if hasattr(odd.__code__, "co_qualname") else {}))
+print("ready", flush=True)
+while True:
+    odd()
+    gate.time.sleep(0.001)
+"""
+
+
+def test_trace_has_headings_for_what_comes_as_it_happens_and_bears_any_name(bpf, program):
+    started = program(HOSTILE_PROGRAM)
+    started.line("ready")
+    status, out, err = command("trace", "stat", "-p", str(started.pid), "-d", "1")
+    heading, *seconds = out.splitlines()
+    assert (status, heading.split()[:3]) == (0, ["CPU", "CALLS", "RAISES"]), err
+    assert re.match(r" *\d+\.\d % +\d+ +0 +0 ns ", seconds[0]), out
+    status, out, err = command("trace", "flow", "-p", str(started.pid), "-d", "1")
+    assert (status, out.splitlines()[0].split()) == (0, ["ELAPSED", "SELF", "CALL"]), err
+    assert "longlong" in out
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+def test_trace_says_which_tools_have_taken_every_id(bpf, program):
+    started = program("import sys, gate\n"
+                      "for i in range(6):\n  sys.monitoring.use_tool_id(i, f'taker {i}')\n"
+                      "print('ready', flush=True)\nwhile True:\n  gate.time.sleep(0.01)\n")  # fmt: skip
+    started.line("ready")
+    status, out, err = command("trace", "calls", "-p", str(started.pid), "-d", "1")
+    assert (status, out) == (1, "")
+    assert re.search(r"function__stats is refused: all sys.monitoring tool ids are taken: .*taker 0, .*taker 5", err), (
+        err
+    )
+    assert "serves none of the program's probes" in err
+    # Afterwards too.
+    said = r"function__stats is off, and was refused .*: all sys.monitoring tool ids are taken: taker 0, "
+    assert re.search(said, command("doctor", "-p", str(started.pid))[1])
 
 
 def test_trace_ends_after_its_time_and_its_bpftrace_with_it_however_it_ends(bpf, program, children):

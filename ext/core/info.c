@@ -73,6 +73,13 @@ void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason)
     end();
 }
 
+void ps_info_off(enum ps_probe probe)
+{
+    begin();
+    probescope_info.probes[probe].state = PS_STATE_OFF;
+    end();
+}
+
 enum ps_state ps_info_state_of(enum ps_probe probe)
 {
     return (enum ps_state)PS_READ(probescope_info.probes[probe].state);

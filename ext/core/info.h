@@ -40,6 +40,8 @@ void ps_info_flag(uint32_t flag, int on);
 void ps_info_note(const char *note);
 /* The state of one probe; reason may be NULL. Any thread. */
 void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason);
+/* Nobody listens any more. The reason stays: why it was refused or degraded when somebody did. */
+void ps_info_off(enum ps_probe probe);
 enum ps_state ps_info_state_of(enum ps_probe probe);
 extern const char *const ps_state_names[];
 /* The watcher's own: what it saw and counted. */

@@ -29,7 +29,8 @@ static void state_probes(uint32_t wanted)
         bool on = (wanted >> i) & 1;
         /* What a hook refuses or degrades it says itself, while it is on. */
         if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
-        ps_info_state((enum ps_probe)i, refused[i] ? PS_STATE_REFUSED : on ? PS_STATE_ON : PS_STATE_OFF, refused[i]);
+        if (on || refused[i]) ps_info_state((enum ps_probe)i, refused[i] ? PS_STATE_REFUSED : PS_STATE_ON, refused[i]);
+        else ps_info_off((enum ps_probe)i);
     }
 }
 

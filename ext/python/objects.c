@@ -231,6 +231,7 @@ static void find_name(ps_row *row)
 {
     PyCodeObject *code = (PyCodeObject *)row->key[1];
     int line = code ? PyCode_Addr2Line(code, (int)(intptr_t)row->key[2]) : 0;
+    if (code && line <= 0) line = code->co_firstlineno; /* of what the compiler put before the first line */
     char size[40];
     const ps_site *site;
     if (is_size(row->key[0])) {

@@ -114,11 +114,13 @@ module Probescope
         raise Host::Error.new("#{text}; #{dropped} events had no row of their own", "give it more: PROBESCOPE_MEMORY=64M")
       end
 
-      # Probes that are off or on are good and not worth a line each.
+      # Probes that are off or on are good and not worth a line each, unless one had a reason when it was asked for last.
       def served(name, probe)
-        return if %w[off on].include?(probe[:state])
+        state, reason = probe.values_at(:state, :reason)
+        return if %w[off on].include?(state) && reason.empty?
 
-        raise Host::Error.new("#{name} is #{probe[:state]}#{": #{probe[:reason]}" unless probe[:reason].empty?}", nil)
+        state = "off, and was refused or degraded when it was last listened to" if state == "off"
+        raise Host::Error.new("#{name} is #{state}#{": #{reason}" unless reason.empty?}", nil)
       end
 
       # Runs one check. severity: what a failure means, :bad or only a :note.

@@ -192,17 +192,15 @@ module Probescope
         Host::Program.probes(program_path).each do |name|
           probes = targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
           refused = probes.select { |_, probe| %w[refused unsupported].include?(probe[:state]) }
-          why = "#{theirs(refused)} not serve #{name}: #{refused.values.first[:reason]}" if refused.any?
+          why = "#{list(refused.keys)} #{refused.one? ? "does" : "do"} not serve #{name}: #{refused.values.first[:reason]}" if refused.any?
           raise Host::Error.new(why, doctor(refused.keys)) if refused.any? && refused.size == probes.size
 
           degraded = probes.select { |_, probe| probe[:state] == "degraded" }
           say(why) if refused.any?
-          say("#{theirs(degraded)} serve #{name} only in part: #{degraded.values.first[:reason]}") if degraded.any?
+          part = "#{list(degraded.keys)} #{degraded.one? ? "serves" : "serve"} #{name} only in part"
+          say("#{part}: #{degraded.values.first[:reason]}") if degraded.any?
         end
       end
-
-      # "process 1 does", "processes 1, 2 do"
-      def theirs(processes) = "#{list(processes.keys)} #{processes.one? ? "does" : "do"}"
 
       def list(pids) = pids.one? ? "process #{pids.first}" : "processes #{numbers(pids)}"
 

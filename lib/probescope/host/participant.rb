@@ -50,6 +50,9 @@ module Probescope
         !ended
       end
 
+      # True when the process, now that it is asked, will not serve one of the probes.
+      def refuses? = @snapshot[:probes].slice(*@probes).any? { |_, probe| NEVER.include?(probe[:state]) }
+
       # Forgets the flushes so far.
       def begin(now)
         look(now)

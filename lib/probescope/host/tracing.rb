@@ -232,6 +232,7 @@ module Probescope
         return give_up if @asked && now - @asked > FLUSH_LIMIT
 
         flushed = alive.count(&:flushed?)
+        return give_up if alive.all?(&:refuses?)
         return too_late(silence) if flushed.zero? && now - @since > FIRST_FLUSH_LIMIT
         return unless flushed == alive.size || now - @since > FIRST_FLUSH_LIMIT
 

@@ -82,10 +82,12 @@ class Checks:
         self._check(found[0])
         for what in found[1:]:
             self._check(what, "note")
-        refused = [(name, probe) for name, probe in known["probes"].items() if probe["state"] not in ("off", "on")]
-        for name, probe in refused:
-            reason = f": {probe['reason']}" if probe["reason"] else ""
-            self.rows.append({"state": "note", "text": f"{name} is {probe['state']}{reason}", "next_step": None})
+        states = [(name, probe["state"], probe["reason"]) for name, probe in known["probes"].items()]
+        refused = [row for row in states if row[1] not in ("off", "on") or row[2]]
+        for name, state, reason in refused:
+            now = "off, and was refused or degraded when it was last listened to" if state == "off" else state
+            text = f"{name} is {now}{': ' + reason if reason else ''}"
+            self.rows.append({"state": "note", "text": text, "next_step": None})
         if known["note"]:
             self.rows.append({"state": "note", "text": known["note"], "next_step": None})
         return f"{len(known['probes']) - len(refused)} of {len(known['probes'])} probes can be traced in full"

@@ -1,4 +1,4 @@
-"""Text that came from a target, made safe to show: a class may be named like an escape code."""
+"""Text and figures to show. What came from a target is made safe: a class may be named like an escape code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 UNSAFE = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
+UNITS = (("ns", 1), ("us", 10**3), ("ms", 10**6), ("s", 10**9))
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\e"}
 
 
@@ -21,6 +22,14 @@ def clean(text: Any) -> str:
         return NAMED.get(match[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
     return UNSAFE.sub(escape, str(text))
+
+
+def duration(ns: int) -> str:
+    """Three digits: "950 ns", "1.23 us", "12.3 ms", "123 s"."""
+    unit, size = next((one for one in UNITS if ns < 1000 * one[1]), UNITS[-1])
+    value = ns / size
+    digits = 0 if size == 1 or value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f} {unit}"
 
 
 def to_json(value: Any) -> str:

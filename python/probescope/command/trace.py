@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from probescope.command import machine
+from probescope.command import columns, machine
 from probescope.command.errors import CommandError
 from probescope.command.programs import probes, program, question
 from probescope.command.tables import Tables
@@ -30,6 +30,8 @@ wait $tracer
 ATTACH_SECONDS = 30
 # The process flushes each second.
 FLUSH_SECONDS = 1.2
+# How long it may take to switch its hooks, when its threads have much to do.
+HOOK_SECONDS = 2
 
 
 def run(options: Any) -> int:
@@ -39,14 +41,20 @@ def run(options: Any) -> int:
     bpftrace = machine.bpftrace()
     prefix = machine.privilege()
     target = find_or_trust(options.pid, bool(prefix))
-    semaphores = check_target(target, probes(path)) if target else []
-    tracer = Tracer([*prefix, *command(bpftrace.path, options.pid, str(path))], options.pid)
+    names = probes(path)
+    semaphores = check_target(target, names) if target else []
+    tracer = Tracer([*prefix, *command(bpftrace.path, options.pid, str(path))], options.pid, path.stem)
     try:
         tracer.attach(target, semaphores)
+        check_served(options.pid, tracer.answers(target, names))
         print(f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}", file=sys.stderr)
+        tracer.head()
         tracer.read(options.seconds, target)
     except KeyboardInterrupt:
         pass
+    except CommandError:
+        tracer.end()
+        raise
     return tracer.finish()
 
 
@@ -85,16 +93,17 @@ def check_target(target: Target, names: List[str]) -> List[int]:
     if missing:
         step = "restart the process with the probescope that is installed now"
         raise CommandError(f"its probescope {known['library']} has no {missing[0]}", step)
-    unserved = {
-        name: probe for name, probe in found.items() if probe["state"] in ("refused", "unsupported", "degraded")
-    }
-    for name, probe in unserved.items():
-        print(clean(f"{name} is {probe['state']}: {probe['reason']}"), file=sys.stderr)
-    if all(probe["state"] != "degraded" for probe in unserved.values()) and set(names) - {"stats__done"} <= set(
-        unserved
-    ):
-        raise CommandError(f"process {target.pid} serves none of the program's probes", f"{CHECK} -p {target.pid}")
     return [probe["semaphore"] for probe in found.values()]
+
+
+def check_served(pid: int, found: Dict[str, Any]) -> None:
+    """Says what the process serves in part or not at all. found: as Tracer.answers."""
+    states = {name: probe["state"] for name, probe in found.items() if name != "stats__done"}
+    for name, state in states.items():
+        if state in ("refused", "unsupported", "degraded"):
+            print(clean(f"{name} is {state}: {found[name]['reason']}"), file=sys.stderr)
+    if states and set(states.values()) <= {"refused", "unsupported"}:
+        raise CommandError(f"process {pid} serves none of the program's probes", f"{CHECK} -p {pid}")
 
 
 def has_ended(pid: int) -> bool:
@@ -109,14 +118,17 @@ CHECK = "python -m probescope doctor"
 
 
 class Tracer:
-    def __init__(self, words: List[str], pid: int) -> None:
+    def __init__(self, words: List[str], pid: int, program: str) -> None:
         pipe = subprocess.PIPE
         self._pid = pid
         self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
-        self._tables = Tables(pid)
+        self._tables = Tables(pid, program)
+        self._columns = columns.of(program)
+        self._heading = self._columns.heading
         self._rest = {"out": b"", "err": b""}
         self._streams = {self._process.stdout: "out", self._process.stderr: "err"}
         self._errors: List[str] = []
+        self._silent = True
 
     def attach(self, target: Optional[Target], semaphores: List[int]) -> None:
         """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended."""
@@ -128,6 +140,27 @@ class Tracer:
             except OSError:  # the process has ended, and so will bpftrace
                 return
             self._take(0.05)
+
+    def answers(self, target: Optional[Target], names: List[str]) -> Dict[str, Any]:
+        """What the process says of these probes once it was asked: {name: {state, reason}}. Empty when nobody knows."""
+        found: Dict[str, Any] = {}
+        deadline = time.monotonic() + HOOK_SECONDS
+        while target and self._streams and time.monotonic() < deadline:
+            try:
+                known = target.to_dict()["probes"]
+            except CommandError:  # the process has ended, and so will bpftrace
+                return {}
+            found = {name: known[name] for name in names}
+            if all(probe["state"] != "off" for probe in found.values()):
+                break
+            self._take(0.05)
+        return found
+
+    def head(self) -> None:
+        """Once, before the first line."""
+        if self._heading:
+            print(self._heading, flush=True)
+        self._heading = ""
 
     def read(self, seconds: Optional[float], target: Optional[Target]) -> None:
         """For so long, and to the end of the second that the process is in."""
@@ -145,17 +178,22 @@ class Tracer:
         except OSError:
             pass
 
-    def finish(self) -> int:
-        """Ends it and prints what it has to say. Returns the exit status."""
+    def end(self) -> int:
+        """Returns bpftrace's exit status."""
         assert self._process.stdin
         while True:
             try:
                 self._process.stdin.close()
                 self._until(None)
-                break
+                return self._process.wait()
             except KeyboardInterrupt:
                 continue  # it is ending
-        status = self._process.wait()
+
+    def finish(self) -> int:
+        """Ends it and prints what it has to say. Returns the exit status."""
+        status = self.end()
+        if self._silent and self._tables.empty():
+            print("nothing to tell in that time")
         for line in self._tables.lines():
             print(line)
         if status:
@@ -184,5 +222,8 @@ class Tracer:
             if line.strip():
                 self._errors.append(line)
         elif not self._tables.add(line):
-            # Programs separate columns by tabs. Nothing else of a target's names reaches the terminal as it is.
-            print("\t".join(map(clean, line.split("\t"))), flush=True)
+            shown = self._columns.show(line)
+            if shown:
+                self.head()
+                self._silent = False
+                print(shown, flush=True)
