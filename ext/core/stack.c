@@ -227,7 +227,8 @@ ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int
     ps_frame left = stack->frames[i];
     if (PS_UNLIKELY(i != stack->depth - 1)) abandon_above(stack, i);
     bool on_top = i == stack->depth - 1;
-    uint64_t segment = now - left.start, self = segment > left.children ? segment - left.children : 0;
+    uint64_t segment = now - left.start, others = left.children + left.waited;
+    uint64_t self = segment > others ? segment - others : 0;
     if (i && on_top) stack->frames[i - 1].children += segment;
     remove_frame(stack, i);
     *call = (ps_call){.elapsed = segment, .self = self, .number = left.number, .depth = i, .resumed = left.resumed};

@@ -167,6 +167,9 @@ static inline bool ps_frame_is_running(PyFrameObject *frame)
 #endif
 }
 
+/* Where a frame can be that ran. From 3.11 on code begins with an instruction of the interpreter's own, which raises nothing. */
+enum { PS_FIRST_LASTI = PS_HAVE_LAZY_FRAMES ? 1 : 0 };
+
 /* Who called, as far as it is known without making an object: 3.11 knows it once the call has ended. Borrowed. */
 static inline PyFrameObject *ps_frame_known_back(PyFrameObject *frame)
 {

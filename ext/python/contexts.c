@@ -1,46 +1,201 @@
 #include "atomic.h"
 #include "hooks.h"
 
-/* A shadow stack for each thread. It ends with the thread: the interpreter keeps a capsule that frees it, with the GIL. */
-static __thread ps_stack *current;
+#include <stdlib.h>
 
-static void free_stack(PyObject *capsule)
+#include "clock.h"
+#include "memory.h"
+
+/*
+ * Shadow stacks: one for each thread, which ends with it (the interpreter keeps a capsule that frees it, with the GIL), and where
+ * greenlets switch one more for each that waits with calls open. A greenlet without open calls needs none.
+ */
+struct shadow {
+    ps_stack *stack;
+    uintptr_t greenlet; /* the one that waits with it; 0: none does */
+    bool own;           /* the thread's, part of its context */
+    struct shadow *next;
+};
+
+struct context {
+    struct shadow own;
+    struct shadow *running;
+    uint32_t generation; /* of `contexts`, when `running` was found */
+};
+
+enum { BUCKETS = 256 };
+
+static struct {
+    uint32_t generation; /* raised when shadows go and when threads are to be followed */
+    struct shadow *waiting[BUCKETS], *spare;
+} contexts = {.generation = 1};
+
+static __thread struct context *current;
+
+static void free_shadow(struct shadow *shadow)
 {
-    ps_stack_free(PyCapsule_GetPointer(capsule, NULL));
+    if (shadow->own) return;
+    ps_stack_free(shadow->stack);
+    ps_memory_give(shadow, sizeof(*shadow));
+}
+
+static struct shadow **bucket_of(uintptr_t greenlet)
+{
+    return &contexts.waiting[(greenlet >> 4) * 0x9e3779b97f4a7c15u >> 56];
+}
+
+static void put_to_wait(struct shadow *shadow, uintptr_t greenlet)
+{
+    struct shadow **bucket = bucket_of(greenlet);
+    shadow->greenlet = greenlet;
+    shadow->next = *bucket;
+    *bucket = shadow;
+}
+
+/* The one that this greenlet waits with, which waits no more; or NULL. */
+static struct shadow *take(uintptr_t greenlet)
+{
+    struct shadow **place = bucket_of(greenlet), *shadow;
+    while ((shadow = *place) && shadow->greenlet != greenlet) place = &shadow->next;
+    if (!shadow) return NULL;
+    *place = shadow->next;
+    shadow->greenlet = 0;
+    return shadow;
+}
+
+static void put_aside(struct shadow *shadow)
+{
+    if (shadow->own) return;
+    shadow->next = contexts.spare;
+    contexts.spare = shadow;
+}
+
+/* For a greenlet that has no open calls yet. NULL: no memory. */
+static struct shadow *empty_shadow(struct context *context)
+{
+    if (!context->own.greenlet) return &context->own;
+    struct shadow *shadow = contexts.spare;
+    if (shadow) {
+        contexts.spare = shadow->next;
+        return shadow;
+    }
+    shadow = ps_memory_take(sizeof(*shadow));
+    if (shadow && !(shadow->stack = ps_stack_new())) {
+        free_shadow(shadow);
+        shadow = NULL;
+    }
+    return shadow;
+}
+
+static void free_context(PyObject *capsule)
+{
+    struct context *context = PyCapsule_GetPointer(capsule, NULL);
+    if (context->own.greenlet) take(context->own.greenlet);
+    free_shadow(context->running);
+    ps_stack_free(context->own.stack);
+    free(context);
     current = NULL; /* of the thread that ends, which is the one that runs this; for another it finds its own again */
 }
 
 static const char key_name[] = "probescope.stack";
 
-static ps_stack *find_stack(void)
+static PyObject *new_context(void)
 {
-    PyObject *key = PyUnicode_InternFromString(key_name), *kept = PyThreadState_GetDict();
-    if (!key || !kept) {
-        PyErr_Clear();
-        Py_XDECREF(key);
+    struct context *context = calloc(1, sizeof(*context));
+    if (!context || !(context->own.stack = ps_stack_new())) {
+        free(context);
         return NULL;
     }
-    PyObject *capsule = PyDict_GetItemWithError(kept, key);
+    context->own.own = true;
+    context->running = &context->own;
+    PyObject *capsule = PyCapsule_New(context, NULL, free_context);
+    if (capsule) return capsule;
+    ps_stack_free(context->own.stack);
+    free(context);
+    return NULL;
+}
+
+static struct context *find_context(void)
+{
+    PyObject *key = PyUnicode_InternFromString(key_name), *kept = PyThreadState_GetDict();
+    PyObject *capsule = key && kept ? PyDict_GetItemWithError(kept, key) : NULL;
+    struct context *context = NULL;
     if (capsule) {
-        current = PyCapsule_GetPointer(capsule, NULL);
-    } else {
-        ps_stack *stack = ps_stack_new();
-        capsule = stack ? PyCapsule_New(stack, NULL, free_stack) : NULL;
-        if (capsule && PyDict_SetItem(kept, key, capsule) == 0) current = stack;
-        Py_XDECREF(capsule);
+        context = PyCapsule_GetPointer(capsule, NULL);
+    } else if (key && kept && (capsule = new_context())) {
+        if (PyDict_SetItem(kept, key, capsule) == 0) context = PyCapsule_GetPointer(capsule, NULL);
+        Py_DECREF(capsule);
     }
-    Py_DECREF(key);
+    Py_XDECREF(key);
     PyErr_Clear();
-    return current;
+    return context;
+}
+
+static ps_stack *find_stack(void)
+{
+    ps_error error = ps_error_save();
+    struct context *context = find_context();
+    if (context) {
+        free_shadow(context->running);
+        context->running = &context->own;
+        context->generation = contexts.generation;
+        ps_greenlets_follow();
+    }
+    current = context;
+    ps_error_restore(error);
+    return context ? context->running->stack : NULL;
 }
 
 ps_stack *ps_contexts_current(void)
 {
-    return PS_LIKELY(current != NULL) ? current : find_stack();
+    struct context *context = current;
+    return PS_LIKELY(context && context->generation == contexts.generation) ? context->running->stack : find_stack();
+}
+
+void ps_contexts_switched(uintptr_t left, uintptr_t entered)
+{
+    struct context *context = current;
+    if (!context || context->generation != contexts.generation) return;
+    uint64_t now = ps_ticks();
+    struct shadow *leaves = context->running, *enters = take(entered);
+    if (enters && !ps_current_frame()) {
+        /* One that runs nothing is new: another had its address, and ended without a word. */
+        ps_stack_abandon(enters->stack);
+        put_aside(enters);
+        enters = NULL;
+    }
+    if (ps_stack_depth(leaves->stack)) {
+        ps_stack_suspend(leaves->stack, now);
+        put_to_wait(leaves, left);
+    } else {
+        put_aside(leaves);
+    }
+    if (!enters) enters = empty_shadow(context);
+    if (!enters) enters = take(left); /* they share it */
+    ps_stack_resume(enters->stack, now);
+    context->running = enters;
 }
 
 void ps_contexts_forget(PyThreadState *thread)
 {
     PyObject *capsule = thread->dict ? PyDict_GetItemString(thread->dict, key_name) : NULL; /* borrowed */
-    if (capsule) ps_stack_abandon(PyCapsule_GetPointer(capsule, NULL));
+    struct context *context = capsule ? PyCapsule_GetPointer(capsule, NULL) : NULL;
+    if (context) ps_stack_abandon(context->running->stack);
+}
+
+void ps_contexts_begin(void)
+{
+    contexts.generation++;
+}
+
+void ps_contexts_end(void)
+{
+    contexts.generation++;
+    for (int i = 0; i < BUCKETS; i++)
+        while (contexts.waiting[i]) put_aside(take(contexts.waiting[i]->greenlet));
+    while (contexts.spare) {
+        struct shadow *shadow = contexts.spare;
+        contexts.spare = shadow->next;
+        free_shadow(shadow);
+    }
 }

@@ -65,12 +65,17 @@ static bool is_generator(PyFrameObject *frame)
     return (flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
 }
 
-/* Was the second not called by the first? Then the exception was raised again in the first. Generators forget who called. */
-static bool is_break(PyFrameObject *caller, PyFrameObject *frame)
+/*
+ * Was the second not called by the first? Then the exception was raised again in the first. Generators forget who called, and what
+ * Cython writes into a traceback are frames that never ran and that nobody is called by.
+ */
+static bool is_break(const PyTracebackObject *caller, const PyTracebackObject *called)
 {
-    if (caller == frame || is_generator(frame)) return false;
+    PyFrameObject *frame = called->tb_frame;
+    bool ran = caller->tb_lasti >= PS_FIRST_LASTI && called->tb_lasti >= PS_FIRST_LASTI;
+    if (!ran || caller->tb_frame == frame || is_generator(frame)) return false;
     PyFrameObject *back = ps_frame_known_back(frame);
-    return back ? back != caller : !ps_frame_is_running(frame);
+    return back ? back != caller->tb_frame : !ps_frame_is_running(frame);
 }
 
 static void add_found(ps_row *row, PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise)
@@ -150,7 +155,7 @@ static void count_dying(PyObject *exception)
     uint32_t depth = 1;
     for (; entry->tb_next; entry = entry->tb_next, depth++) {
         if (!entry->tb_frame || !entry->tb_next->tb_frame) return;
-        if (!is_break(entry->tb_frame, entry->tb_next->tb_frame)) continue;
+        if (!is_break(entry, entry->tb_next)) continue;
         count_raise(exception, first, &(ps_raise){entry, depth}, is_last);
         is_last = false;
         first = entry->tb_next;

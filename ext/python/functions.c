@@ -181,6 +181,7 @@ bool ps_functions_switch(uint32_t wanted)
     cover(wanted);
     if (on == functions.on) return true;
     functions.on = ps_functions_hook(on);
+    ps_greenlets_switch(functions.on);
     if (on) return true;
     functions.clearing = !forget_calls();
     return !functions.clearing;

@@ -95,10 +95,22 @@ bool ps_collections_switch(uint32_t wanted);
 bool ps_collections_needs_upkeep(void);
 void ps_collections_upkeep(void);
 
-/* contexts.c: the shadow stack of this thread; NULL when there is no memory. */
+/* contexts.c: the shadow stack of this thread or greenlet; NULL when there is no memory. */
 ps_stack *ps_contexts_current(void);
+/* This thread runs another greenlet now. Addresses, compared only. */
+void ps_contexts_switched(uintptr_t left, uintptr_t entered);
+/* Each thread is to follow its greenlets, from its next call on; and none has to any more. */
+void ps_contexts_begin(void);
+void ps_contexts_end(void);
 /* Exits of calls of this thread went unseen: forgets those that are open. */
 void ps_contexts_forget(PyThreadState *thread);
+
+/* greenlets.c: switches of greenlets. Follows those of this thread, if somebody listens. */
+void ps_greenlets_follow(void);
+void ps_greenlets_switch(bool on);
+/* It may have been imported since the last look. The first is asked without the GIL. */
+bool ps_greenlets_needs_upkeep(void);
+void ps_greenlets_upkeep(void);
 
 /* tracebacks.c: backtrace__done, and what formatting takes in exception__stats */
 bool ps_tracebacks_switch(uint32_t wanted);

@@ -42,6 +42,7 @@ static const ps_part parts[] = {
      .needs_upkeep = ps_exceptions_needs_upkeep,
      .do_upkeep = ps_exceptions_upkeep},
     {.probes = PS_FUNCTION_PROBES, .hook = ps_functions_switch},
+    {.needs_upkeep = ps_greenlets_needs_upkeep, .do_upkeep = ps_greenlets_upkeep},
     {.probes = PS_LINE_PROBES, .hook = ps_lines_switch},
     /* The hooks that the two have in each thread. */
     {.needs_upkeep = ps_thread_hooks_need_upkeep, .do_upkeep = ps_thread_hooks_upkeep},

@@ -3,6 +3,7 @@
 #if !PS_HAVE_MONITORING
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "atomic.h"
 
@@ -28,8 +29,6 @@ static struct hook {
     size_t count, capacity; /* threads that ours is in */
     size_t chained;         /* those of them that had an owner */
 } hooks[PS_HOOKS];
-
-static PyCFunction start_thread; /* _thread.start_new_thread */
 
 static Py_tracefunc *place_of(PyThreadState *thread, enum ps_hook kind)
 {
@@ -90,20 +89,8 @@ static void put_in_all(enum ps_hook kind)
     hook->count = kept;
 }
 
-static PyCFunction find_start_thread(void)
-{
-    PyObject *module = PyImport_ImportModule("_thread");
-    PyObject *function = module ? PyObject_GetAttrString(module, "start_new_thread") : NULL;
-    PyCFunction found = function && PyCFunction_Check(function) ? PyCFunction_GET_FUNCTION(function) : NULL;
-    Py_XDECREF(function);
-    Py_XDECREF(module);
-    PyErr_Clear();
-    return found;
-}
-
 void ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours)
 {
-    if (!start_thread) start_thread = find_start_thread();
     PS_WRITE(hooks[kind].ours, ours);
     put_in_all(kind);
 }
@@ -128,7 +115,10 @@ void ps_thread_hooks_take_out(enum ps_hook kind)
 
 bool ps_thread_hooks_starts_one(PyObject *function)
 {
-    return start_thread && PyCFunction_Check(function) && PyCFunction_GET_FUNCTION(function) == start_thread;
+    if (!PyCFunction_Check(function)) return false;
+    /* By its name: gevent puts one of its own in the place of _thread's, and calls that. */
+    const char *name = ((PyCFunctionObject *)function)->m_ml->ml_name;
+    return name[0] == 's' && strcmp(name, "start_new_thread") == 0;
 }
 
 int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what, PyObject *argument)

@@ -1,0 +1,99 @@
+/*
+ * Greenlets (gevent, eventlet) switch in C, and no hook of CPython tells. greenlet's own does, a function for each thread that is
+ * called after each switch. While somebody listens to functions each thread gets one of ours at its first call, which passes on to
+ * the one that was there. It can be taken out on its own thread alone: it does so at the first switch after the tracer has left.
+ */
+#include "hooks.h"
+
+#include "atomic.h"
+#include "clock.h"
+
+/* From one look for the module to the next. */
+enum { LOOK_NS = 1000000000 };
+
+static struct {
+    PyObject *settrace, *gettrace; /* greenlet's, once it is imported */
+    bool on;
+    uint64_t looked_ns;
+} greenlets;
+
+static PyObject *on_switch(PyObject *previous, PyObject *args);
+static PyMethodDef definition = {"probescope", on_switch, METH_VARARGS, NULL};
+
+/* Is what this thread has ours? */
+static bool is_in(void)
+{
+    PyObject *function = PyObject_CallObject(greenlets.gettrace, NULL);
+    bool ours = function && PyCFunction_Check(function) && PyCFunction_GET_FUNCTION(function) == on_switch;
+    Py_XDECREF(function);
+    return ours;
+}
+
+/* Returns what was there: a new reference. */
+static PyObject *put_in(PyObject *function)
+{
+    return PyObject_CallFunctionObjArgs(greenlets.settrace, function, NULL);
+}
+
+/* Called by greenlet after each switch, with "switch" or "throw" and (left, entered). */
+static PyObject *on_switch(PyObject *previous, PyObject *args)
+{
+    PyObject *pair = PyTuple_GET_SIZE(args) == 2 ? PyTuple_GET_ITEM(args, 1) : NULL;
+    if (greenlets.on && pair && PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2) {
+        ps_contexts_switched((uintptr_t)PyTuple_GET_ITEM(pair, 0), (uintptr_t)PyTuple_GET_ITEM(pair, 1));
+    } else if (!greenlets.on && is_in()) {
+        Py_XDECREF(put_in(previous));
+    }
+    PyErr_Clear();
+    if (previous != Py_None) return PyObject_Call(previous, args, NULL);
+    Py_RETURN_NONE;
+}
+
+void ps_greenlets_follow(void)
+{
+    if (!greenlets.on || !greenlets.settrace || is_in()) return;
+    /* What was there has to be known when ours is made. */
+    PyObject *previous = put_in(Py_None);
+    PyObject *ours = previous ? PyCFunction_New(&definition, previous) : NULL;
+    PyObject *none = previous ? put_in(ours ? ours : previous) : NULL;
+    Py_XDECREF(none);
+    Py_XDECREF(ours);
+    Py_XDECREF(previous);
+    PyErr_Clear();
+}
+
+/* Both or none: a module that only says that it is greenlet's has neither. */
+static void find_functions(void)
+{
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed, as all these */
+    PyObject *module = PyDict_CheckExact(modules) ? PyDict_GetItemString(modules, "greenlet._greenlet") : NULL;
+    PyObject *names = module && PyModule_CheckExact(module) ? PyModule_GetDict(module) : NULL;
+    PyObject *settrace = names ? PyDict_GetItemString(names, "settrace") : NULL;
+    PyObject *gettrace = names ? PyDict_GetItemString(names, "gettrace") : NULL;
+    if (!settrace || !gettrace || !PyCFunction_Check(settrace) || !PyCFunction_Check(gettrace)) return;
+    Py_INCREF(settrace);
+    Py_INCREF(gettrace);
+    greenlets.gettrace = gettrace;
+    PS_WRITE(greenlets.settrace, settrace);
+}
+
+/* A program may import it late. */
+bool ps_greenlets_needs_upkeep(void)
+{
+    return PS_READ(greenlets.on) && !PS_READ(greenlets.settrace) &&
+           ps_monotonic_ns() - PS_READ(greenlets.looked_ns) >= LOOK_NS;
+}
+
+void ps_greenlets_upkeep(void)
+{
+    PS_WRITE(greenlets.looked_ns, ps_monotonic_ns());
+    if (!greenlets.settrace) find_functions();
+    if (greenlets.settrace) ps_contexts_begin();
+}
+
+void ps_greenlets_switch(bool on)
+{
+    PS_WRITE(greenlets.on, on);
+    if (on) ps_greenlets_upkeep();
+    else ps_contexts_end();
+}

@@ -1,0 +1,221 @@
+"""Greenlets: each has calls of its own, and what it waits is not its functions' own time."""
+
+from __future__ import annotations
+
+import pytest
+
+# Calls that write what they are themselves: when they ran, and how long they waited.
+SWITCHES = """
+import gate, greenlet, time
+
+clock = time.perf_counter
+own = {}
+getcurrent = greenlet.getcurrent
+
+def worker(n):
+    began = clock()
+    while clock() < began + 0.004: pass
+    called = clock()
+    nested(n)
+    back = clock()
+    while clock() < back + 0.004: pass
+    own["worker"] = own.get("worker", 0) + called - began + clock() - back
+
+def nested(n):
+    return nested(n - 1) if n else wait()
+
+def wait():
+    getcurrent().parent.switch()
+
+def lives():
+    try:
+        wait()
+    finally:
+        leaf()
+
+def leaf():
+    return 1
+
+def endless():
+    while True: wait()
+
+def passes(greenlets):
+    for g in greenlets: g.switch()
+
+traced = []
+gate.on("function__stats", "function__entry", "function__return")
+gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
+# Each of them waits at a depth of its own while the others run; the last to begin goes on first.
+some = [greenlet.greenlet(worker) for n in range(30)]
+for n, g in enumerate(some): g.switch(n % 7)
+time.sleep(0.2)
+for g in reversed(some): g.switch()
+alive = sum(not g.dead for g in some)
+# Killed while it waits, by a call and by going away.
+for n in range(5):
+    g = greenlet.greenlet(lives)
+    g.switch()
+    g.throw()
+    g = greenlet.greenlet(lives)
+    g.switch()
+    del g
+left = greenlet.greenlet(endless)
+left.switch()
+crowd = [greenlet.greenlet(wait) for _ in range(1000)]
+passes(crowd)
+passes(crowd)
+# A tool of the program's own takes the place of ours and calls it, as gevent's does.
+def tracer(event, pair):
+    traced.append(event)
+    return before(event, pair)
+before = greenlet.settrace(tracer)
+crowd[0] = greenlet.greenlet(wait)
+crowd[0].switch()
+restored = greenlet.settrace(before) is tracer
+crowd[0].switch()
+gate.flushed()
+import sys, json
+print("report " + json.dumps(dict(own=own, alive=alive, traced=len(traced), restored=restored)), flush=True)
+gate.off("function__stats")
+wait_once = greenlet.greenlet(wait)
+wait_once.switch()
+print("after", greenlet.gettrace(), flush=True)
+time.sleep(60)
+"""
+
+
+def check_pairs(events):
+    """Each return is that of the innermost open call of its shadow stack. Returns the calls still open, by function."""
+    stacks = {}
+    for event in events:
+        stack = stacks.setdefault(event["context_id"], [])
+        if event["probe"] == "function__entry":
+            assert event["depth"] == len(stack), event
+            stack.append(event["function"])
+        else:
+            assert stack.pop() == event["function"], event
+            assert event["depth"] == len(stack), event
+    return sorted(name for stack in stacks.values() for name in stack)
+
+
+def test_each_greenlet_has_its_calls_and_its_time(trace):
+    pytest.importorskip("greenlet")
+    run = trace(SWITCHES, {"function__stats": ["function", "calls", "raised", "self", "elapsed"],
+                           "function__entry": ["function", "depth", "context_id"],
+                           "function__return": ["function", "depth", "context_id", "outcome", "self"]})  # fmt: skip
+    rows = run.totals("function__stats")
+    assert run.report["alive"] == 0
+    assert {name: row["calls"] for name, row in rows.items() if name[0] not in "<t"} == {
+        "worker": 30, "nested": sum(n % 7 + 1 for n in range(30)), "wait": 30 + 10 + 1000 + 1, "lives": 10, "leaf": 10,
+        "passes": 2}  # fmt: skip
+    assert {name: row["raised"] for name, row in rows.items() if row["raised"]} == {"lives": 10, "wait": 10}
+    assert check_pairs(run.events("function__entry", "function__return")) == ["endless", "wait"]
+    assert rows["worker"]["self"] / 1e9 == pytest.approx(run.report["own"]["worker"], rel=0.3)
+    assert rows["worker"]["elapsed"] > 30 * 0.2e9
+    assert rows["wait"]["self"] < 0.1 * rows["worker"]["elapsed"]
+    assert (run.report["traced"], run.report["restored"]) == (2, True)
+    assert run.program.line("after ") == "None"
+
+
+GEVENT = """
+from gevent import monkey; monkey.patch_all()
+import gate, gevent, gevent.pool, json, probescope, queue, sys, threading, time
+
+clock = time.perf_counter
+own = [0.0, 0.0]
+
+def request(n):
+    for _ in range(2):
+        began = clock()
+        while clock() < began + 0.002: pass
+        own[0] += clock() - began
+        deep(n % 20)
+    return n
+
+def deep(n):
+    if n: return deep(n - 1)
+    began = clock()
+    time.sleep(0.02)
+    own[1] += clock() - began
+
+def late():
+    with gevent.Timeout(0.01):
+        time.sleep(30)
+
+def killed():
+    time.sleep(30)
+
+def consume(things):
+    return sum(iter(things.get, None))
+
+def failing(n):
+    try:
+        time.sleep(0.001)
+        raise KeyError(n)
+    except KeyError:
+        time.sleep(0.001)
+        return n
+
+def program():
+    pool = gevent.pool.Pool(40)
+    assert sum(pool.imap_unordered(request, range(80))) == 3160
+    timeouts = [gevent.spawn(late) for _ in range(10)]
+    gevent.joinall(timeouts)
+    assert all(isinstance(g.exception, gevent.Timeout) for g in timeouts)
+    victims = [gevent.spawn(killed) for _ in range(20)]
+    time.sleep(0)
+    gevent.killall(victims[:10])
+    for g in victims[10:]: g.kill(KeyError("told"), block=False)
+    gevent.joinall(victims)
+    things = queue.Queue(maxsize=1)
+    threads = [threading.Thread(target=consume, args=(things,)) for _ in range(3)]
+    for thread in threads: thread.start()
+    for n in range(50): things.put(n)
+    for _ in threads: things.put(None)
+    for thread in threads: thread.join()
+    crowd = [gevent.spawn(failing, n) for n in range(1000)]
+    gevent.joinall(crowd)
+    assert sum(g.value for g in crowd) == 499500
+    assert gevent.get_hub().threadpool.apply(native, (5,)) == 5
+
+def native(n):
+    return n
+
+sys.stderr = open("/dev/null", "w")  # gevent prints what killed them
+used = []
+gate.on("function__stats", "exception__stats", "function__entry")
+gate.flushed(1)
+program()
+gate.flushed()
+print("report " + json.dumps(own), flush=True)
+gate.off("function__stats")
+gate.off("exception__stats")
+print("after", probescope.status()["memory_used"], flush=True)
+threading.Event().wait(60)
+"""
+
+
+def test_gevent_patched_all_through(trace):
+    pytest.importorskip("gevent")
+    run = trace(GEVENT, {"function__stats": ["function", "calls", "raised", "self", "elapsed"],
+                         "function__entry": ["function", "depth", "context_id"],
+                         "function__return": ["function", "depth", "context_id", "outcome"],
+                         "exception__stats": ["type", "function", "raised", "rescued"]})  # fmt: skip
+    rows = run.totals("function__stats")
+    calls = {name: row["calls"] for name, row in rows.items() if ">" not in name}
+    assert calls == {
+        "request": 80, "deep": 2 * sum(n % 20 + 1 for n in range(80)), "late": 10, "killed": 20, "consume": 3,
+        "failing": 1000, "native": 1, "program": 1}  # fmt: skip
+    raised = {name: row["raised"] for name, row in rows.items() if row["raised"]}
+    assert raised == {"late": 10, "killed": 20}
+    assert check_pairs(run.events("function__entry", "function__return")) == []
+    busy, waited = run.report
+    assert rows["request"]["self"] / 1e9 == pytest.approx(busy, rel=0.3)
+    assert rows["request"]["elapsed"] / 1e9 > waited
+    assert rows["deep"]["self"] / 1e9 < 0.1 * waited
+    raised = run.totals("exception__stats", "type", "function")
+    assert (raised["KeyError", "failing"]["raised"], raised["KeyError", "failing"]["rescued"]) == (1000, 1000)
+    by_type = run.totals("exception__stats")
+    assert [by_type[name]["raised"] for name in ("gevent.timeout.Timeout", "greenlet.GreenletExit")] == [10, 10]
+    # All that was kept for greenlets and rows is gone.
+    assert int(run.program.line("after ")) < 128_000
