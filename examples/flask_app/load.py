@@ -36,6 +36,7 @@ class Client:
         self.latencies = []
         self.failed = 0
         self.number = 0
+        self.said = None
 
     def run(self, go):
         while go():
@@ -45,11 +46,17 @@ class Client:
                 good = self.hand_in() if self.number % 2 else self.fetch()
             except (OSError, http.client.HTTPException) as error:
                 self.failed += 1
-                print(f"load: {type(error).__name__}: {error}", file=sys.stderr)
+                self.say(f"load: {type(error).__name__}: {error}")
                 time.sleep(0.05)
                 continue
             self.latencies.append((time.monotonic() - started) * 1000)
             self.failed += not good
+
+    def say(self, text):
+        """Not the same one again: an application that is gone stays gone."""
+        if text != self.said:
+            print(text, file=sys.stderr)
+        self.said = text
 
     def hand_in(self):
         body = MANIFESTS[self.number % len(MANIFESTS)]

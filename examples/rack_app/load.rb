@@ -48,13 +48,19 @@ class Client
         Net::HTTP.start(@url.host, @url.port) { |http| converse(http, &go) }
       rescue SystemCallError, IOError, Net::ProtocolError, Net::HTTPBadResponse, Timeout::Error => e
         @failed += 1
-        warn "load: #{e.class}: #{e.message}"
+        say("load: #{e.class}: #{e.message}")
         sleep 0.05 # and connects again
       end
     end
   end
 
   private
+
+  # Not the same one again: an application that is gone stays gone.
+  def say(text)
+    warn text if text != @said
+    @said = text
+  end
 
   def converse(http)
     REQUESTS_A_CONNECTION.times { ask(http, @number += 1) if yield }
