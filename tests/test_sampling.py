@@ -35,7 +35,7 @@ def run_for(seconds, *functions):
 
 STATS = {
     "sample__stats": ["function", "self", "total", "self_samples"],
-    "stats__done": ["rows", "samples_missed", "cpu"],
+    "stats__done": ["rows", "samples_missed", "cpu", "samples_taken"],
 }
 
 
@@ -162,6 +162,33 @@ gate.done(**used)
         assert shares == {name: pytest.approx(expected[name], abs=0.05) for name in shares}, (shares, expected)
         asleep = rows.get("sleeps", {"self": 0})["self"]
         assert asleep < 0.05 * sum(row["self"] for row in rows.values())
+
+    attempts(check)
+
+
+def test_the_rate_that_was_reached_is_told(trace):
+    """Samples taken are those of the rows; a call into C that keeps the GIL misses as many as it had the CPU for."""
+
+    def check():
+        run = trace(
+            WORK
+            + """
+gate.on("sample__stats")
+gate.flushed(1)
+run_for(0.5, heavy)
+gate.flushed(1)
+cpu = time.process_time()
+sum(range(40_000_000))
+cpu = time.process_time() - cpu
+gate.flushed(2)
+gate.done(cpu=cpu)
+""",
+            STATS,
+        )
+        taken = sum(event["samples_taken"] for event in run.events("stats__done"))
+        assert taken == sum(event["self_samples"] for event in run.events("sample__stats")) > 0
+        missed = sum(event["samples_missed"] for event in run.events("stats__done"))
+        assert missed > 0.5 * 99 * run.report["cpu"], (missed, run.report)
 
     attempts(check)
 

@@ -8,6 +8,7 @@
 #include "probe.h"
 #include "stats.h"
 #include "thread_clocks.h"
+#include "watcher.h"
 
 /*
  * A request that waited longer than this, while the CPU clock stood still, met a process that was not on the CPU: asleep, or
@@ -35,8 +36,9 @@ static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
     uint64_t asked_ns, asked_cpu_ns; /* the tick that waits for its sample; 0 when none does */
+    uint64_t tick_ns, tick_cpu_ns;   /* the last one; 0 before the first */
+    uint64_t unseen_ns;              /* CPU time without a sample, less than one is worth */
     uint64_t weighed_cpu_ns;         /* CPU time up to which samples have been weighed */
-    uint64_t number;
 } sampling;
 
 /* The whole set, for the caller to give back. */
@@ -63,17 +65,32 @@ void ps_samples_begin(void)
     ps_samples_end();
     PS_WRITE(sampling.weighed_cpu_ns, ps_process_cpu_ns());
     PS_WRITE(sampling.asked_ns, 0);
+    sampling.tick_ns = sampling.unseen_ns = 0;
+}
+
+/*
+ * What the process used of the CPU while a request waited, or while the watcher had none and did not tick: so many samples are
+ * missing. Time asleep is no loss, nor is time in which the machine was elsewhere.
+ */
+static void count_missed(uint64_t now, uint64_t cpu, bool waiting)
+{
+    uint64_t elapsed = now - sampling.tick_ns, used = cpu - sampling.tick_cpu_ns;
+    if (used > elapsed) used = elapsed; /* on several CPUs */
+    if (!sampling.tick_ns) used = 0;
+    if (waiting) sampling.unseen_ns += used;
+    else if (used > 2 * PS_SAMPLE_NS) sampling.unseen_ns += used - PS_SAMPLE_NS;
+    sampling.tick_ns = now;
+    sampling.tick_cpu_ns = cpu;
+    PS_ADD(ps_samples_missed, sampling.unseen_ns / PS_SAMPLE_NS);
+    sampling.unseen_ns %= PS_SAMPLE_NS;
 }
 
 bool ps_samples_tick(void)
 {
     uint64_t now = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
-    uint64_t asked = PS_READ(sampling.asked_ns);
-    if (asked) {
-        /* Still waiting. A miss only if the process was busy meanwhile, in a call that does not look for requests. */
-        if (cpu - PS_READ(sampling.asked_cpu_ns) > (now - asked) / 2) PS_ADD(ps_samples_missed, 1);
-        return true;
-    }
+    bool waiting = PS_READ(sampling.asked_ns) != 0;
+    count_missed(now, cpu, waiting);
+    if (waiting) return true;
     if (!ps_thread_clocks_tick()) return false;
     PS_WRITE(sampling.asked_cpu_ns, cpu);
     PS_WRITE_RELEASE(sampling.asked_ns, now);
@@ -129,14 +146,14 @@ static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t coun
 void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, uint64_t weight, uint64_t thread_id)
 {
     if (!count) return;
-    sampling.number++;
+    PS_ADD(ps_samples_taken, 1);
     ps_row *self = frames[leaf].row;
     PS_ADD(self->count[PS_SAMPLE_SELF], weight);
     PS_ADD(self->count[PS_SAMPLE_SELF_SAMPLES], 1);
     for (uint32_t i = 0; i < count; i++) {
         ps_row *row = frames[i].row;
-        if (row->u.seen == sampling.number) continue;
-        row->u.seen = sampling.number;
+        if (row->u.seen == ps_samples_taken) continue;
+        row->u.seen = ps_samples_taken;
         PS_ADD(row->count[PS_SAMPLE_TOTAL], weight);
         PS_ADD(row->count[PS_SAMPLE_TOTAL_SAMPLES], 1);
     }

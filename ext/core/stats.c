@@ -12,6 +12,7 @@
 
 uint64_t ps_details_suppressed;
 uint64_t ps_samples_missed;
+uint64_t ps_samples_taken;
 
 enum { DETAILS_PER_SECOND = 10 };
 
@@ -20,7 +21,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     uint64_t sequence;
     uint64_t began_ns, began_cpu_ns;
-    uint64_t dropped, suppressed, missed; /* as far as they were fired */
+    uint64_t dropped, suppressed, missed, taken; /* as far as they were fired */
 } flushed;
 
 bool ps_stats_try_lock(void)
@@ -207,6 +208,7 @@ void ps_stats_flush(void)
     struct ps_more_stats__done more = {
         .samples_missed = growth(PS_READ(ps_samples_missed), &flushed.missed),
         .details_suppressed = growth(PS_READ(ps_details_suppressed), &flushed.suppressed),
+        .samples_taken = growth(PS_READ(ps_samples_taken), &flushed.taken),
     };
     PS_WRITE(probescope_info.rows_dropped, probescope_info.rows_dropped + dropped);
     flushed.sequence++;
@@ -239,4 +241,5 @@ void ps_stats_after_fork(void)
     flushed.dropped = all_overflowed();
     flushed.suppressed = ps_details_suppressed;
     flushed.missed = ps_samples_missed;
+    flushed.taken = ps_samples_taken;
 }

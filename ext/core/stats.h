@@ -27,6 +27,7 @@ void ps_stats_after_fork(void);
 /* Counted by the hooks, fired with stats__done. */
 extern uint64_t ps_details_suppressed;
 extern uint64_t ps_samples_missed;
+extern uint64_t ps_samples_taken;
 
 /* May exception__detail fire for this site? Ten times a second, and what is more is counted. The hooks', with the VM lock. */
 bool ps_details_allow(ps_row *row);

@@ -30,7 +30,7 @@ module Probescope
       gvl__wait: {args: %i[thread_id elapsed], more: {}},
       request__start: {args: %i[route method], more: {thread_id: 0, traceparent: 8, span_id: 16}},
       request__done: {args: %i[route method status elapsed], more: {thread_id: 0, traceparent: 8, span_id: 16}},
-      stats__done: {args: %i[sequence elapsed cpu rows dropped], more: {samples_missed: 0, details_suppressed: 8}},
+      stats__done: {args: %i[sequence elapsed cpu rows dropped], more: {samples_missed: 0, details_suppressed: 8, samples_taken: 16}},
       status: {args: %i[probe state reason], more: {}}
     }.freeze
   end

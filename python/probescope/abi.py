@@ -122,7 +122,7 @@ PROBES: Dict[str, Probe] = {
     ),
     "stats__done": Probe(
         args={"sequence": int, "elapsed": int, "cpu": int, "rows": int, "dropped": int},
-        more={"samples_missed": int, "details_suppressed": int},
+        more={"samples_missed": int, "details_suppressed": int, "samples_taken": int},
     ),
     "status": Probe(
         args={"probe": str, "state": int, "reason": str},

@@ -196,7 +196,7 @@ static void flush(uint64_t sequence, int rows, int hostile)
 {
     for (int row = 0; row < rows; row++) flush_row(row, rows, hostile);
     if (rows && probescope_function__entry_semaphore) call_row(0, rows, hostile);
-    const uint64_t more[] = {5, 7};
+    const uint64_t more[] = {5, 7, 45};
     if (probescope_stats__done_semaphore) fire_stats__done(sequence, 1000000000, 500000000, rows, 2, more);
     __atomic_store_n(&probescope_info.flushes, sequence, __ATOMIC_RELEASE);
 }

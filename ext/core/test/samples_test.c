@@ -8,6 +8,7 @@
 #include "rows.h"
 #include "samples.h"
 #include "stats.h"
+#include "watcher.h"
 
 static ps_row *function(const char *name)
 {
@@ -124,17 +125,24 @@ static void counts_a_tick_as_missed_only_when_busy(void)
     ps_samples_tick();
     CHECK_EQUAL(ps_samples_missed, missed);
 
-    for (int i = 0; i < 1000; i++) {
-        ps_samples_begin();
-        ps_samples_tick();
-        ticked = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
-        use_cpu(5000000);
-        uint64_t used = ps_process_cpu_ns() - cpu;
-        ps_samples_tick();
-        if (used > (ps_monotonic_ns() - ticked) * 6 / 10) break;
-        missed = ps_samples_missed;
-    }
-    CHECK_EQUAL(ps_samples_missed, missed + 1);
+    ps_samples_begin();
+    missed = ps_samples_missed;
+    ps_samples_tick();
+    use_cpu(5 * PS_SAMPLE_NS / 2);
+    ps_samples_tick();
+    CHECK_EQUAL(ps_samples_missed, missed + 2);
+}
+
+/* The request was answered, and the next tick comes late. */
+static void counts_what_the_watcher_slept_through(void)
+{
+    ps_samples_begin();
+    ps_samples_tick();
+    ps_samples_weigh();
+    uint64_t missed = ps_samples_missed;
+    use_cpu(9 * PS_SAMPLE_NS / 2);
+    ps_samples_tick();
+    CHECK_EQUAL(ps_samples_missed, missed + 3);
 }
 
 static void adds_to_the_leaf_and_once_to_each_function(void)
@@ -306,6 +314,7 @@ int main(void)
     RUN(weighs_a_sleeper_with_nothing);
     RUN(weighs_a_busy_process_that_is_late);
     RUN(counts_a_tick_as_missed_only_when_busy);
+    RUN(counts_what_the_watcher_slept_through);
     RUN(adds_to_the_leaf_and_once_to_each_function);
     RUN(counts_the_first_sample_after_a_clear);
     RUN(fires_a_sample_with_its_stacks_id);

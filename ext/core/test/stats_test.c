@@ -271,15 +271,18 @@ static void tells_how_much_was_lost_since_the_flush_before(void)
     for (uintptr_t i = 0; i < 5; i++) ps_table_row(&ps_objects, i, 0, 0);
     ps_details_suppressed += 3;
     ps_samples_missed += 2;
+    ps_samples_taken += 97;
     struct recorded done = flush();
     CHECK_EQUAL(done.arg[4], 15);
     CHECK_EQUAL(done.more.done.details_suppressed, 3);
     CHECK_EQUAL(done.more.done.samples_missed, 2);
+    CHECK_EQUAL(done.more.done.samples_taken, 97);
     CHECK_EQUAL(probescope_info.rows_dropped, known + 15);
     done = flush();
     CHECK_EQUAL(done.arg[4], 0);
     CHECK_EQUAL(done.more.done.details_suppressed, 0);
     CHECK_EQUAL(done.more.done.samples_missed, 0);
+    CHECK_EQUAL(done.more.done.samples_taken, 0);
 
     /* One table is cleared, another goes on. */
     ps_table_row(&ps_functions, 0, 0, 0);
@@ -341,6 +344,7 @@ static void leaves_to_the_parent_what_it_had_not_fired(void)
     row_of(&ps_objects, "String")->count[PS_OBJECT_COUNT] = 3;
     ps_details_suppressed += 3;
     ps_samples_missed += 2;
+    ps_samples_taken += 97;
 
     ps_stats_after_fork();
     struct recorded done = flush();
@@ -349,6 +353,7 @@ static void leaves_to_the_parent_what_it_had_not_fired(void)
     CHECK_EQUAL(done.arg[4], 0);
     CHECK_EQUAL(done.more.done.details_suppressed, 0);
     CHECK_EQUAL(done.more.done.samples_missed, 0);
+    CHECK_EQUAL(done.more.done.samples_taken, 0);
 
     f->count[PS_FUNCTION_CALLS]++;
     e->count[PS_EXCEPTION_RAISED]++;

@@ -10,7 +10,8 @@ module Probescope
       USAGE = "hot -p PID [options]"
       ABOUT = <<~TEXT
         Which functions are on the CPU? Looks at the process's stack 99 times a second; each look counts the CPU time since
-        the previous one. Functions of every file take part. Sorted by SELF.
+        the previous one. Functions of every file take part. Sorted by SELF. How many looks there were for each second of CPU time stands
+        above the table: fewer than 99 where the machine is busy, or calls into C that answer no request are long.
 
           SELF     share of the on-CPU time in the function itself; what is written in C counts for the function that calls it
           TOTAL    share with everything that it calls; recursion counts once
@@ -22,6 +23,7 @@ module Probescope
         probescope hot -p 4711 --json | jq -r '.rows[] | [.function, .self_share] | @tsv'
       TEXT
       MIN = "the on-CPU time (TOTAL)"
+      SAMPLES = true
       NOTHING = "the process was not on the CPU"
       HEADINGS = [">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT"].freeze
 

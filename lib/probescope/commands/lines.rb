@@ -22,6 +22,7 @@ module Probescope
         probescope lines -p 4711 --json | jq -r '.rows[] | "\\(.file):\\(.line) \\(.self_share)"'
       TEXT
       MIN = "the on-CPU time"
+      SAMPLES = true
       NOTHING = "the process was not on the CPU"
       HEADINGS = [">SELF", ">SAMPLES", "LINE", "FUNCTION"].freeze
 

@@ -15,8 +15,8 @@ require_relative "../host/trace"
 module Probescope
   module Commands
     # A command that traces processes for some seconds and shows a table. A subclass has PROGRAM (in providers/),
-    # HEADINGS, MIN (what --min is a share of, nil where there is none), NOTHING (said when there are no rows), perhaps WIDENED
-    # and OPTIONAL, and
+    # HEADINGS, MIN (what --min is a share of, nil where there is none), NOTHING (said when there are no rows), perhaps WIDENED,
+    # SAMPLES and OPTIONAL, and
     #   rows(trace)   hashes with the keys of its JSON rows, the most important one first; :share is taken out again and is
     #                 what --min compares
     #   cells(row)    the strings of its table
@@ -30,6 +30,8 @@ module Probescope
       # What --all does, and whether that takes all.bt.
       ALL = "no effect here: every file takes part anyway"
       WIDENED = false
+      # Are its figures samples, whose rate is worth a word?
+      SAMPLES = false
       # Headings of columns that are left out when they have nothing to say in any row.
       OPTIONAL = [].freeze
 
@@ -246,13 +248,14 @@ module Probescope
       def say(text) = warn("probescope: #{Host::Text.clean(text)}")
 
       def print_json(trace, rows)
-        puts Host::Text.json({command: name, pids: trace.pids, seconds: trace.seconds, rows: rows, lost: trace.lost,
+        rate = self.class::SAMPLES ? {sample_rate: trace.sample_rate} : {}
+        puts Host::Text.json({command: name, pids: trace.pids, seconds: trace.seconds, **rate, rows: rows, lost: trace.lost,
                               others: trace.others})
       end
 
       def print_table(trace, rows, found)
         puts "#{name} of #{processes(trace.pids)}, #{format("%.1f", trace.seconds)} s, " \
-             "#{Host::Figure.share(trace.seconds.positive? ? trace.cpu_ns / trace.seconds / 1e9 : nil)} CPU"
+             "#{Host::Figure.share(trace.seconds.positive? ? trace.cpu_ns / trace.seconds / 1e9 : nil)} CPU#{rate(trace)}"
         return puts("  #{none(trace, found)}") if rows.empty?
 
         require_relative "../host/table"
@@ -261,6 +264,8 @@ module Probescope
         more = below(rows)
         puts "", more if more
       end
+
+      def rate(trace) = (", #{format("%.0f", trace.sample_rate)} samples a second of it" if self.class::SAMPLES && trace.sample_rate)
 
       def table(rows)
         columns = self.class::HEADINGS.zip(rows.map { |row| cells(row) }.transpose)

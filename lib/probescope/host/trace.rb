@@ -77,6 +77,12 @@ module Probescope
       def seconds = ((@maps.fetch("wall_ns", {}).values.map { |value| Trace.number(value) }.max || 0) / 1e9).round(3)
       def cpu_ns = total("cpu_ns")
 
+      # Samples in each second of CPU time, which is what they are divided among: 99 when one thread runs at a time and none was
+      # missed. nil where the program does not count them.
+      def sample_rate
+        (total("samples_taken") * 1e9 / cpu_ns).round(1) if @maps.key?("samples_taken") && cpu_ns.positive?
+      end
+
       # Events the kernel lost; rows the processes had no memory for; rows without room in bpftrace's maps; samples that could
       # not be taken; details over the limit.
       def lost

@@ -51,7 +51,9 @@ class Tables:
         if "wall_ns" in self._single:
             wall, cpu = self._single["wall_ns"], self._single.get("cpu_ns")
             share = f", {100 * cpu / wall:.1f} % CPU" if cpu is not None and wall else ""
-            lines.append(f"\nprocess {self._pid}, {wall / 1e9:.1f} s{share}")
+            taken = self._single.pop("samples_taken", None)
+            rate = f", {taken * 1e9 / cpu:.0f} samples a second of it" if taken is not None and cpu else ""
+            lines.append(f"\nprocess {self._pid}, {wall / 1e9:.1f} s{share}{rate}")
         for name, value in self._single.items():
             if name not in ("wall_ns", "cpu_ns") and value:
                 lines.append(f"{_title(name).lower()}: {value:,}")
