@@ -49,14 +49,6 @@ def attempts(check, times=3):
                 raise
 
 
-def self_shares(run, *names):
-    rows = run.totals("sample__stats")
-    found = {name: rows.get(name, {"self": 0})["self"] for name in names}
-    whole = sum(found.values())
-    assert whole > 0, rows
-    return {name: own / whole for name, own in found.items()}
-
-
 def of(clocks):
     whole = sum(clocks.values())
     return {name: clock / whole for name, clock in clocks.items()}
@@ -116,6 +108,9 @@ gate.done(**clocks)
 @pytest.mark.parametrize("blocked", [False, True], ids=["main works too", "main waits for ever"])
 def test_threads_share_as_their_clocks_say(trace, blocked):
     """Two busy threads, one that sleeps, one that waits in C, and one that computes in C without the GIL."""
+    # Of all attempts together: see above.
+    names = "heavy", "light", "hashes"
+    sampled, clocks = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
 
     def check():
         run = trace(
@@ -124,21 +119,24 @@ def test_threads_share_as_their_clocks_say(trace, blocked):
 import hashlib
 blocked = {blocked}
 used = {{}}
+working = True
 
 def busy(function):
     start = time.thread_time()
-    run_for(2, function)
+    while working: function()
     used[function.__name__] = time.thread_time() - start
 
 def hashes():
     start = time.thread_time()
     data = b"x" * 3_000_000
-    ends = time.monotonic() + 2
-    while time.monotonic() < ends: hashlib.sha256(data).digest()
+    while working: hashlib.sha256(data).digest()
     used["hashes"] = time.thread_time() - start
 
 def sleeps():
-    while True: time.sleep(0.001)
+    global working
+    ends = time.process_time() + 3
+    while time.process_time() < ends: time.sleep(0.001)
+    working = False
 
 never = threading.Lock()
 never.acquire()
@@ -156,10 +154,11 @@ gate.done(**used)
             STATS,
         )
         rows = run.totals("sample__stats")
-        # run_for has next to nothing of its own.
-        shares = self_shares(run, "heavy", "light", "hashes")
-        expected = of(run.report)
-        assert shares == {name: pytest.approx(expected[name], abs=0.05) for name in shares}, (shares, expected)
+        for name in names:
+            sampled[name] += rows[name]["self"]
+            clocks[name] += run.report[name]
+        shares, expected = of(sampled), of(clocks)
+        assert shares == {name: pytest.approx(expected[name], abs=0.05) for name in names}, (shares, expected)
         asleep = rows.get("sleeps", {"self": 0})["self"]
         assert asleep < 0.05 * sum(row["self"] for row in rows.values())
 
