@@ -264,9 +264,16 @@ signal.signal(signal.SIGALRM, alarmed)
 by_signal = sum(until_timeout(lambda: signal.setitimer(signal.ITIMER_REAL, 0.001)) for _ in range(150))
 by_thread = 0
 me = ctypes.c_ulong(threading.get_ident())
+wanted = threading.Lock()
+wanted.acquire()
 def send_from_a_thread():
-    threading.Timer(0.001, lambda: ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(Timeout))).start()
-by_thread = sum(until_timeout(send_from_a_thread) for _ in range(100))
+    for _ in range(100):
+        wanted.acquire()
+        time.sleep(0.001)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(Timeout))
+sender = threading.Thread(target=send_from_a_thread) # kept: else, without a GIL, its end may come with the last one here
+sender.start()
+by_thread = sum(until_timeout(wanted.release) for _ in range(100))
 
 generator = traceback.TracebackException.from_exception(kept).format()
 first = next(generator)

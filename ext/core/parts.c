@@ -94,13 +94,12 @@ void ps_parts_uninstall(void)
     ps_info_flag(PS_INFO_INSTALLED, 0);
 }
 
-void ps_parts_unhook(void)
+bool ps_parts_unhook(void)
 {
-    /* The flush that could be in the way ended with the watcher; slices remain. */
-    while (!hook_all(0)) {
-    }
+    if (!hook_all(0)) return false;
     state_probes(0);
     ps_watcher_applied(0);
+    return true;
 }
 
 bool ps_parts_need_upkeep(void)

@@ -42,8 +42,8 @@ int ps_parts_install(const ps_vm *vm);
 bool ps_parts_installed(void);
 /* From now on no hook comes in. */
 void ps_parts_uninstall(void);
-/* After that, and when the watcher has ended: takes all hooks out. */
-void ps_parts_unhook(void);
+/* After that, and when the watcher has ended, whose flush could be in the way: takes out all hooks, or a slice of them; true when done. */
+bool ps_parts_unhook(void);
 
 /* What the VM does when it is asked for PS_REQUEST_SWITCH and PS_REQUEST_UPKEEP. */
 void ps_parts_switch(void);

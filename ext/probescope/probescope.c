@@ -123,7 +123,8 @@ static VALUE native_stop(VALUE self)
     ps_watcher_stop();
     ps_functions_stop();
     ps_parts_uninstall();
-    ps_parts_unhook();
+    while (!ps_parts_unhook()) {
+    }
     return Qtrue;
 }
 

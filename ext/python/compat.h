@@ -22,6 +22,33 @@
 /* os.fork() warns when the process has other threads. */
 #define PS_FORK_WARNS_OF_THREADS (PY_VERSION_HEX >= 0x030C0000)
 
+#ifdef Py_GIL_DISABLED
+#define PS_HAVE_GIL 0
+#else
+#define PS_HAVE_GIL 1
+#endif
+/* A module can say that it needs no GIL. */
+#define PS_CAN_SAY_NO_GIL (PY_VERSION_HEX >= 0x030D0000)
+
+/* Of PyCriticalSection: there since 3.13, where it does something. */
+#if PS_HAVE_GIL
+typedef struct {
+    char unused;
+} ps_section;
+static inline void ps_section_begin(ps_section *section, PyObject *object) {}
+static inline void ps_section_end(ps_section *section) {}
+#else
+typedef PyCriticalSection ps_section;
+static inline void ps_section_begin(ps_section *section, PyObject *object)
+{
+    PyCriticalSection_Begin(section, object);
+}
+static inline void ps_section_end(ps_section *section)
+{
+    PyCriticalSection_End(section);
+}
+#endif
+
 /* The calling thread's state without a check that there is one; public from 3.13 on. */
 static inline PyThreadState *ps_thread_state(void)
 {
@@ -88,6 +115,19 @@ static inline uintptr_t ps_current_owner(void)
 #else
     return 0;
 #endif
+}
+
+/* What a dict has under a name of ours: a new reference, or NULL, without an error. */
+static inline PyObject *ps_dict_get(PyObject *dict, const char *name)
+{
+    PyObject *found = NULL;
+#if PY_VERSION_HEX >= 0x030D0000
+    if (PyDict_GetItemStringRef(dict, name, &found) < 0) PyErr_Clear();
+#else
+    found = PyDict_GetItemString(dict, name);
+    Py_XINCREF(found);
+#endif
+    return found;
 }
 
 /* New references. */
@@ -295,13 +335,7 @@ static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *cod
 #define PS_NEEDS_POKE                (PY_VERSION_HEX >= 0x03090000 && PY_VERSION_HEX < 0x030D0000)
 #define PS_PENDING_TAKES_INTERPRETER (PS_NEEDS_POKE && PY_VERSION_HEX < 0x030C0000)
 #define PS_PENDING_ENDS_LOUDLY       (PY_VERSION_HEX < 0x03090000)
-/* Without a GIL no thread stands still while another one looks at its stack. */
-#ifdef Py_GIL_DISABLED
-#define PS_HAVE_GIL 0
-#else
-#define PS_HAVE_GIL 1
-#endif
-#define PS_HAVE_REF_TRACER (PY_VERSION_HEX >= 0x030D0000)
+#define PS_HAVE_REF_TRACER           (PY_VERSION_HEX >= 0x030D0000)
 
 /*
  * What runs, from the innermost out, without a frame object for each: the head of a struct that is not public. Up to 3.10 there

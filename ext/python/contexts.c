@@ -90,9 +90,12 @@ static struct shadow *empty_shadow(struct context *context)
 static void free_context(PyObject *capsule)
 {
     struct context *context = PyCapsule_GetPointer(capsule, NULL);
+    ps_turn turn;
+    ps_turn_begin(&turn);
     if (context->own.greenlet) take(context->own.greenlet);
     free_shadow(context->running);
     ps_stack_free(context->own.stack);
+    ps_turn_end(&turn);
     free(context);
     current = NULL; /* of the thread that ends, which is the one that runs this; for another it finds its own again */
 }

@@ -248,9 +248,11 @@ void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t el
 const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3])
 {
     ps_raise raise;
-    PyTracebackObject *first = ps_traceback(exception);
-    if (!exceptions.wanted || !ps_exceptions_whole(first, &raise)) return NULL;
-    const ps_row *row = ps_exceptions_row(Py_TYPE(exception), first, &raise);
+    PyTracebackObject *first = exceptions.wanted ? ps_traceback(exception) : NULL;
+    const ps_row *row = NULL;
+    if (ps_exceptions_whole(first, &raise)) row = ps_exceptions_row(Py_TYPE(exception), first, &raise);
+    Py_XDECREF((PyObject *)first);
+    if (!row) return NULL;
     memcpy(key, row->key, sizeof(row->key));
     return row->site;
 }
@@ -311,7 +313,7 @@ static uint64_t measure_entry_cost(void)
 /* What the rows hold is let go after they are cleared: a class that goes may run the application's code. */
 static bool forget_rows(void)
 {
-    if (!ps_stats_try_lock()) return false;
+    if (!ps_tables_try_lock()) return false;
     uint32_t rows = ps_exceptions.rows;
     PyObject **held = rows ? malloc(rows * 2 * sizeof(*held)) : NULL;
     for (uint32_t i = 0; held && i < rows; i++) {

@@ -13,11 +13,13 @@ typedef struct ps_raise {
     uint32_t depth;
 } ps_raise;
 
-/* The entries of an exception, borrowed; NULL when it was never raised. */
+/* The entries of an exception: a new reference, for another thread may raise it too. NULL when it was never raised. */
 static inline PyTracebackObject *ps_traceback(PyObject *exception)
 {
-    PyObject *traceback = ((PyBaseExceptionObject *)exception)->traceback;
-    return traceback && PyTraceBack_Check(traceback) ? (PyTracebackObject *)traceback : NULL;
+    PyObject *traceback = PyException_GetTraceback(exception);
+    if (!traceback || PyTraceBack_Check(traceback)) return (PyTracebackObject *)traceback;
+    Py_DECREF(traceback);
+    return NULL;
 }
 
 /* All of a traceback, as one raise. False when part of it is gone already. */

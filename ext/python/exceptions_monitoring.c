@@ -36,7 +36,7 @@ struct under_way {
     uint32_t depth; /* of its last raise */
     bool passing;   /* raised on, and in no handler yet */
     bool counted;   /* as rescued, too early */
-    bool old;       /* passing since the worker last looked */
+    bool old;       /* as it is since the worker last looked */
     struct {
         PyCodeObject *code;
         long offset;
@@ -221,21 +221,19 @@ static bool came_on(const struct under_way *one, PyTracebackObject *top, uint32_
 
 /* ---- Events ---- */
 
-/* Called by CPython on the thread that raises, with the GIL, as all of these. The exception that is raised is put aside. */
-PS_CALLBACK(ps_on_raise)
+enum event { RAISED, RAISED_ON, HANDLED };
+
+static void raised(PyObject *exception, PyTracebackObject *top)
 {
-    if (count < 3) return ps_monitoring_go_on();
-    PyObject *exception = args[2];
-    PyTracebackObject *top = ps_traceback(exception);
-    if (!top) return ps_monitoring_go_on();
+    if (!top) return;
     /* From the frame below? Else it is raised here, perhaps not for the first time. */
     bool from_below = top->tb_next && passed.exception == exception && passed.top == top->tb_next;
     passed.exception = exception;
     passed.top = top;
-    if (PS_LIKELY(from_below) || ps_exceptions_is_noise(exception)) return ps_monitoring_go_on();
+    if (PS_LIKELY(from_below) || ps_exceptions_is_noise(exception)) return;
     /* `raise e` where e is handled raises it on. */
     PyThreadState *thread = ps_thread_state();
-    if (top->tb_next && find(thread, exception) && is_handled_now(thread, exception)) return ps_monitoring_go_on();
+    if (top->tb_next && find(thread, exception) && is_handled_now(thread, exception)) return;
     uint32_t i = handled.next_raise++ % RAISES;
     handled.raises[i].exception = exception;
     handled.raises[i].at = ps_ticks();
@@ -244,7 +242,6 @@ PS_CALLBACK(ps_on_raise)
         ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
         if (row->site) ps_exceptions_fire_raise(row, raise.depth);
     }
-    return ps_monitoring_go_on();
 }
 
 /* A handler that says `raise e` puts an entry before those there are. */
@@ -260,9 +257,10 @@ static void add_entries(struct under_way *one, PyTracebackObject *top)
     ps_exceptions_count_more(one->row, one->depth, more);
 }
 
-static void raised_on(PyThreadState *thread, PyObject *exception)
+static void raised_on(PyObject *exception, PyTracebackObject *top)
 {
-    PyTracebackObject *top = ps_traceback(exception);
+    PyThreadState *thread = ps_thread_state();
+    if (ps_exceptions_is_noise(exception)) return;
     passed.exception = exception;
     passed.top = top;
     struct under_way *one = find(thread, exception);
@@ -289,18 +287,12 @@ static void raised_on(PyThreadState *thread, PyObject *exception)
     add_entries(one, top);
 }
 
-PS_CALLBACK(ps_on_reraise)
-{
-    if (count > 2 && !ps_exceptions_is_noise(args[2])) raised_on(ps_thread_state(), args[2]);
-    return ps_monitoring_go_on();
-}
-
 /* Names are made for rows, and that may run the application's code: so places in lists are asked for after that. */
-static void entered_handler(PyCodeObject *code, long offset, PyObject *exception)
+static void entered_handler(PyCodeObject *code, long offset, PyObject *exception, PyTracebackObject *top)
 {
     PyThreadState *thread = ps_thread_state();
-    PyTracebackObject *top = ps_traceback(exception);
     ps_raise raise;
+    if (ps_exceptions_is_noise(exception)) return;
     settle(thread);
     struct under_way *known = find(thread, exception), *one;
     /* One that comes from a handler that was suspended has raised on before. */
@@ -316,7 +308,7 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
         take_out((uint32_t)(known - handled.under_way));
         on.depth += entries - on.entries;
         ps_exceptions_count_more(on.row, on.depth, entries - on.entries);
-        on.passing = false;
+        on.passing = on.old = false;
         one = add();
         *one = on;
     } else {
@@ -342,11 +334,37 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     *seen_of(exception) = (struct seen){exception, top, last, entries, ++handled.seen_number, NULL};
 }
 
+/* Called by CPython on the thread that raises, with the GIL. The exception that is raised is put aside. */
+static PyObject *tell(enum event event, PyObject *const *args, Py_ssize_t count)
+{
+    if (count < 3) return ps_monitoring_go_on();
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    /* Without a GIL an event may still be on its way here after the hooks were taken out. */
+    if (PS_HAVE_GIL || handled.wanted) {
+        PyTracebackObject *top = ps_traceback(args[2]);
+        if (event == RAISED) raised(args[2], top);
+        else if (event == RAISED_ON) raised_on(args[2], top);
+        else entered_handler((PyCodeObject *)args[0], PyLong_AsLong(args[1]), args[2], top);
+        Py_XDECREF((PyObject *)top);
+    }
+    ps_turn_end(&turn);
+    return ps_monitoring_go_on();
+}
+
+PS_CALLBACK(ps_on_raise)
+{
+    return tell(RAISED, args, count);
+}
+
 PS_CALLBACK(ps_on_handled)
 {
-    if (count >= 3 && !ps_exceptions_is_noise(args[2]))
-        entered_handler((PyCodeObject *)args[0], PyLong_AsLong(args[1]), args[2]);
-    return ps_monitoring_go_on();
+    return tell(HANDLED, args, count);
+}
+
+PS_CALLBACK(ps_on_reraise)
+{
+    return tell(RAISED_ON, args, count);
 }
 
 /* ---- The worker ---- */
@@ -358,6 +376,7 @@ bool ps_exceptions_hook_needs_upkeep(void)
     return PS_READ(handled.count) && ps_monotonic_ns() - PS_READ(handled.looked_ns) > LOOK_NS;
 }
 
+#if PS_HAVE_GIL
 static bool is_alive(const PyThreadState *thread)
 {
     PyThreadState *one = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
@@ -365,24 +384,49 @@ static bool is_alive(const PyThreadState *thread)
     return one != NULL;
 }
 
+/* Is number i still on its way, or in a handler that is open? */
+static bool goes_on(uint32_t i, bool last)
+{
+    const struct under_way *one = &handled.under_way[i];
+    if (!is_alive(one->thread)) return false;
+    if (one->passing) return !one->old;
+    /* A thread's inner handlers come later, and hide its outer ones. */
+    for (uint32_t j = i + 1; j < handled.count; j++)
+        if (handled.under_way[j].thread == one->thread && !handled.under_way[j].passing) return true;
+    return is_handled_now(one->thread, one->exception);
+}
+
+/* What the parent's other threads had under way at a fork is the parent's. */
+static bool is_ours(const struct under_way *one, bool forked)
+{
+    return !forked || is_alive(one->thread);
+}
+#else
+/* Without a GIL nobody can look at what another thread handles: some time after it began a handler counts as one that rescued. */
+static bool goes_on(uint32_t i, bool last)
+{
+    const struct under_way *one = &handled.under_way[i];
+    return one->thread == ps_thread_state() || (!one->old && !last);
+}
+
+static bool is_ours(const struct under_way *one, bool forked)
+{
+    return !forked;
+}
+#endif
+
 void ps_exceptions_hook_upkeep(bool last)
 {
     PS_WRITE(handled.looked_ns, ps_monotonic_ns());
     bool forked = handled.process != getpid();
     handled.process = getpid();
-    /* A thread's inner handlers come later, and hide its outer ones. */
+    if (last) settle(ps_thread_state());
     for (uint32_t i = handled.count; i-- > 0;) {
         struct under_way *one = &handled.under_way[i];
-        bool hidden = false, alive = is_alive(one->thread);
-        for (uint32_t j = i + 1; !hidden && j < handled.count; j++)
-            hidden = handled.under_way[j].thread == one->thread && !handled.under_way[j].passing;
-        if (one->passing && !one->old && alive) {
-            one->old = true;
-            continue;
-        }
-        if (!one->passing && alive && (hidden || is_handled_now(one->thread, one->exception))) continue;
-        /* What the parent's other threads had under way is the parent's. */
-        if (!one->passing && !(forked && !alive)) rescued(one);
+        bool over = !goes_on(i, last);
+        one->old = true;
+        if (!over) continue;
+        if (!one->passing && is_ours(one, forked)) rescued(one);
         take_out(i);
     }
 }

@@ -149,8 +149,8 @@ static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_
  * there first are empty. */
 static void count_dying(PyObject *exception)
 {
-    PyTracebackObject *first = ps_traceback(exception), *entry = first;
-    if (!first || ps_exceptions_is_noise(exception)) return;
+    PyTracebackObject *first = (PyTracebackObject *)((PyBaseExceptionObject *)exception)->traceback, *entry = first;
+    if (!first || !PyTraceBack_Check(first) || ps_exceptions_is_noise(exception)) return;
     bool is_last = true;
     uint32_t depth = 1;
     for (; entry->tb_next; entry = entry->tb_next, depth++) {

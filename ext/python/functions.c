@@ -96,13 +96,19 @@ static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, i
     ps_slow_fire(row, stack, call, outcome, traceparent);
 }
 
+/* Without a GIL an event may still be on its way here after the hooks were taken out. */
+static bool is_late(void)
+{
+    return !PS_HAVE_GIL && !functions.on;
+}
+
 bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
 {
     struct function *function = find_function(code);
     if (PS_UNLIKELY(!function)) return true;
     if (!function->covered) return false;
     ps_stack *stack = ps_contexts_current();
-    if (PS_UNLIKELY(!stack)) return true;
+    if (PS_UNLIKELY(!stack) || is_late()) return true;
     ps_row *row = PS_LIKELY(function->row != NULL) ? function->row : make_row(function);
     uintptr_t owner = ps_current_owner();
     ps_frame *entered;
@@ -117,13 +123,12 @@ bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
     return true;
 }
 
-bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome)
+bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome, uint64_t now)
 {
-    uint64_t now = ps_ticks();
     /* Exits that are told of all functions: whether one is covered is known sooner than that it is not open. */
     if ((!PS_HAVE_MONITORING || outcome == PS_OUTCOME_RAISED) && !is_covered(code)) return false;
     ps_stack *stack = ps_contexts_current();
-    if (PS_UNLIKELY(!stack)) return true;
+    if (PS_UNLIKELY(!stack) || is_late()) return true;
     ps_call call;
     ps_row *row = ps_stack_leave_frame(stack, frame, now, outcome, &call);
     if (PS_UNLIKELY(!row)) {
@@ -147,7 +152,7 @@ void ps_functions_restart(void)
 /* Nobody asks for calls any more: what is open now will never be seen to return. */
 static bool forget_calls(void)
 {
-    if (!ps_stats_try_lock()) return false;
+    if (!ps_tables_try_lock()) return false;
     ps_stack_epoch++;
     functions.epoch++;
     ps_suspended_clear();

@@ -2,6 +2,7 @@
 
 #if PS_HAVE_MONITORING
 
+#include "clock.h"
 #include "info.h"
 
 /*
@@ -11,49 +12,62 @@
  */
 enum { EVENTS = PS_ON_START | PS_ON_RESUME | PS_ON_THROW | PS_ON_RETURN | PS_ON_YIELD | PS_ON_UNWIND };
 
-static PyObject *enter(PyObject *const *args, bool resumed)
+/* Both false: the function is not covered. */
+static bool enter(PyObject *const *args, bool resumed)
 {
+    ps_turn turn;
+    ps_turn_begin(&turn);
     bool covered = ps_functions_enter((PyCodeObject *)args[0], ps_current_frame(), resumed);
-    return covered ? ps_monitoring_go_on() : ps_monitoring_disable();
+    ps_turn_end(&turn);
+    return covered;
 }
 
-static PyObject *leave(PyObject *const *args, int outcome)
+static bool leave(PyObject *const *args, int outcome)
 {
-    bool covered = ps_functions_leave((PyCodeObject *)args[0], ps_current_frame(), outcome);
+    uint64_t now = ps_ticks(); /* to wait for a turn is none of the call's time */
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    bool covered = ps_functions_leave((PyCodeObject *)args[0], ps_current_frame(), outcome, now);
+    ps_turn_end(&turn);
+    return covered;
+}
+
+static PyObject *go_on_if(bool covered)
+{
     return covered ? ps_monitoring_go_on() : ps_monitoring_disable();
 }
 
 PS_CALLBACK(ps_on_start)
 {
-    return enter(args, false);
+    return go_on_if(enter(args, false));
 }
 
 PS_CALLBACK(ps_on_resume)
 {
-    return enter(args, true);
+    return go_on_if(enter(args, true));
 }
 
 PS_CALLBACK(ps_on_throw)
 {
-    ps_functions_enter((PyCodeObject *)args[0], ps_current_frame(), true);
+    enter(args, true);
     return ps_monitoring_go_on();
 }
 
 PS_CALLBACK(ps_on_return)
 {
-    return leave(args, PS_OUTCOME_RETURNED);
+    return go_on_if(leave(args, PS_OUTCOME_RETURNED));
 }
 
 PS_CALLBACK(ps_on_yield)
 {
-    return leave(args, PS_OUTCOME_SUSPENDED);
+    return go_on_if(leave(args, PS_OUTCOME_SUSPENDED));
 }
 
 PS_CALLBACK(ps_on_unwind)
 {
     /* A generator that is closed ends so: no error. */
     bool closed = count > 2 && PyErr_GivenExceptionMatches(args[2], PyExc_GeneratorExit);
-    ps_functions_leave((PyCodeObject *)args[0], ps_current_frame(), closed ? PS_OUTCOME_RETURNED : PS_OUTCOME_RAISED);
+    leave(args, closed ? PS_OUTCOME_RETURNED : PS_OUTCOME_RAISED);
     return ps_monitoring_go_on();
 }
 

@@ -2,6 +2,8 @@
 
 #if !PS_HAVE_MONITORING
 
+#include "clock.h"
+
 /*
  * What the profile hook tells of calls, on 3.8 to 3.11: an entry for each start and resumption, an exit for each return, yield and
  * exception. Which of them it is stands in the frame; which exception it was does not. Generators that are left by one that was
@@ -22,13 +24,14 @@ static void enter(PyFrameObject *frame)
 
 static void leave(PyFrameObject *frame, PyObject *result)
 {
+    uint64_t now = ps_ticks();
     PyCodeObject *code = ps_frame_code(frame);
     int outcome = PS_OUTCOME_RETURNED;
     bool closed = !result && (code->co_flags & CO_GENERATOR) && ps_frame_was_thrown_into(frame, code);
     if (!result && !closed) outcome = PS_OUTCOME_RAISED;
     else if (!result) outcome = PS_OUTCOME_RETURNED;
     else if (is_resumable(code) && ps_frame_is_suspended(frame, code)) outcome = PS_OUTCOME_SUSPENDED;
-    ps_functions_leave(code, (uintptr_t)frame, outcome);
+    ps_functions_leave(code, (uintptr_t)frame, outcome, now);
     Py_DECREF(code);
 }
 

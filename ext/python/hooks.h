@@ -20,6 +20,25 @@
 #include "thread_id.h"
 #include "traceparent.h"
 
+/*
+ * Turns (turns.c). What hooks share is theirs because they hold the GIL. Where there is none they take turns instead, as does the
+ * worker, and a turn is given up and taken again as the GIL is: where the interpreter waits for something. So what a hook has
+ * looked at may be another after a call of the interpreter's, but rows stay where they are: nobody clears a table while a turn of
+ * another thread has begun and not ended. With a GIL all of this is nothing.
+ */
+typedef ps_section ps_turn;
+#if PS_HAVE_GIL
+static inline void ps_turn_begin(ps_turn *turn) {}
+static inline void ps_turn_end(ps_turn *turn) {}
+static inline void ps_turns_after_fork(void) {}
+#else
+void ps_turn_begin(ps_turn *turn);
+void ps_turn_end(ps_turn *turn);
+void ps_turns_after_fork(void);
+#endif
+/* For whoever clears a table: ps_stats_try_lock() when no hook is under way. False: try again later. */
+bool ps_tables_try_lock(void);
+
 /* functions.c: function__entry, function__return, function__slow*, function__stats */
 void ps_functions_init(void);
 bool ps_functions_switch(uint32_t wanted);
@@ -28,7 +47,7 @@ void ps_functions_restart(void);
 
 /* What functions.c does at an entry and at an exit, whichever hook tells of them. Both false: the function is not covered. */
 bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed);
-bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome);
+bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome, uint64_t now);
 /* Makes the VM tell of calls, or stop: functions_monitoring.c (3.12 and later), functions_profile.c (before). */
 bool ps_functions_hook(bool on);
 /* The place of a function that is covered, or NULL. Of the one that runs right now. */
@@ -172,6 +191,7 @@ PyObject *ps_monitoring_disable(void);
 #define PS_CALLBACK(name) PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PS_CALLBACK(ps_on_start);
 PS_CALLBACK(ps_on_resume);
+PS_CALLBACK(ps_on_throw);
 PS_CALLBACK(ps_on_return);
 PS_CALLBACK(ps_on_yield);
 PS_CALLBACK(ps_on_unwind);

@@ -20,7 +20,10 @@ static void fire(const ps_site *site, int line)
 
 PS_CALLBACK(ps_on_line)
 {
+    ps_turn turn;
+    ps_turn_begin(&turn);
     const ps_site *site = ps_functions_site((PyCodeObject *)args[0]);
+    ps_turn_end(&turn);
     if (!site) return ps_monitoring_disable();
     int line = count > 1 ? (int)PyLong_AsLong(args[1]) : 0;
     fire(site, line);

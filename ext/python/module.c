@@ -64,9 +64,12 @@ static const ps_part parts[] = {
 /* With the GIL. */
 static void do_jobs(unsigned what)
 {
+    ps_turn turn;
+    ps_turn_begin(&turn);
     if (what & PS_REQUEST_SWITCH) ps_parts_switch();
     if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
     if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
+    ps_turn_end(&turn);
 }
 
 /* Called with the lock and without the GIL: does what is asked for until nobody listens any more, or it is to stop. */
@@ -164,6 +167,7 @@ static void after_fork_in_child(void)
     pthread_cond_init(&worker.changed, NULL);
     worker.running = worker.stop = false;
     worker.requests = 0;
+    ps_turns_after_fork();
     ps_sampling_after_fork();
 }
 
@@ -175,28 +179,41 @@ static PyObject *native_start(PyObject *self, PyObject *args)
     Py_ssize_t limit;
     int force = 0;
     if (!PyArg_ParseTuple(args, "n|p", &limit, &force)) return NULL;
+    ps_turn turn;
+    ps_turn_begin(&turn);
     if (force) forced = true;
-    if (ps_parts_installed()) Py_RETURN_FALSE;
-    ps_memory_set_limit((size_t)limit);
-    int error = ps_parts_install(&vm);
+    bool fresh = !ps_parts_installed();
+    if (fresh) ps_memory_set_limit((size_t)limit);
+    int error = fresh ? ps_parts_install(&vm) : 0;
+    ps_turn_end(&turn);
     if (error) {
         errno = error;
         return PyErr_SetFromErrno(PyExc_OSError);
     }
-    Py_RETURN_TRUE;
+    return PyBool_FromLong(fresh);
+}
+
+static void stop(void)
+{
+    ps_parts_uninstall();
+    ps_exceptions_end();
+    /* Both threads may be waiting for the GIL; without one another may be in a hook, and wait for its turn. */
+    PyThreadState *state = PyEval_SaveThread();
+    ps_watcher_stop();
+    stop_worker();
+    PyEval_RestoreThread(state);
+    while (!ps_parts_unhook()) PyEval_RestoreThread(PyEval_SaveThread());
 }
 
 PyDoc_STRVAR(stop_doc, "stop()\n--\n\nFlushes, ends the watcher and takes all hooks out.");
 static PyObject *native_stop(PyObject *self, PyObject *unused)
 {
-    if (!ps_parts_installed()) Py_RETURN_FALSE;
-    ps_parts_uninstall();
-    ps_exceptions_end();
-    /* Both threads may be waiting for the GIL. */
-    Py_BEGIN_ALLOW_THREADS ps_watcher_stop();
-    stop_worker();
-    Py_END_ALLOW_THREADS ps_parts_unhook();
-    Py_RETURN_TRUE;
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    bool was_installed = ps_parts_installed();
+    if (was_installed) stop();
+    ps_turn_end(&turn);
+    return PyBool_FromLong(was_installed);
 }
 
 /* A copy of an iterable of str as UTF-8 (undecodable bytes of paths as they were); NULL with an exception. None: NULL without. */
@@ -227,9 +244,12 @@ static PyObject *native_cover(PyObject *self, PyObject *args)
     ps_strings strings[4];
     for (int i = 0; i < 4; i++) strings[i] = copy_strings(lists[i]);
     if (PyErr_Occurred()) return NULL;
+    ps_turn turn;
+    ps_turn_begin(&turn);
     ps_coverage_set(strings[0], strings[1], strings[2], strings[3], ".py");
     ps_functions_restart();
     ps_tracebacks_forget();
+    ps_turn_end(&turn);
     Py_RETURN_NONE;
 }
 
@@ -303,6 +323,9 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, execute},
 #if PY_VERSION_HEX >= 0x030C0000
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#if PS_CAN_SAY_NO_GIL
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
 #endif
     {0, NULL},
 };

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "atomic.h"
+
 /*
  * sys.monitoring has six tool ids; 0 is for debuggers, 1 for coverage, 2 for profilers, 5 for optimizers. Those that nobody has a
  * name for come first, and the others only when they are free.
  */
 static const int preferred_ids[] = {3, 4, 2, 5, 1, 0};
-
-PS_CALLBACK(ps_on_throw);
 
 static PyMethodDef callbacks[] = {
     {"PY_START", (PyCFunction)(void (*)(void))ps_on_start, METH_FASTCALL, NULL},
@@ -28,8 +28,9 @@ static PyMethodDef callbacks[] = {
 enum { CALLBACKS = sizeof(callbacks) / sizeof(callbacks[0]) };
 
 static struct {
-    PyObject *module, *disable; /* sys.monitoring and its DISABLE, once they are needed */
-    int id;                     /* -1: none */
+    PyObject *module, *disable;     /* sys.monitoring and its DISABLE, once they are needed */
+    PyObject *functions[CALLBACKS]; /* kept: without a GIL one may be on its way when it is taken out */
+    int id;                         /* -1: none */
     unsigned asked[PS_MONITORING_PARTS];
     bool disabled; /* a callback disabled something since the last restart */
     char reason[120];
@@ -42,7 +43,7 @@ PyObject *ps_monitoring_go_on(void)
 
 PyObject *ps_monitoring_disable(void)
 {
-    monitoring.disabled = true;
+    PS_WRITE(monitoring.disabled, true);
     return Py_NewRef(monitoring.disable);
 }
 
@@ -113,9 +114,8 @@ static bool claim(void)
         return false;
     }
     for (int i = 0; i < CALLBACKS; i++) {
-        PyObject *function = PyCFunction_New(&callbacks[i], NULL);
-        call("register_callback", "(iiO)", monitoring.id, event_of(callbacks[i].ml_name), function);
-        Py_XDECREF(function);
+        if (!monitoring.functions[i]) monitoring.functions[i] = PyCFunction_New(&callbacks[i], NULL);
+        call("register_callback", "(iiO)", monitoring.id, event_of(callbacks[i].ml_name), monitoring.functions[i]);
     }
     return true;
 }
@@ -150,8 +150,7 @@ bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char
 
 void ps_monitoring_restart(void)
 {
-    if (monitoring.disabled) call("restart_events", "()");
-    monitoring.disabled = false;
+    if (PS_EXCHANGE(monitoring.disabled, false)) call("restart_events", "()");
 }
 
 #endif

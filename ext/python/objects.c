@@ -291,7 +291,7 @@ void ps_objects_upkeep(void)
 /* Forgets the rows. What they keep alive is let go of last: it may run code of the application. */
 static bool forget(void)
 {
-    if (!ps_stats_try_lock()) return false;
+    if (!ps_tables_try_lock()) return false;
     uint32_t count = ps_objects.rows, kept = 0;
     PyObject **keep = malloc((2 * (size_t)count + 1) * sizeof(*keep));
     for (uint32_t i = 0; keep && i < count; i++) {

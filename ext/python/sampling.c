@@ -129,7 +129,7 @@ bool ps_sampling_switch(uint32_t wanted)
     if (!on) {
         PS_WRITE(sampling.on, false);
         sampling.clearing = true;
-        if (!ps_stats_try_lock()) return false;
+        if (!ps_tables_try_lock()) return false;
         let_go();
         ps_table_clear(&ps_sampled);
         ps_stats_unlock();

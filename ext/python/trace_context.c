@@ -20,12 +20,14 @@ enum reading { NO_SPAN, A_SPAN, UNKNOWN };
 /* Of a SpanContext. */
 enum { TRACE_ID, SPAN_ID, IS_REMOTE, FLAGS, STATE, IS_VALID, FIELDS };
 
-/* What a module that is loaded has under this name; borrowed. NULL: not loaded, not there (yet), or no ordinary module. */
+/* What a module that is loaded has under this name: a new reference. NULL: not loaded, not there (yet), or no ordinary module. */
 static PyObject *of_module(const char *module_name, const char *name)
 {
     PyObject *modules = PyImport_GetModuleDict();
-    PyObject *module = modules && PyDict_CheckExact(modules) ? PyDict_GetItemString(modules, module_name) : NULL;
-    return module && PyModule_Check(module) ? PyDict_GetItemString(PyModule_GetDict(module), name) : NULL;
+    PyObject *module = modules && PyDict_CheckExact(modules) ? ps_dict_get(modules, module_name) : NULL;
+    PyObject *found = module && PyModule_Check(module) ? ps_dict_get(PyModule_GetDict(module), name) : NULL;
+    Py_XDECREF(module);
+    return found;
 }
 
 /* An attribute of the instance itself: its class must have nothing under that name, not even a property. A new reference. */
@@ -73,23 +75,23 @@ static enum reading read_context(char *to, PyObject *context, const PyObject *sp
 {
     if (!context || !PyDict_Check(context)) return UNKNOWN;
     /* Not looked up: that could ask keys of the application's whether they are equal. */
-    PyObject *key, *span;
-    for (Py_ssize_t at = 0; PyDict_Next(context, &at, &key, &span);) {
-        if (key != span_key) continue;
-        PyObject *span_context = of_object(span, "_context");
-        enum reading found = read_span_context(to, span_context);
-        Py_XDECREF(span_context);
-        return found;
-    }
-    return NO_SPAN;
+    PyObject *key, *value, *span = NULL;
+    ps_section section;
+    ps_section_begin(&section, context);
+    for (Py_ssize_t at = 0; !span && PyDict_Next(context, &at, &key, &value);)
+        if (key == span_key) span = value;
+    Py_XINCREF(span);
+    ps_section_end(&section);
+    if (!span) return NO_SPAN;
+    PyObject *span_context = of_object(span, "_context");
+    enum reading found = read_span_context(to, span_context);
+    Py_XDECREF(span_context);
+    Py_DECREF(span);
+    return found;
 }
 
-static enum reading read_current(char *to)
+static enum reading read_runtime(char *to, PyObject *runtime, const PyObject *span_key)
 {
-    /* Defined last, so that all before it is there. */
-    if (!of_module("opentelemetry.trace", "get_tracer_provider")) return NO_SPAN;
-    PyObject *span_key = of_module("opentelemetry.trace.propagation", "_SPAN_KEY");
-    PyObject *runtime = of_module("opentelemetry.context", "_RUNTIME_CONTEXT");
     if (!span_key || !runtime) return UNKNOWN;
     if (runtime == Py_None) return NO_SPAN; /* up to 1.21: not used yet */
     PyObject *variable = of_object(runtime, "_current_context"), *context = NULL;
@@ -97,6 +99,20 @@ static enum reading read_current(char *to)
     enum reading found = !read ? UNKNOWN : context ? read_context(to, context, span_key) : NO_SPAN;
     Py_XDECREF(variable);
     Py_XDECREF(context);
+    return found;
+}
+
+static enum reading read_current(char *to)
+{
+    /* Defined last, so that all before it is there. */
+    PyObject *last = of_module("opentelemetry.trace", "get_tracer_provider");
+    if (!last) return NO_SPAN;
+    PyObject *span_key = of_module("opentelemetry.trace.propagation", "_SPAN_KEY");
+    PyObject *runtime = of_module("opentelemetry.context", "_RUNTIME_CONTEXT");
+    enum reading found = read_runtime(to, runtime, span_key);
+    Py_DECREF(last);
+    Py_XDECREF(span_key);
+    Py_XDECREF(runtime);
     return found;
 }
 

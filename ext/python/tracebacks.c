@@ -86,19 +86,22 @@ static struct subject subject_of_exception(PyObject *exception)
 {
     struct subject subject = nothing;
     ps_raise raise;
-    bool whole = ps_exceptions_whole(ps_traceback(exception), &raise);
+    PyTracebackObject *first = ps_traceback(exception);
+    bool whole = ps_exceptions_whole(first, &raise);
     if (whole) subject.depth = raise.depth;
     const ps_site *raised = ps_exceptions_origin(exception, subject.row);
     if (!raised && PS_ENABLED(BACKTRACE__DONE))
         raised = whole ? place_of(Py_TYPE(exception), raise.origin) : ps_type_site(Py_TYPE(exception), NULL, 0);
     if (raised) subject.raised = raised;
+    Py_XDECREF((PyObject *)first);
     return subject;
 }
 
 static bool has_traceback(PyObject *exception, PyObject *traceback)
 {
-    PyTracebackObject *entry = ps_traceback(exception);
+    PyTracebackObject *first = ps_traceback(exception), *entry = first;
     while (entry && (PyObject *)entry != traceback) entry = entry->tb_next;
+    Py_XDECREF((PyObject *)first);
     return entry != NULL;
 }
 
@@ -221,7 +224,7 @@ static int find_generator(const PyObject *generator)
  * Of one that is told apart, after one step of it. There are many and they are short, so the CPU's clock is only read for one that
  * was not: it bounds the time since the last one. No error is lost.
  */
-static void note_step(PyObject *generator, uint64_t ticks, bool ended)
+static void note_step_in_turn(PyObject *generator, uint64_t ticks, bool ended)
 {
     int i = find_generator(generator);
     if (i < 0 || !ps_tracebacks_on()) return;
@@ -235,6 +238,14 @@ static void note_step(PyObject *generator, uint64_t ticks, bool ended)
     if (!ended) return;
     fire(generators[i].formatter, generators[i].asked, &generators[i].of, generators[i].ticks);
     generators[i].generator = NULL;
+}
+
+static void note_step(PyObject *generator, uint64_t ticks, bool ended)
+{
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    note_step_in_turn(generator, ticks, ended);
+    ps_turn_end(&turn);
 }
 
 static PyObject *next_line(PyObject *generator)
@@ -320,22 +331,40 @@ static void record(const ps_formatter *formatter, struct subject *of, PyObject *
     fire(formatter, asked, of, ticks);
 }
 
+/* What was hooked as this function, and what it is to format. */
+static const ps_formatter *begin_call(PyObject *function, PyObject *const *args, Py_ssize_t count, struct subject *of)
+{
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    const ps_formatter *formatter = ps_tracebacks_hooked(function);
+    if (formatter) *of = find_subject(formatter, args, count);
+    ps_turn_end(&turn);
+    return formatter;
+}
+
+static void end_call(const ps_formatter *formatter, struct subject *of, PyObject *const *args, Py_ssize_t count,
+                     PyObject *result, uint64_t ticks)
+{
+    ps_error error = ps_error_save();
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    if (ps_tracebacks_on()) record(formatter, of, args, count, result, ticks); /* else the tracer left meanwhile */
+    ps_turn_end(&turn);
+    ps_error_restore(error);
+}
+
 PyObject *ps_traceback_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
-    const ps_formatter *formatter = nested ? NULL : ps_tracebacks_hooked(function);
-    if (!formatter) return ps_traceback_original(function, args, flags, names);
+    if (nested || !ps_tracebacks_on()) return ps_traceback_original(function, args, flags, names);
     Py_ssize_t count = PyVectorcall_NARGS(flags) + (names ? PyTuple_GET_SIZE(names) : 0);
     /* What a finalizer formats meanwhile counts as nested too. */
     nested++;
-    struct subject of = find_subject(formatter, args, count);
+    struct subject of = nothing;
+    const ps_formatter *formatter = begin_call(function, args, count, &of);
     ps_stopwatch start = ps_stopwatch_start();
     PyObject *result = ps_traceback_original(function, args, flags, names);
     uint64_t ticks = ps_stopwatch_stop(start);
-    if (ps_tracebacks_on()) { /* else the tracer left meanwhile */
-        ps_error error = ps_error_save();
-        record(formatter, &of, args, count, result, ticks);
-        ps_error_restore(error);
-    }
+    if (formatter) end_call(formatter, &of, args, count, result, ticks);
     nested--;
     return result;
 }

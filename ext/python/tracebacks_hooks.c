@@ -60,7 +60,7 @@ static struct {
 
 bool ps_tracebacks_on(void)
 {
-    return hooks.on;
+    return PS_READ(hooks.on);
 }
 
 const ps_formatter *ps_tracebacks_hooked(PyObject *function)
@@ -116,25 +116,24 @@ static void unhook(PyObject *function)
 
 /* ---- All of them ---- */
 
+/* A new reference, or NULL. */
 static PyObject *of_dict(PyObject *dict, const char *name)
 {
-    return dict && PyDict_CheckExact(dict) ? PyDict_GetItemString(dict, name) : NULL;
+    return dict && PyDict_CheckExact(dict) ? ps_dict_get(dict, name) : NULL;
 }
 
 /* A new reference; NULL where this version has none, and while its module is not loaded. */
-static PyObject *find(const ps_formatter *formatter, PyObject **globals)
+static PyObject *find(const ps_formatter *formatter, PyObject *globals)
 {
-    PyObject *module = of_dict(PyImport_GetModuleDict(), formatter->module), *found;
-    *globals = module && PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
-    if (formatter->klass) {
-        PyObject *klass = of_dict(*globals, formatter->klass);
-        found = klass && PyType_Check(klass) ? of_dict(((PyTypeObject *)klass)->tp_dict, formatter->name) : NULL;
-    } else {
-        found = of_dict(*globals, formatter->name);
-    }
-    if (found && Py_TYPE(found) == &PyClassMethod_Type) return PyObject_GetAttrString(found, "__func__");
-    Py_XINCREF(found);
-    return found;
+    PyObject *klass = formatter->klass ? of_dict(globals, formatter->klass) : NULL;
+    PyObject *dict =
+        formatter->klass ? (klass && PyType_Check(klass) ? ((PyTypeObject *)klass)->tp_dict : NULL) : globals;
+    PyObject *found = of_dict(dict, formatter->name);
+    Py_XDECREF(klass);
+    if (!found || Py_TYPE(found) != &PyClassMethod_Type) return found;
+    PyObject *function = PyObject_GetAttrString(found, "__func__");
+    Py_DECREF(found);
+    return function;
 }
 
 static bool has_no_hook(PyObject *function, PyObject *globals)
@@ -147,7 +146,9 @@ static void look(void)
 {
     PS_WRITE(hooks.looked_ns, ps_monotonic_ns());
     for (int i = 0; i < FORMATTERS; i++) {
-        PyObject *globals, *found = find(&formatters[i], &globals);
+        PyObject *module = of_dict(PyImport_GetModuleDict(), formatters[i].module);
+        PyObject *globals = module && PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
+        PyObject *found = find(&formatters[i], globals);
         bool known = found && ps_tracebacks_hooked(found);
         if (found && !known && has_no_hook(found, globals) && hooks.count < HOOKED) hook(found, &formatters[i]);
         else if (found && !known && !hooks.reason[0])
@@ -155,6 +156,7 @@ static void look(void)
                      formatters[i].module, formatters[i].klass ? "." : "",
                      formatters[i].klass ? formatters[i].klass : "", formatters[i].name);
         Py_XDECREF(found);
+        Py_XDECREF(module);
     }
     PyErr_Clear();
     for (int probe = 0; hooks.reason[0] && probe < PS_PROBE_COUNT; probe++)

@@ -35,9 +35,6 @@ def _load() -> str | None:
     """Loads the extension. Returns why that cannot be done."""
     if sys.implementation.name != "cpython":
         return f"{sys.implementation.name} has no C API of CPython"
-    if "t" in sys.abiflags:
-        # Not even loaded: that would switch the GIL on, with a warning.
-        return "free-threaded builds of CPython are not supported: what is counted needs the GIL"
     try:
         import probescope._native  # noqa: F401 - and so it is this module's _native
     except ModuleNotFoundError:

@@ -1,0 +1,45 @@
+#include "hooks.h"
+
+#include "stats.h"
+
+#if PS_HAVE_GIL
+
+bool ps_tables_try_lock(void)
+{
+    return ps_stats_try_lock();
+}
+
+#else
+
+/* Never an object of Python's: only its lock is used. */
+static PyObject place;
+
+static unsigned under_way;    /* turns that have begun and not ended, of all threads */
+static __thread unsigned own; /* of this one */
+
+void ps_turn_begin(ps_turn *turn)
+{
+    ps_section_begin(turn, &place);
+    under_way++;
+    own++;
+}
+
+void ps_turn_end(ps_turn *turn)
+{
+    under_way--;
+    own--;
+    ps_section_end(turn);
+}
+
+bool ps_tables_try_lock(void)
+{
+    return under_way == own && ps_stats_try_lock();
+}
+
+/* Turns of the other threads do not end here. */
+void ps_turns_after_fork(void)
+{
+    under_way = own;
+}
+
+#endif
