@@ -424,6 +424,21 @@ print("done")
 """,
 )
 _program(
+    "atexit handlers are thrown away",
+    """
+import atexit
+class Last(Exception):
+    def __del__(self): print("gone", self.args)
+def f():
+    try: raise Last("handled")
+    except Last as error: return error
+kept = [f(), Last("never raised")]
+atexit.register(print, "not called")
+atexit._clear()
+print("done")
+""",
+)
+_program(
     "exit by exception", "def f(): raise KeyError('x')\nclass C:\n    def __del__(self): f.__name__\nc = C()\nf()\n"
 )
 _program("exit by sys.exit in depth", "import sys\ndef f(n): return f(n - 1) if n else sys.exit(n + 9)\nf(50)\n")

@@ -59,6 +59,16 @@ static inline PyThreadState *ps_thread_state(void)
 #endif
 }
 
+/* Is the interpreter past its exit handlers? */
+static inline bool ps_is_finalizing(void)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
 static inline bool ps_is_main_interpreter(void)
 {
     return PyThreadState_Get()->interp == PyInterpreterState_Main();

@@ -216,6 +216,31 @@ static PyObject *native_stop(PyObject *self, PyObject *unused)
     return PyBool_FromLong(was_installed);
 }
 
+/*
+ * The interpreter ends and did not call stop(): atexit._clear() was called. A class that a row keeps alive would keep its module's
+ * variables from being let go of, and what their __del__ prints from being seen. Only sys.modules holds this module, so that it goes
+ * before any of them. The worker is not waited for: no other thread gets the GIL any more.
+ */
+static void end_unasked(void *unused)
+{
+    if (!ps_is_finalizing() || !ps_parts_installed()) return;
+    ps_parts_uninstall();
+    ps_exceptions_end();
+    ps_watcher_stop();
+    ps_parts_unhook();
+}
+
+static struct PyModuleDef end_definition = {PyModuleDef_HEAD_INIT, "probescope._end",
+                                            "Nothing: it goes when the interpreter ends.", .m_free = end_unasked};
+
+static bool prepare_end(void)
+{
+    PyObject *module = PyModule_Create(&end_definition);
+    bool done = module && PyDict_SetItemString(PyImport_GetModuleDict(), "probescope._end", module) == 0;
+    Py_XDECREF(module);
+    return done;
+}
+
 /* A copy of an iterable of str as UTF-8 (undecodable bytes of paths as they were); NULL with an exception. None: NULL without. */
 static ps_strings copy_strings(PyObject *iterable)
 {
@@ -311,7 +336,7 @@ static int execute(PyObject *module)
     ps_info_start("python", version, PROBESCOPE_VERSION);
     ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));
     ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, "CPython tells nobody which threads wait for the GIL");
-    if (ps_fork_init() < 0) return -1;
+    if (ps_fork_init() < 0 || !prepare_end()) return -1;
     if (pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
         PyErr_NoMemory();
         return -1;
