@@ -145,7 +145,7 @@ static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_
     if (PS_ENABLED(EXCEPTION__DETAIL)) add_detail(row, exception, raise->depth);
 }
 
-/* Called with the GIL on the thread that lets go of an exception, or that collects garbage. Entries of which the collector has been
+/* Called with the GIL on a thread of the main interpreter that lets go of an exception, or that collects garbage. Entries of which the collector has been
  * there first are empty. */
 static void count_dying(PyObject *exception)
 {
@@ -174,7 +174,7 @@ static void die(PyObject *exception, int number, destructor ours)
 {
     PyObject_GC_UnTrack(exception);
     Py_TRASHCAN_BEGIN(exception, ours);
-    if (slots.on) count_dying(exception);
+    if (slots.on && ps_is_main_interpreter()) count_dying(exception);
     PyObject_GC_Track(exception);
     slots.dealloc[number](exception);
     Py_TRASHCAN_END;
@@ -183,7 +183,7 @@ static void die(PyObject *exception, int number, destructor ours)
 /* The collector breaks a cycle: the traceback goes now. */
 static int clear(PyObject *exception, int number)
 {
-    if (slots.on) count_dying(exception);
+    if (slots.on && ps_is_main_interpreter()) count_dying(exception);
     return slots.clear[number](exception);
 }
 

@@ -95,6 +95,7 @@ bool ps_forced(void);
 
 /* sampling.c: sample, sample__stats, sample__frame */
 bool ps_sampling_switch(uint32_t wanted);
+const char *ps_sampling_refused(void);
 /* Has the main thread take a sample, without the GIL. False: the worker is to take it. */
 bool ps_sampling_ask(void);
 /* Takes the sample that the watcher asked for. */
@@ -103,6 +104,7 @@ void ps_sampling_after_fork(void);
 
 /* objects.c: object__alloc, object__stats */
 bool ps_objects_switch(uint32_t wanted);
+const char *ps_objects_refused(void);
 /* Rows want names, or it is time to look whether our hooks are still in. The first is asked without the GIL. */
 bool ps_objects_needs_upkeep(void);
 void ps_objects_upkeep(void);

@@ -46,9 +46,10 @@ static const ps_part parts[] = {
     {.probes = PS_LINE_PROBES, .hook = ps_lines_switch},
     /* The hooks that the two have in each thread. */
     {.needs_upkeep = ps_thread_hooks_need_upkeep, .do_upkeep = ps_thread_hooks_upkeep},
-    {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch},
+    {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch, .refused = ps_sampling_refused},
     {.probes = PS_OBJECT_PROBES,
      .hook = ps_objects_switch,
+     .refused = ps_objects_refused,
      .needs_upkeep = ps_objects_needs_upkeep,
      .do_upkeep = ps_objects_upkeep},
     {.probes = PS_GC_PROBES,

@@ -152,10 +152,16 @@ static void hook_allocator(void)
     allocator.in = true;
 }
 
-/* Below another tool we stay, and do nothing: it would put us back when it leaves. */
+/* Also those that share the GIL. The main one is the first that is made, and new ones are put in front. */
+static bool has_subinterpreters(void)
+{
+    return PyInterpreterState_Head() != PyInterpreterState_Main();
+}
+
+/* Below another tool we stay, and do nothing: it would put us back when it leaves. So we do while subinterpreters may allocate. */
 static void unhook_allocator(void)
 {
-    if (allocator.in && top().malloc == on_malloc) {
+    if (allocator.in && top().malloc == on_malloc && !has_subinterpreters()) {
         PyMem_SetAllocator(PYMEM_DOMAIN_OBJ, &allocator.below);
         allocator.in = false;
     }
@@ -306,24 +312,18 @@ static bool forget(void)
     return true;
 }
 
-static const char *why_not(void)
+const char *ps_objects_refused(void)
 {
-    if (!PS_HAVE_GIL) return "this Python runs without a GIL: its allocator cannot be changed while it runs";
-    PyInterpreterState *first = PyInterpreterState_Head();
-    if (first && PyInterpreterState_Next(first))
-        return "there are subinterpreters: they share the allocator, which cannot be changed while they run";
-    return NULL;
+    return PS_HAVE_GIL ? NULL : "this Python runs without a GIL: its allocator cannot be changed while it runs";
 }
 
 bool ps_objects_switch(uint32_t wanted)
 {
-    bool on = (wanted & PS_OBJECT_PROBES) != 0;
-    if (on && !objects.on) {
-        const char *reason = why_not();
-        if (reason) {
-            state(PS_STATE_REFUSED, reason);
-            return true;
-        }
+    bool on = PS_HAVE_GIL && (wanted & PS_OBJECT_PROBES) != 0;
+    if (on && !objects.on && has_subinterpreters()) {
+        state(PS_STATE_REFUSED,
+              "there are subinterpreters: they share the allocator, which cannot be changed while they run");
+        return true;
     }
     if (objects.clearing) {
         if (!forget()) return false;

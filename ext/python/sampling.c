@@ -111,20 +111,14 @@ void ps_sampling_after_fork(void)
     sampling.asked_ns = 0;
 }
 
-static void refuse(void)
+const char *ps_sampling_refused(void)
 {
-    static const enum ps_probe probes[] = {PS_PROBE_SAMPLE, PS_PROBE_SAMPLE__STATS, PS_PROBE_SAMPLE__FRAME};
-    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++)
-        ps_info_state(probes[i], PS_STATE_REFUSED, "this Python runs without a GIL: no thread's stack stands still");
+    return PS_HAVE_GIL ? NULL : "this Python runs without a GIL: no thread stands still while its stack is looked at";
 }
 
 bool ps_sampling_switch(uint32_t wanted)
 {
-    bool on = (wanted & PS_SAMPLE_PROBES) != 0;
-    if (on && !PS_HAVE_GIL) {
-        refuse();
-        return true;
-    }
+    bool on = PS_HAVE_GIL && (wanted & PS_SAMPLE_PROBES) != 0;
     if (on == sampling.on && !sampling.clearing) return true;
     if (!on) {
         PS_WRITE(sampling.on, false);
