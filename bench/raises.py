@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADING = "## One raise in Python"
@@ -31,6 +32,7 @@ LISTENED = {
     "`exception__stats`": ["exception__stats", "stats__done"],
     "the same and `exception__rescue`, which fires for each": ["exception__stats", "exception__rescue", "stats__done"],
 }
+FORCED = ["exception__raise", "stats__done"]  # before 3.12
 
 
 class Passing(Exception):
@@ -43,51 +45,71 @@ def fall(n: int) -> None:
     fall(n - 1)
 
 
-def one_raise(depth: int) -> float:
-    """ns, as a fifth of the batches of a turn had it at most: the others were disturbed."""
-    count = 10_000 // (depth + 19)
-    batches = []
-    end = time.thread_time_ns() + TURN_NS
-    while not batches or began < end:
-        began = time.thread_time_ns()
+def step(n: int) -> int:
+    more = n + 1
+    more *= 2
+    return more
+
+
+def least(action: "Callable[[int], object]", argument: int, count: int) -> float:
+    """ns of one, as a fifth of the batches of a turn had it at most: the others were disturbed."""
+    batches: "list[float]" = []
+    began = time.thread_time_ns()
+    end = began + TURN_NS
+    while began < end:
         for _ in range(count):
             try:
-                fall(depth)
+                action(argument)
             except Passing:
                 pass
-        batches.append((time.thread_time_ns() - began) / count)
+        now = time.thread_time_ns()
+        batches.append((now - began) / count)
+        began = now
     return sorted(batches)[len(batches) // 5]
 
 
-def await_state(state: str) -> None:
-    import probescope
-
-    while probescope.status()["probes"]["exception__stats"][0] != state:
-        time.sleep(0.002)
+def raises() -> "list[float]":
+    return [least(fall, depth, 10_000 // (depth + 19)) for depth in DEPTHS]
 
 
-def measure(turns: int) -> None:
-    """In a process of its own: prints {what is listened to: [[a raise, [what each turn adds to it]] for each depth]}."""
-    sys.path.insert(0, str(ROOT / "tests"))
+def calls() -> "list[float]":
+    return [least(step, 1, 2000)]
+
+
+def in_turns(turns: int, probes: "list[str]", sample: "Callable[[], list[float]]") -> "list[list]":
+    """[[what one takes, [what each turn with a tracer adds to it]] for each that sample() takes]"""
     import probescope
     from attacher import Attacher
 
-    probescope.install()
-    found = {}
+    def await_hooks(on: bool) -> None:
+        while (probescope.status()["probes"][probes[0]][0] == "off") == on:
+            time.sleep(0.002)
+
+    idle, listened = [sample()], []
+    for _ in range(turns):
+        tracer = Attacher(os.getpid(), *probes)
+        await_hooks(True)
+        listened.append(sample())
+        tracer.finish()
+        await_hooks(False)
+        idle.append(sample())
+    added = [[on - (before + after) / 2 for before, on, after in zip(*figures)]
+             for figures in zip(zip(*idle), zip(*listened), zip(*idle[1:]))]  # fmt: skip
+    return [[statistics.median(times), more] for times, more in zip(zip(*idle), added)]
+
+
+def measure(turns: int) -> None:
+    """In a process of its own: prints {"raises": {what is listened to: in_turns()}, "calls": in_turns() where they are traced}."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    import probescope
+
+    probescope.install(force=True)
+    found: "dict[str, Any]" = {"raises": {}}
     for label, probes in LISTENED.items():
-        if sys.version_info < (3, 12) and "exception__rescue" in probes:
-            continue
-        idle, listened = [[one_raise(depth) for depth in DEPTHS]], []
-        for _ in range(turns):
-            tracer = Attacher(os.getpid(), *probes)
-            await_state("on")
-            listened.append([one_raise(depth) for depth in DEPTHS])
-            tracer.finish()
-            await_state("off")
-            idle.append([one_raise(depth) for depth in DEPTHS])
-        added = [[on - (before + after) / 2 for before, on, after in zip(*turns)]
-                 for turns in zip(zip(*idle), zip(*listened), zip(*idle[1:]))]  # fmt: skip
-        found[label] = [[statistics.median(times), more] for times, more in zip(zip(*idle), added)]
+        if sys.version_info >= (3, 12) or "exception__rescue" not in probes:
+            found["raises"][label] = in_turns(turns, probes, raises)
+    if sys.version_info < (3, 12):
+        found["calls"] = in_turns(turns, FORCED, calls)
     print(json.dumps(found))
 
 
@@ -112,14 +134,21 @@ def section(pythons: "list[str]", turns: int) -> str:
              "that for each frame that it passes.", "",
              "| CPython | listened to | " + " | ".join(f"{depth} frames: raise, added" for depth in DEPTHS) + " | a frame |",
              "|---|---|" + "---|" * (len(DEPTHS) + 1)]  # fmt: skip
+    forced = ["", "`exception__raise` and `exception__rescue` before 3.12, which have to be forced: what the first of them makes of a call "
+              "of three lines that raises nothing.", "", "| CPython | by itself | listened to | factor |", "|---|---|---|---|"]  # fmt: skip
     for python in pythons:
         version = subprocess.run([python, "-c", "import platform; print(platform.python_version())"], stdout=subprocess.PIPE,
                                  check=True).stdout.decode().strip()  # fmt: skip
         ran = subprocess.run([python, __file__, "--measure", "--turns", str(turns)], stdout=subprocess.PIPE, check=True)
-        for label, figures in json.loads(ran.stdout).items():
+        found = json.loads(ran.stdout)
+        for label, figures in found["raises"].items():
             lines.append(f"| {version} | {label} | " + " | ".join(cells(figures)) + " |")
+        for alone, added in found.get("calls", []):
+            slow = alone + middle(added)[0]
+            forced.append(f"| {version} | {alone:.0f} ns | {slow:.0f} ns | {slow / alone:.1f} |")
     load = os.getloadavg()[0]
-    lines += ["", f"By `bench/raises.py` on {platform.machine()}, {os.cpu_count()} CPUs, load {load:.1f}: medians of {turns} turns "
+    lines += [*(forced if len(forced) > 6 else []), "",
+              f"By `bench/raises.py` on {platform.machine()}, {os.cpu_count()} CPUs, load {load:.1f}: medians of {turns} turns "
               "with a tracer, each against the turns before and after it, and their standard errors.", "",
               "`backtrace_cost` is the depth times what one entry of a traceback costs, timed at the attach with frames "
               "that run nothing. Against a differential run (passing a frame by an exception, less returning from it) "

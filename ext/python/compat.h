@@ -190,6 +190,15 @@ static inline PyFrameObject *ps_frame_back(PyFrameObject *frame)
 }
 
 #if !PS_HAVE_MONITORING
+static inline bool ps_is_group(PyObject *exception)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_BaseExceptionGroup);
+#else
+    return false;
+#endif
+}
+
 #if PS_HAVE_LAZY_FRAMES
 /* 3.11 keeps to itself what a frame object is, and changes it no more: Include/internal/pycore_frame.h. */
 struct ps_frame_object {

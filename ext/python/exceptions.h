@@ -1,4 +1,6 @@
-/* Between exceptions.c and what tells it of exceptions: exceptions_monitoring.c (3.12 and later), exceptions_slots.c (before). */
+/*
+ * Between exceptions.c and what tells it of exceptions: exceptions_monitoring.c (3.12 and later), exceptions_slots.c and, forced, exceptions_trace.c (before).
+ */
 #ifndef PS_PYTHON_EXCEPTIONS_H
 #define PS_PYTHON_EXCEPTIONS_H
 
@@ -53,6 +55,8 @@ void ps_exceptions_message(char *to, PyObject *exception);
 bool ps_exceptions_hook(uint32_t wanted);
 /* Lets go of what the hooks hold. After ps_exceptions_hook(0). */
 void ps_exceptions_forget(void);
+/* Before 3.12, exceptions_trace.c: raises and rescues by the trace hook, where the user accepted that; the states say what is. */
+void ps_exceptions_trace(uint32_t wanted);
 /* Is there work for the worker; and do it. last: as in hooks.h. */
 bool ps_exceptions_hook_needs_upkeep(void);
 void ps_exceptions_hook_upkeep(bool last);

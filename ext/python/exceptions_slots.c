@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "atomic.h"
-#include "info.h"
 #include "probe.h"
 #include "stats.h"
 
@@ -17,7 +16,8 @@
  * In such a slot nothing may be allocated by Python, for that may start the collector, and no error may be touched. So rows are made
  * there without names, and the worker finds those. It also fires the details of the first exceptions of a row.
  *
- * What this cannot know: how long an exception was under way, or anything of it while it lives.
+ * What this cannot know: how long an exception was under way, or anything of it while it lives. Where the user accepted the price,
+ * the trace hook tells that (exceptions_trace.c).
  */
 enum { SLOTS = 24, FOUND = 128, APP_CANDIDATES = 8, DETAILS = 64 };
 
@@ -151,6 +151,8 @@ static void count_dying(PyObject *exception)
 {
     PyTracebackObject *first = (PyTracebackObject *)((PyBaseExceptionObject *)exception)->traceback, *entry = first;
     if (!first || !PyTraceBack_Check(first) || ps_exceptions_is_noise(exception)) return;
+    /* The parts that except* makes of a group have its traceback: the last one counts. */
+    if (ps_is_group(exception) && Py_REFCNT(first) > 1) return;
     bool is_last = true;
     uint32_t depth = 1;
     for (; entry->tb_next; entry = entry->tb_next, depth++) {
@@ -335,17 +337,9 @@ void ps_exceptions_forget(void)
     ps_table_clear(&rescuers);
 }
 
-static void state(uint32_t wanted)
-{
-    static const char reason[] = "before CPython 3.12 only a trace hook could tell, and that slows down every line";
-    static const enum ps_probe untold[] = {PS_PROBE_EXCEPTION__RAISE, PS_PROBE_EXCEPTION__RESCUE};
-    for (int i = 0; i < 2; i++)
-        if ((wanted >> untold[i]) & 1) ps_info_state(untold[i], PS_STATE_REFUSED, reason);
-}
-
 bool ps_exceptions_hook(uint32_t wanted)
 {
-    state(wanted);
+    ps_exceptions_trace(wanted);
     bool on = (wanted & (PS_BIT(EXCEPTION__STATS) | PS_BIT(EXCEPTION__DETAIL))) && learn_python_slots();
     /* Where they cannot go now they stay, and do nothing, until the next attach and detach. */
     if (on != slots.on && (on || !is_trash_waiting())) walk((PyTypeObject *)PyExc_BaseException, on);

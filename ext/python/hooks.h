@@ -63,6 +63,10 @@ bool ps_lines_switch(uint32_t wanted);
 enum ps_hook { PS_HOOK_PROFILE, PS_HOOK_TRACE, PS_HOOKS };
 void ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours);
 void ps_thread_hooks_take_out(enum ps_hook kind);
+/* The trace hook has several listeners, each with one place. NULL: not any more. */
+enum ps_traced { PS_TRACED_LINES, PS_TRACED_EXCEPTIONS, PS_TRACED };
+typedef void (*ps_trace_listener)(PyFrameObject *frame, int what, PyObject *argument);
+void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener);
 /* Is this the built-in function that starts a thread? Then ps_thread_hooks_upkeep() is to come at once. */
 bool ps_thread_hooks_starts_one(PyObject *function);
 /* Calls the one that ours took the place of. The hook returns what it returns. */

@@ -40,25 +40,23 @@ static bool hook(bool wanted)
 
 #else
 
-static int on_event(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+static void listen(PyFrameObject *frame, int what, PyObject *argument)
 {
-    if (what == PyTrace_LINE) {
-        PyCodeObject *code = ps_frame_code(frame);
-        const ps_site *site = ps_functions_site(code);
-        if (site) fire(site, PyFrame_GetLineNumber(frame));
-        Py_DECREF(code);
-    }
-    return ps_thread_hooks_pass_on(PS_HOOK_TRACE, object, frame, what, argument);
+    if (what != PyTrace_LINE) return;
+    PyCodeObject *code = ps_frame_code(frame);
+    const ps_site *site = ps_functions_site(code);
+    if (site) fire(site, PyFrame_GetLineNumber(frame));
+    Py_DECREF(code);
 }
 
 static bool hook(bool wanted)
 {
     if (!wanted) {
-        ps_thread_hooks_take_out(PS_HOOK_TRACE);
+        ps_thread_hooks_trace(PS_TRACED_LINES, NULL);
     } else if (!PS_CAN_TRACE_LINES) {
         ps_info_state(PS_PROBE_LINE, PS_STATE_REFUSED, "lines need CPython 3.10 or later");
     } else if (ps_forced()) {
-        ps_thread_hooks_put(PS_HOOK_TRACE, on_event);
+        ps_thread_hooks_trace(PS_TRACED_LINES, listen);
         return true;
     } else {
         ps_info_state(PS_PROBE_LINE, PS_STATE_REFUSED,

@@ -113,6 +113,27 @@ void ps_thread_hooks_take_out(enum ps_hook kind)
     PS_WRITE(hook->ours, NULL);
 }
 
+static ps_trace_listener listeners[PS_TRACED];
+
+/* A thread that was just started comes first: so whoever started it finds that at the next call. */
+static int on_trace(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+{
+    if (what == PyTrace_CALL && PyInterpreterState_ThreadHead(PyInterpreterState_Main())->c_tracefunc != on_trace)
+        ps_thread_hooks_upkeep();
+    for (int i = 0; i < PS_TRACED; i++)
+        if (listeners[i]) listeners[i](frame, what, argument);
+    return ps_thread_hooks_pass_on(PS_HOOK_TRACE, object, frame, what, argument);
+}
+
+void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener)
+{
+    listeners[what] = listener;
+    bool any = false;
+    for (int i = 0; i < PS_TRACED; i++) any |= listeners[i] != NULL;
+    if (!any) ps_thread_hooks_take_out(PS_HOOK_TRACE);
+    else if (!hooks[PS_HOOK_TRACE].ours) ps_thread_hooks_put(PS_HOOK_TRACE, on_trace);
+}
+
 bool ps_thread_hooks_starts_one(PyObject *function)
 {
     if (!PyCFunction_Check(function)) return false;

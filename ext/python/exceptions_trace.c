@@ -1,0 +1,173 @@
+#include "exceptions.h"
+
+#if !PS_HAVE_MONITORING
+
+#include "atomic.h"
+#include "clock.h"
+#include "info.h"
+#include "probe.h"
+
+/*
+ * exception__raise and exception__rescue before 3.12, for users who accept that all code slows down meanwhile. The trace hook tells of
+ * each frame that an exception comes to, of lines, and of the ends of calls:
+ *
+ *   EXCEPTION -> came to a frame -> LINE: in a handler there -> a LINE or the end of the call, handled no more: rescued
+ *       ^                `------------------------`-> the call ends without a value
+ *       `---------------------------------------------------------'
+ *
+ * A handler that raises on in its own frame says nothing: the line of the rescue is that of the first handler it came to there.
+ */
+enum { UNDER_WAY = 16 };
+
+struct under_way {
+    PyObject *exception;    /* compared only, as all pointers here but the row */
+    PyTracebackObject *top; /* first entry of its traceback */
+    PyFrameObject *frame;   /* that it came to */
+    ps_row *row;
+    uint64_t raised, elapsed; /* ticks; from the raise to the handler */
+    uint32_t unwound;
+    int line; /* of the handler; 0: in none yet */
+    bool passing;
+};
+
+static struct {
+    bool on, fires_raise, fires_rescue;
+    unsigned epoch; /* of what threads remember: rows are gone with the tracer */
+} trace;
+
+/* Of this thread. */
+static __thread struct {
+    struct under_way all[UNDER_WAY]; /* in the order of their raises */
+    uint32_t count;
+    unsigned epoch;
+} mine;
+
+/* Is a handler for it open on this thread, generators that run included? Handlers below the innermost are not listed. */
+static bool is_handled_now(PyObject *exception)
+{
+    for (_PyErr_StackItem *item = ps_thread_state()->exc_info; item; item = item->previous_item)
+        if (item->exc_value == exception) return true;
+    return false;
+}
+
+static void take_out(uint32_t i)
+{
+    for (mine.count--; i < mine.count; i++) mine.all[i] = mine.all[i + 1];
+}
+
+static struct under_way *find(PyObject *exception)
+{
+    for (uint32_t i = mine.count; i-- > 0;)
+        if (mine.all[i].exception == exception) return &mine.all[i];
+    return NULL;
+}
+
+static void came_to(PyFrameObject *frame, PyObject *exception, PyTracebackObject *top)
+{
+    struct under_way *one = find(exception);
+    if (one && one->top == top->tb_next) {
+        if (one->frame != frame) one->unwound++;
+        one->top = top;
+        one->frame = frame;
+        one->line = 0;
+        one->passing = false;
+        return;
+    }
+    if (one) take_out((uint32_t)(one - mine.all));
+    /* Its entries so far are those of an earlier raise. */
+    ps_raise raise = {top, 1};
+    ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
+    if (trace.fires_raise && row->site) ps_exceptions_fire_raise(row, raise.depth);
+    if (mine.count == UNDER_WAY) take_out(0);
+    mine.all[mine.count++] =
+        (struct under_way){.exception = exception, .top = top, .frame = frame, .row = row, .raised = ps_ticks()};
+}
+
+static void enter_handler(struct under_way *one)
+{
+    if (one->line) return;
+    one->line = PyFrame_GetLineNumber(one->frame);
+    one->elapsed = ps_ticks() - one->raised;
+}
+
+static void rescued(uint32_t i)
+{
+    struct under_way one = mine.all[i];
+    take_out(i);
+    if (!one.row->site || !trace.fires_rescue) return;
+    PyCodeObject *code = ps_frame_code(one.frame);
+    PyObject *globals = ps_frame_globals(one.frame);
+    ps_exceptions_fire_rescue(one.row, ps_code_site_at(code, globals, one.line), one.elapsed, one.unwound);
+    Py_XDECREF(globals);
+    Py_DECREF(code);
+}
+
+/* Inner handlers end first, and hide the outer ones. */
+static void at_line(PyFrameObject *frame)
+{
+    for (uint32_t i = mine.count; i-- > 0;) {
+        if (mine.all[i].frame != frame || mine.all[i].passing) continue;
+        enter_handler(&mine.all[i]);
+        if (is_handled_now(mine.all[i].exception)) return;
+        rescued(i);
+    }
+}
+
+static void at_end(PyFrameObject *frame, bool raised)
+{
+    PyCodeObject *code = ps_frame_code(frame);
+    bool suspended = !raised && (code->co_flags & PS_RESUMABLE) && ps_frame_is_suspended(frame, code);
+    Py_DECREF(code);
+    for (uint32_t i = mine.count; !suspended && i-- > 0;) {
+        if (mine.all[i].frame != frame || mine.all[i].passing) continue;
+        if (raised) {
+            mine.all[i].passing = true;
+        } else {
+            enter_handler(&mine.all[i]);
+            rescued(i);
+        }
+    }
+}
+
+/* Called by the VM on the application's threads. What is raised at the moment was put away by it. */
+static void listen(PyFrameObject *frame, int what, PyObject *argument)
+{
+    if (mine.epoch != trace.epoch) {
+        mine.epoch = trace.epoch;
+        mine.count = 0;
+    }
+    if (what == PyTrace_EXCEPTION) {
+        PyObject *exception = PyTuple_GET_ITEM(argument, 1), *top = PyTuple_GET_ITEM(argument, 2);
+        if (PyExceptionInstance_Check(exception) && PyTraceBack_Check(top) && !ps_exceptions_is_noise(exception))
+            came_to(frame, exception, (PyTracebackObject *)top);
+    } else if (PS_UNLIKELY(mine.count)) {
+        if (what == PyTrace_LINE) at_line(frame);
+        else if (what == PyTrace_RETURN) at_end(frame, !argument);
+    }
+}
+
+static bool state(enum ps_probe probe, uint32_t wanted)
+{
+    if (!((wanted >> probe) & 1)) return false;
+    bool serves = ps_forced() && (probe == PS_PROBE_EXCEPTION__RAISE || PS_CAN_TRACE_LINES);
+    if (serves)
+        ps_info_state(probe, PS_STATE_DEGRADED, "by the trace hook: all Python code is several times slower meanwhile");
+    else if (ps_forced()) ps_info_state(probe, PS_STATE_REFUSED, "handlers need CPython 3.10 or later");
+    else
+        ps_info_state(
+            probe, PS_STATE_REFUSED,
+            "needs PROBESCOPE_FORCE=1 or install(force=True): before CPython 3.12 the trace hook slows all code down");
+    return serves;
+}
+
+void ps_exceptions_trace(uint32_t wanted)
+{
+    trace.fires_raise = state(PS_PROBE_EXCEPTION__RAISE, wanted);
+    trace.fires_rescue = state(PS_PROBE_EXCEPTION__RESCUE, wanted);
+    bool on = trace.fires_raise || trace.fires_rescue;
+    if (on != trace.on) trace.epoch++;
+    trace.on = on;
+    ps_thread_hooks_trace(PS_TRACED_EXCEPTIONS, on ? listen : NULL);
+}
+
+#endif
