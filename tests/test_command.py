@@ -62,8 +62,8 @@ def test_trace_runs_a_program_on_a_process_until_ctrl_c_and_leaves_it_as_it_was(
     assert children[-1].wait() == 0
     line = next(i for i, text in enumerate(PROGRAM.splitlines(), 1) if "def parse" in text)
     out = children[-1].out
-    assert re.search(r"^ *SELF +CALLS  FUNCTION +DEFINED AT$", out, re.MULTILINE), out
-    assert re.search(rf"^ *\d\S* .s +1,000  parse +(.*/)?app.py:{line}$", out, re.MULTILINE), out
+    assert re.search(r"^ *SELF +ELAPSED +CALLS +MAX +RAISED  FUNCTION +DEFINED AT$", out, re.MULTILINE), out
+    assert re.search(rf"^( *\d\S* .?s){{2}} +1,000 +\d\S* .?s +0  parse +(.*/)?app.py:{line}$", out, re.MULTILINE), out
     assert re.search(rf"^process {started.pid}, \d+\.\d s, \d+\.\d % CPU$", out, re.MULTILINE)
     # Strings of a process are hostile.
     assert "owned" in out
@@ -77,7 +77,7 @@ import gate
 def odd():
     pass
 
-name = "a\\tb\\n< 9\\n" + "long" * 50
+name = "a\\tb\\n@calls[1, y]: 9\\n" + "\\u00e9" + "long" * 50
 odd.__code__ = odd.__code__.replace(co_name=name, **({"co_qualname": name} if hasattr(odd.__code__, "co_qualname") else {}))
 print("ready", flush=True)
 while True:
@@ -95,7 +95,9 @@ def test_trace_has_headings_for_what_comes_as_it_happens_and_bears_any_name(bpf,
     assert re.match(r" *\d+\.\d % +\d+ +0 +0 ns ", seconds[0]), out
     status, out, err = command("trace", "flow", "-p", str(started.pid), "-d", "1")
     assert (status, out.splitlines()[0].split()) == (0, ["ELAPSED", "SELF", "CALL"]), err
-    assert "longlong" in out
+    assert re.search(r"^ +a\\tb\\n@calls\[1, y\]: 9\\nélonglong", out, re.MULTILINE), out
+    status, out, err = command("trace", "calls", "-p", str(started.pid), "-d", "1")
+    assert re.search(r"^ *\d.* a\\tb\\n@calls\[1, y\]: 9\\nélonglong", out, re.MULTILINE), out
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")

@@ -44,22 +44,23 @@ def _second(line: str, light: bool = False) -> str:
 def _call(line: str) -> str:
     """ "> NUMBER PID THREAD CONTEXT DEPTH LINE\\tNAME\\tFILE", "< NUMBER PID THREAD CONTEXT DEPTH ELAPSED SELF OUTCOME\\tNAME",
     and each second "= NUMBER PID"."""
-    figures, *names = line.split("\t")
+    figures, _, names = line.partition("\t")
     kind, *words = figures.split()
     numbers = list(map(int, words))
     if kind == "=":
         return ""
     indent = "  " * min(numbers[4], 60)
     if kind == ">":
-        return CALL("", "", f"{indent}{clean(names[0])}  {clean(names[1])}:{numbers[5]}")
+        name, _, file = names.rpartition("\t")
+        return CALL("", "", f"{indent}{clean(name)}  {clean(file)}:{numbers[5]}")
     outcome = ("", "  raised", "  suspended")[numbers[7]]
-    return CALL(duration(numbers[5]), duration(numbers[6]), f"{indent}= {clean(names[0])}{outcome}")
+    return CALL(duration(numbers[5]), duration(numbers[6]), f"{indent}= {clean(names)}{outcome}")
 
 
 def _slow(line: str) -> str:
     """ "TIME ELAPSED SELF FUNCTION FILE:LINE TRACE", in us."""
     ended, elapsed, own, rest = line.split(None, 3)
-    return SLOW(ended, duration(int(elapsed) * 1000), duration(int(own) * 1000), clean(rest))
+    return SLOW(ended, duration(int(elapsed) * 1000), duration(int(own) * 1000), clean(rest.rstrip()))
 
 
 STAT = SECOND("CPU", "CALLS", "RAISES", "BACKTRACES", "ALLOCS", "BYTES", "GC", "SAMPLES", "LOST")

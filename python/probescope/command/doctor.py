@@ -57,7 +57,7 @@ class Checks:
         return "setpriv: bpftrace ends with the command, also when that is killed"
 
     def _privilege(self) -> str:
-        return "the privilege to trace, through sudo" if machine.privilege() else "the privilege to trace"
+        return machine.tried_privilege()
 
     def _library(self) -> str:
         """The extension of this very Python; a process that is traced has its own."""

@@ -91,6 +91,22 @@ def privilege() -> List[str]:
     return [sudo, "-p", "[probescope] sudo password for %p: ", "--"]
 
 
+def tried_privilege() -> str:
+    """Asks sudo, which may let this user do nothing."""
+    prefix = privilege()
+    if not prefix:
+        return "the privilege to trace"
+    asked = subprocess.run(
+        [prefix[0], "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if asked.returncode:
+        why = " ".join(asked.stderr.split()[:20])
+        raise CommandError(
+            f"sudo does not let this user trace without more ado: {why}", "run the command as root (sudo)"
+        )
+    return "the privilege to trace, through sudo"
+
+
 def library() -> Tuple[Optional[str], int]:
     """Where this Python's extension is, or None, and how many probes it has."""
     from probescope import _native, abi

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import select
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from probescope.command import columns, machine
 from probescope.command.errors import CommandError
@@ -67,7 +69,7 @@ def command(bpftrace: str, pid: int, path: str) -> List[str]:
     except CommandError:
         pass  # doctor says what that means
     words = [f"{name}={value}" for name, value in settings.items()]
-    return ["env", "-i", *words, "sh", "-c", KEEPER, "probescope", bpftrace, "-p", str(pid), path]
+    return ["env", "-i", *words, "sh", "-c", KEEPER, "probescope", bpftrace, "-f", "json", "-p", str(pid), path, "*"]
 
 
 def find_or_trust(pid: int, through_sudo: bool) -> Optional[Target]:
@@ -106,6 +108,22 @@ def check_served(pid: int, found: Dict[str, Any]) -> None:
         raise CommandError(f"process {pid} serves none of the program's probes", f"{CHECK} -p {pid}")
 
 
+def message(line: bytes) -> Tuple[str, Any]:
+    """What one line of `bpftrace -f json` says: its type and its data. Of what is no JSON, as a warning, nothing.
+
+    Up to 0.27 a byte >= 0x80 is printed as a sign-extended \\uffffffXX.
+    """
+    try:
+        told = json.loads(re.sub(rb"\\(?:uffffff(..)|.)", unescape, line).decode(errors="replace"))
+        return told["type"], told["data"]
+    except (ValueError, TypeError, KeyError):
+        return "", None
+
+
+def unescape(match: "re.Match[bytes]") -> bytes:
+    return bytes([int(match[1], 16)]) if match[1] else match[0]
+
+
 def has_ended(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -128,7 +146,7 @@ class Tracer:
         self._rest = {"out": b"", "err": b""}
         self._streams = {self._process.stdout: "out", self._process.stderr: "err"}
         self._errors: List[str] = []
-        self._silent = True
+        self._lost = 0
 
     def attach(self, target: Optional[Target], semaphores: List[int]) -> None:
         """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended."""
@@ -191,14 +209,15 @@ class Tracer:
 
     def finish(self) -> int:
         """Ends it and prints what it has to say. Returns the exit status."""
+        ended = has_ended(self._pid)
         status = self.end()
-        if self._silent and self._tables.empty():
-            print("nothing to tell in that time")
-        for line in self._tables.lines():
-            print(line)
         if status:
             errors = [line for line in self._errors if "RLIMIT_MEMLOCK" not in line] or [f"exit status {status}"]
-            raise CommandError(f"bpftrace: {errors[-1]}", CHECK)
+            raise CommandError(f"process {self._pid} has ended" if ended else f"bpftrace: {errors[-1]}", CHECK)
+        for line in self._tables.lines():
+            print(line)
+        if self._lost:
+            print(f"{self._lost:,} events were lost between the kernel and bpftrace")
         return 0
 
     def _until(self, deadline: Optional[float]) -> None:
@@ -215,15 +234,20 @@ class Tracer:
                 data = b"\n" if self._rest[name] else b""
             *lines, self._rest[name] = (self._rest[name] + data).split(b"\n")
             for line in lines:
-                self._line(name, line.decode(errors="replace"))
+                self._line(name, line)
 
-    def _line(self, name: str, line: str) -> None:
+    def _line(self, name: str, line: bytes) -> None:
         if name == "err":
             if line.strip():
-                self._errors.append(line)
-        elif not self._tables.add(line):
-            shown = self._columns.show(line)
+                self._errors.append(line.decode(errors="replace"))
+            return
+        kind, data = message(line)
+        if kind == "map":
+            self._tables.add(data)
+        elif kind == "printf":
+            shown = self._columns.show(str(data).rstrip("\n"))
             if shown:
                 self.head()
-                self._silent = False
                 print(shown, flush=True)
+        elif kind == "lost_events":
+            self._lost += int(data["events"])
