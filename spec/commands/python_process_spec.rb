@@ -8,6 +8,7 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
   work = <<~PYTHON
     import signal
     import time
+    import traceback
 
 
     class Thing:
@@ -27,6 +28,15 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
         def allocate(self):
             return Thing()
 
+        def nap(self):
+            time.sleep(0.02)
+
+        def tell(self):
+            try:
+                raise ValueError("told")
+            except ValueError:
+                return traceback.format_exc()
+
 
     def main():
         asked = []
@@ -45,6 +55,9 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
                 worker.fail()
             for _ in range(2000):
                 kept.append(worker.allocate())
+            for _ in range(3):
+                worker.tell()
+                worker.nap()
             print("worked", flush=True)
 
 
@@ -62,7 +75,8 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
   PYTHON
 
   it_behaves_like "a process under the commands", suffix: ".py", work: work, burn: burn, separator: ".", error: "ValueError",
-                                                  allocates: "return Thing()", allocated: nil
+                                                  allocates: "return Thing()", allocated: nil,
+                                                  formatted: "traceback.format_exc", asks: "traceback.format_exc()"
 
   it "lines and gc say what it did, and gvl that Python does not tell" do
     Dir.mktmpdir do |folder|

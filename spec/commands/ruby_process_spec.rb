@@ -15,6 +15,14 @@ RSpec.describe "The commands on a Ruby process", :bpf do
       end
 
       def allocate = Object.new
+
+      def nap = sleep(0.02)
+
+      def tell
+        raise ArgumentError, "told"
+      rescue ArgumentError => e
+        e.backtrace
+      end
     end
 
     $stdout.sync = true
@@ -29,6 +37,7 @@ RSpec.describe "The commands on a Ruby process", :bpf do
       1000.times { worker.call }
       500.times { worker.fail }
       2000.times { worker.allocate }
+      3.times { worker.tell && worker.nap }
       puts "worked"
     end
   RUBY
@@ -36,5 +45,6 @@ RSpec.describe "The commands on a Ruby process", :bpf do
   burn = "def burn = 10_000.times { |i| i }\n$stdout.sync = true\nputs 'ready'\nloop { burn }"
 
   it_behaves_like "a process under the commands", suffix: ".rb", work: work, burn: burn, separator: "#", error: "ArgumentError",
-                                                  allocates: "def allocate", allocated: "Object"
+                                                  allocates: "def allocate", allocated: "Object",
+                                                  formatted: "backtrace", asks: "e.backtrace"
 end

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 # The commands on a real process that does known work: nothing until they are attached, then all of it. `language`: {suffix:,
-# work: a program that does 1000 calls, 500 raises and 2000 allocations on SIGUSR1, burn: one that burns CPU in a function of that
+# work: a program that does 1000 calls, 500 raises and 2000 allocations on SIGUSR1, then three times `tell`, which makes a backtrace
+# text by what is called `formatted`, and `nap` of 20 ms, burn: one that burns CPU in a function of that
 # name, separator: between class and method, error: the type that is raised, allocated: the class of the objects}.
 RSpec.shared_examples "a process under the commands" do |language|
   separator = language.fetch(:separator)
@@ -17,21 +18,34 @@ RSpec.shared_examples "a process under the commands" do |language|
 
   def line_of(text) = work.lines.index { |line| line.include?(text) } + 1
 
-  # What each command says about the time during which the process did its work once, by the command's name.
-  define_method(:rows) do |commands|
+  # What each command says about the time during which the process did its work once, as JSON objects, by the command's name.
+  # commands: {name => [probe, option...]}
+  define_method(:told) do |commands, &whole|
     path = script(language, work)
     process = target(path, env: {"PROBESCOPE_FUNCTIONS" => "#{@folder}/**"}).ready
-    commands = commands.reject { |_, probe| process.info.state(probe) == :unsupported }
-    running = commands.to_h { |name, _| [name, probescope_start(name, "-p", process.pid, "-d", 600, "--json", "--top", 0)] }
-    process.await_on(*commands.values)
+    commands = commands.reject { |_, (probe)| process.info.state(probe) == :unsupported }
+    running = commands.to_h do |name, (_, *options)|
+      [name, probescope_start(name, "-p", process.pid, "-d", 600, "--json", *options)]
+    end
+    process.await_on(*commands.values.map(&:first))
     flushes = process.info.header[:flushes]
     await("the interval") { process.info.header[:flushes] >= flushes + 2 }
     process.signal(:USR1)
     process.await_line(/\Aworked$/)
+    whole&.call(process, running)
     running.transform_values do |command|
       expect(command.stop(:INT).exitstatus).to eq(0), command.err
-      JSON.parse(command.out)["rows"].select { |row| row["file"].to_s.include?("/worker#{language.fetch(:suffix)}") }
+      command.out.lines.map { |line| JSON.parse(line) }
     end
+  end
+
+  # Those of the program's own file, of a command with a table.
+  define_method(:rows_of) do |lines|
+    lines.last["rows"].select { |row| row["file"].to_s.include?("/worker#{language.fetch(:suffix)}") }
+  end
+
+  define_method(:rows) do |commands|
+    told(commands.transform_values { |probe| [probe, "--top", 0] }).transform_values { |lines| rows_of(lines) }
   end
 
   it "calls, exceptions and alloc: every call, every raise, every object, and none more" do
@@ -39,9 +53,8 @@ RSpec.shared_examples "a process under the commands" do |language|
     counted = found["calls"].to_h { |row| [row["function"], row["calls"]] }
     expect(counted).to include(%w[call fail allocate].map { |name| "Worker#{separator}#{name}" }.zip([1000, 500, 2000]).to_h)
 
-    row = found["exceptions"].first
-    expect(row).to include("type" => language.fetch(:error), "line" => line_of("raise "), "count" => 500,
-                           "function" => "Worker#{separator}fail")
+    row = found["exceptions"].find { |one| one["function"] == "Worker#{separator}fail" }
+    expect(row).to include("type" => language.fetch(:error), "line" => line_of("raise "), "count" => 500)
     expect(row["backtrace_cost_ns"]).to be >= 0
 
     next unless found["alloc"]
@@ -50,6 +63,28 @@ RSpec.shared_examples "a process under the commands" do |language|
     expect(at).to include("count" => 2000)
     expect(at["class"]).to eq(language.fetch(:allocated)) if language.fetch(:allocated)
     expect(at["bytes"]).to be >= 2000 * 40
+  end
+
+  it "slow, backtraces, stat and flow: what took long, who made text, how much there was, and what was called" do
+    found = told("slow" => ["function__slow10ms"], "backtraces" => ["backtrace__done"], "stat" => ["stats__done"],
+                 "flow" => ["function__entry", "--function", "Worker#{separator}nap"]) do |process, running|
+      flushes = process.info.header[:flushes]
+      await("the second of the work") { process.info.header[:flushes] >= flushes + 2 }
+      await("its line", within: 60) { running["stat"].out.lines.sum { |line| JSON.parse(line)["calls"] } >= 1500 }
+    end
+    naps = rows_of(found["slow"]).select { |row| row["function"] == "Worker#{separator}nap" }
+    expect(naps.map { |row| row["outcome"] }).to eq(%w[returned] * 3)
+    expect(naps).to all(include("self_ns" => be > 15_000_000, "elapsed_ns" => be > 15_000_000, "line" => line_of("nap")))
+
+    text = rows_of(found["backtraces"]).find { |row| row["call"] == language.fetch(:formatted) }
+    expect(text).to include("count" => 3, "line" => line_of(language.fetch(:asks)), "function" => "Worker#{separator}tell",
+                            "type" => language.fetch(:error), "total_ns" => be_positive)
+
+    sums = %w[calls raises allocations].to_h { |name| [name, found["stat"].sum { |line| line[name] || 0 }] }
+    expect(sums).to include("calls" => be >= 1506, "raises" => be >= 503)
+
+    calls = found["flow"].select { |line| line["function"] == "Worker#{separator}nap" }
+    expect(calls.map { |line| line["event"] }).to eq(%w[call] * 3), found["flow"].inspect
   end
 
   it "hot: the function that burns, first" do
