@@ -31,13 +31,16 @@ def alike(function):
 
 # Each of these functions asks once, in its third line; its name is in the event.
 CASES = f"""{COMMON}
-import asyncio, copy, logging, pickle
+import asyncio, copy, logging.handlers, pickle, queue
 from traceback import format_exc as bound_early
 
 lines = {{}}
 log = logging.getLogger("test")
 log.propagate = False
 log.addHandler(logging.StreamHandler(io.StringIO()))
+queued = logging.getLogger("queued")
+queued.propagate = False
+queued.addHandler(logging.handlers.QueueHandler(queue.Queue()))
 
 def case(function):
     lines[function.__name__] = function.__code__.co_firstlineno + 2
@@ -71,6 +74,10 @@ def print_exc(error):
 @case
 def by_logging(error):
     log.exception("message")
+
+@case
+def by_queue(error):
+    queued.exception("message")
 
 @case
 def by_exc_info(error):
@@ -181,6 +188,7 @@ def test_each_way_to_format_counts_once(trace):
         "print_exception": told("traceback.print_exception", "print_exception"),
         "print_exc": told("traceback.print_exc", "print_exc"),
         "by_logging": told("logging.Formatter.formatException", "by_logging"),
+        "by_queue": told("logging.Formatter.formatException", "by_queue"),
         "by_exc_info": told("logging.Formatter.formatException", "by_exc_info"),
         "only": told("traceback.format_exception_only", "only"),
         "format_tb": told("traceback.format_tb", "format_tb"),

@@ -8,6 +8,8 @@
  */
 #include "hooks.h"
 
+#include <stdlib.h>
+
 #include "atomic.h"
 #include "clock.h"
 #include "coverage.h"
@@ -38,12 +40,21 @@ static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
     return row;
 }
 
-static void let_go(void)
+/* Code is let go of after the rows are cleared: who waits for its end by a weak reference is the application. */
+static bool forget_rows(void)
 {
-    for (uint32_t i = 0; i < ps_sampled.rows; i++) {
-        ps_row *row = ps_table_at(&ps_sampled, i);
-        if (row->site) Py_DECREF((PyObject *)row->key[0]);
+    if (!ps_tables_try_lock()) return false;
+    uint32_t rows = ps_sampled.rows;
+    PyObject **held = rows ? calloc(rows, sizeof(*held)) : NULL;
+    for (uint32_t i = 0; held && i < rows; i++) {
+        const ps_row *row = ps_table_at(&ps_sampled, i);
+        if (row->site) held[i] = (PyObject *)row->key[0];
     }
+    ps_table_clear(&ps_sampled);
+    ps_stats_unlock();
+    for (uint32_t i = 0; held && i < rows; i++) Py_XDECREF(held[i]);
+    free(held);
+    return true;
 }
 
 static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
@@ -123,10 +134,7 @@ bool ps_sampling_switch(uint32_t wanted)
     if (!on) {
         PS_WRITE(sampling.on, false);
         sampling.clearing = true;
-        if (!ps_tables_try_lock()) return false;
-        let_go();
-        ps_table_clear(&ps_sampled);
-        ps_stats_unlock();
+        if (!forget_rows()) return false;
     }
     sampling.clearing = false;
     if (on) {
