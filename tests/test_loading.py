@@ -181,8 +181,9 @@ def test_functions_of_a_script_that_is_elsewhere_are_covered(bpf, installed, tmp
 
 IDLE = """
 import sys, time
+before = list(sys.path)
 print("up", flush=True)
-while "probescope" not in sys.modules:
+while "probescope" not in sys.modules or sys.path != before:
     time.sleep(0.002)
 print("loaded", sys.modules["probescope"].status()["installed"], sorted(vars(sys.modules["__main__"])), sys.path, flush=True)
 time.sleep(1000)
@@ -190,12 +191,15 @@ time.sleep(1000)
 
 
 def test_attach_loads_it_into_a_process_that_never_imported_it(bpf, installed, tmp_path, children):
+    """And whose Python does not have it."""
     (tmp_path / "app.py").write_text(IDLE)
-    plain = out(installed, "-c", "import json, sys; print(json.dumps(sys.path[1:]))")
-    children.append(Child([installed, "-W", "always", "-X", "dev", tmp_path / "app.py"], env={"LANG": "C.UTF-8"}))
+    bare = os.path.realpath(installed)
+    plain = out(bare, "-I", "-c", "import json, sys; print(json.dumps(sys.path))")
+    children.append(Child([bare, "-I", "-W", "always", "-X", "dev", tmp_path / "app.py"], env={"LANG": "C.UTF-8"}))
     idle = children[-1]
     idle.line("up")
-    ran = run(sys.executable, "-m", "probescope", "attach", str(idle.pid), PYTHONPATH=str(PACKAGE.parent))
+    env = {"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": str(tmp_path)}
+    ran = run(sys.executable, "-m", "probescope", "attach", str(idle.pid), **env)
     if sys.version_info < (3, 14):
         assert (ran.returncode, ran.stdout) == (1, "")
         assert "takes Python 3.14 or later" in ran.stderr
@@ -211,13 +215,14 @@ def test_attach_loads_it_into_a_process_that_never_imported_it(bpf, installed, t
         "__name__",
         "__package__",
         "__spec__",
+        "before",
         "sys",
         "time",
     ]
     loaded = idle.line("loaded ")
     assert loaded.startswith("True ")
     assert loaded.split(" ", 1)[1].startswith(str([name for name in names if name in loaded]))
-    assert loaded.endswith(str([str(tmp_path), *json.loads(plain)]))
+    assert loaded.endswith(plain.strip().replace('"', "'"))
     assert idle.err == ""
     again = run(sys.executable, "-m", "probescope", "attach", str(idle.pid), PYTHONPATH=str(PACKAGE.parent))
     assert (again.returncode, again.stdout) == (0, f"process {idle.pid} has probescope loaded already\n")
@@ -225,13 +230,19 @@ def test_attach_loads_it_into_a_process_that_never_imported_it(bpf, installed, t
     assert traced.returncode == 0, traced.stderr
     wait_for("the end of tracing", lambda: '"tracers": 1' not in status(installed, idle.pid))
 
-    # One that disallows it says so.
-    env = {"LANG": "C.UTF-8", "PYTHON_DISABLE_REMOTE_DEBUG": "1"}
-    children.append(Child([installed, tmp_path / "app.py"], env=env))
-    children[-1].line("up")
-    ran = run(installed, "-m", "probescope", "attach", str(children[-1].pid))
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert "try: " in ran.stderr
+    # What cannot be is said.
+    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    program = "import time; print('up', flush=True); time.sleep(1000)"
+    for before, options, reason in (
+        ([], ["-X", "disable-remote-debug"], "was started with PYTHON_DISABLE_REMOTE_DEBUG or -X disable-remote-debug"),
+        (nobody, [], "cannot read"),
+    ):
+        children.append(Child([*before, bare, *options, "-c", program], env={"LANG": "C.UTF-8"}, cwd="/"))
+        children[-1].line("up")
+        ran = run(installed, "-m", "probescope", "attach", str(children[-1].pid), TMPDIR=str(tmp_path))
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert re.match(rf"probescope: process {children[-1].pid} {reason}.*\n  try: ", ran.stderr)
+    assert not list(tmp_path.glob("probescope-attach-*"))
 
 
 def status(python, pid):

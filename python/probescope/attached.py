@@ -1,21 +1,27 @@
-# A process runs this when `python -m probescope attach` asks it to (PEP 768). It leaves no name behind and says nothing.
-def _probescope_attach() -> None:
-    import os
-    import sys
+# A process runs this, with a call at its end, when `python -m probescope attach` asks it to (PEP 768): probescope/command/attach.py.
+# CPython prints what is raised here, and it is run on the main thread, where signals arrive: all is done on a thread.
+def _probescope_attach(folder: str, script: str) -> None:
+    import _thread
 
-    folder = os.path.dirname(os.path.dirname(_probescope_attach.__code__.co_filename))  # noqa: F821
-    sys.path.append(folder)
-    try:
-        import probescope
+    def load() -> None:
+        import os
+        import sys
 
-        probescope.install()
-    except ImportError:
-        pass
-    finally:
-        sys.path.remove(folder)
+        added = folder not in sys.path
+        try:
+            if added:
+                sys.path.append(folder)
+            os.unlink(script)
+        except OSError:  # of another user; then whoever asked does it
+            pass
+        try:
+            import probescope
 
+            probescope.install()
+        except BaseException:
+            pass
+        finally:
+            if added and folder in sys.path:
+                sys.path.remove(folder)
 
-try:
-    _probescope_attach()
-finally:
-    del _probescope_attach
+    _thread.start_new_thread(load, ())

@@ -6,14 +6,16 @@ import os
 import platform
 import re
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator, List, Sequence
 
-from probescope.command.errors import CommandError
+from probescope.command.errors import CommandError, NotLoaded
 from probescope.command.target import find
 
-SCRIPT = Path(__file__).resolve().parent.parent / "attached.py"
+PACKAGE = Path(__file__).resolve().parent.parent
 RESTART = "restart the process with PROBESCOPE=1 where the package is installed"
 # The process runs the script when its main thread runs Python code the next time.
 SECONDS = 10
@@ -30,73 +32,127 @@ def run(options: Any) -> int:
             f"to attach takes Python 3.14 or later, here and in the process, and this is {platform.python_version()}",
             RESTART,
         )
-    if not readable_for(pid):
+    with script_for(pid) as script:
+        send(inject, pid, script)
+        await_installed(pid, script)
+    print(f"process {pid} has probescope loaded now")
+    return 0
+
+
+@contextmanager
+def script_for(pid: int) -> Iterator[str]:
+    """A file for the process to run. It has to name the package's folder, because CPython does not tell a script where it lies."""
+    text = (PACKAGE / "attached.py").read_text(encoding="utf-8")
+    # /tmp may be another one there: systemd's PrivateTmp.
+    for folder in (tempfile.gettempdir(), "/run"):
+        try:
+            file, path = tempfile.mkstemp(".py", "probescope-attach-", folder)
+        except OSError:
+            continue
+        with open(file, "w", encoding="utf-8") as script:
+            script.write(f"{text}\n_probescope_attach({str(PACKAGE.parent)!r}, {path!r})\ndel _probescope_attach\n")
+        os.chmod(path, 0o644)
+        if readable_for(pid, path, str(PACKAGE / "__init__.py")):
+            break
+        os.unlink(path)
+    else:
         raise CommandError(
-            f"process {pid} cannot read {SCRIPT}: it is in a container, or of a user who may not",
+            f"process {pid} cannot read {PACKAGE}: it is in a container, or of a user who may not",
             "install the package where the process runs, and attach from there; or " + RESTART,
         )
     try:
-        inject(pid, str(SCRIPT))
+        yield path
+    except StillWaiting:  # it reads it some time, and removes it
+        raise
+    except BaseException:
+        remove(path)
+        raise
+    remove(path)
+
+
+class StillWaiting(CommandError):
+    pass
+
+
+def remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def send(inject: Any, pid: int, script: str) -> None:
+    try:
+        inject(pid, script)
     except PermissionError:
         raise CommandError(f"process {pid} may not be touched", "run the command as root (sudo)") from None
     except ProcessLookupError:
         raise CommandError(f"process {pid} has just ended") from None
     except (RuntimeError, OSError) as error:
+        disabled = "was started with PYTHON_DISABLE_REMOTE_DEBUG or -X disable-remote-debug"
+        if "in the remote process" in str(error):
+            raise CommandError(f"process {pid} {disabled}", RESTART) from None
+        if "not enabled" in str(error):
+            raise CommandError(f"this Python {disabled}", "run the command without that") from None
         step = f"run it with that Python: `readlink /proc/{pid}/exe` says which; or {RESTART}"
         raise CommandError(
             f"process {pid} is no Python {platform.python_version()} that can be attached to: {error}", step
         ) from None
+
+
+def await_installed(pid: int, script: str) -> None:
     deadline = time.monotonic() + SECONDS
     while not installed(pid):
         if time.monotonic() > deadline:
-            raise CommandError(
+            if not os.path.exists(script):
+                step = f"`readlink /proc/{pid}/exe` says which Python that is; or {RESTART}"
+                raise CommandError(f"process {pid} cannot load the probescope in {PACKAGE.parent}", step)
+            raise StillWaiting(
                 f"process {pid} has not loaded it within {SECONDS} s: its main thread may wait in a system call, and loads it as soon "
                 "as it runs Python code again",
                 f"later: python -m probescope doctor -p {pid}",
             )
         time.sleep(0.02)
-    print(f"process {pid} has probescope loaded now")
-    return 0
 
 
 def installed(pid: int) -> bool:
     """Raises CommandError for a process that is not there or may not be read."""
     try:
         target = find(pid)
-    except CommandError as error:
-        if "does not have" in str(error):
-            return False
-        raise
-    known = target.to_dict()
-    target.close()
-    return "installed" in known["flags"]
+    except NotLoaded:
+        return False
+    try:
+        return "installed" in target.to_dict()["flags"]
+    except NotLoaded:
+        return False
+    finally:
+        target.close()
 
 
-def readable_for(pid: int) -> bool:
-    """Can the process, in its root and as its user, read the script?"""
+def readable_for(pid: int, *paths: str) -> bool:
+    """Can the process, in its root and as its user, read these files?"""
     with open(f"/proc/{pid}/status") as file:
-        status = file.read()
-    user, group = (int(re.search(rf"^{name}:\s+\d+\s+(\d+)", status, re.MULTILINE)[1]) for name in ("Uid", "Gid"))  # type: ignore
-    path = f"/proc/{pid}/root{SCRIPT}"
+        found = dict(re.findall(r"^(Uid|Gid|Groups):[ \t]*(.*)", file.read(), re.MULTILINE))
+    user, group = (int(found[name].split()[1]) for name in ("Uid", "Gid"))
     if os.geteuid() != 0 or user == 0:
-        return os.access(path, os.R_OK)
-    return in_child(lambda: as_user(user, group, path))
+        return all(os.access(f"/proc/{pid}/root{path}", os.R_OK) for path in paths)
+    return in_child(lambda: readable_as(pid, user, group, list(map(int, found["Groups"].split())), paths))
 
 
-def as_user(user: int, group: int, path: str) -> bool:
-    # The root of the process is entered first: afterwards that is not allowed.
-    file = os.open(os.path.dirname(path), os.O_PATH)
-    os.setgroups([])
+def readable_as(pid: int, user: int, group: int, groups: List[int], paths: Sequence[str]) -> bool:
+    os.chroot(f"/proc/{pid}/root")
+    os.setgroups(groups)
     os.setgid(group)
     os.setuid(user)
-    return os.access(os.path.basename(path), os.R_OK, dir_fd=file) and os.access(SCRIPT.parent, os.X_OK)
+    return all(os.access(path, os.R_OK) for path in paths)
 
 
 def in_child(question: Callable[[], bool]) -> bool:
     pid = os.fork()
     if pid == 0:
+        answer = False
         try:
-            os._exit(0 if question() else 1)
-        except OSError:
-            os._exit(1)
+            answer = question()
+        finally:
+            os._exit(0 if answer else 1)
     return os.waitpid(pid, 0)[1] == 0

@@ -11,5 +11,9 @@ class CommandError(Exception):
         self.next_step = next_step
 
 
+class NotLoaded(CommandError):
+    """The process has no probescope, or does not have it yet."""
+
+
 class Usage(CommandError):
     """The command line was wrong."""

@@ -11,7 +11,7 @@ import struct
 import time
 from typing import Any, Dict
 
-from probescope.command.errors import CommandError
+from probescope.command.errors import CommandError, NotLoaded
 
 MAGIC = b"PSCOPE1"
 HEAD = struct.Struct("<8s6I16s32s16siI6Q128s")
@@ -41,10 +41,10 @@ class Info:
         for _ in range(100):
             head = dict(zip(HEAD_NAMES, HEAD.unpack(self._read(self._address, HEAD.size))))
             if head["magic"].rstrip(b"\0") != MAGIC:
-                raise CommandError("its probescope_info is not one")
+                raise NotLoaded("its probescope_info is not one")
             size = head["probe_count"] * head["probe_size"]
             if size > MAX_BYTES or head["probe_size"] < 40:
-                raise CommandError("its probescope_info has no sense")
+                raise NotLoaded("its probescope_info has no sense")
             rows = self._read(self._address + head["probes_offset"], size)
             sequence = struct.unpack("<I", self._read(self._address + SEQUENCE_AT, 4))[0]
             if sequence == head["sequence"] and not sequence % 2:

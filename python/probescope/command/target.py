@@ -7,7 +7,7 @@ import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from probescope.command.elf import Elf
-from probescope.command.errors import CommandError
+from probescope.command.errors import CommandError, NotLoaded
 from probescope.command.info import Info
 
 SYMBOL = "probescope_info"
@@ -75,7 +75,7 @@ def find(pid: int) -> Target:
     except (FileNotFoundError, ProcessLookupError):
         raise _ended(pid) from None
     if not target:
-        raise CommandError(f"process {pid} does not have probescope loaded", HOW_TO_LOAD)
+        raise NotLoaded(f"process {pid} does not have probescope loaded", HOW_TO_LOAD)
     return target
 
 
