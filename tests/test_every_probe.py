@@ -11,10 +11,8 @@ MONITORING = sys.version_info >= (3, 12)
 # Raised, they cover what is not the application's as well. They have no events.
 SWITCHES = {"functions__all"}
 UNSERVED = {"gvl__wait", "request__start", "request__done"}
-if not MONITORING:
-    UNSERVED |= {"exception__raise", "exception__rescue"}
 if sys.version_info < (3, 10):
-    UNSERVED |= {"line"}
+    UNSERVED |= {"exception__rescue", "line"}
 
 PROGRAM = """
 import colorsys, gc, probescope, time, traceback, zlib
