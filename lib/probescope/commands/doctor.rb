@@ -83,6 +83,7 @@ module Probescope
         check(:note) { on_disk }
         check(:note) { memory }
         @target[:probes].each { |name, probe| check(:note) { served(name, probe) } }
+        check(:note) { trace_hook } if @target[:runtime] == "python"
         note = @target[:note]
         check(:note) { raise Host::Error.new(note, nil) } unless note.empty?
       end
@@ -121,6 +122,14 @@ module Probescope
 
         state = "off, and was refused or degraded when it was last listened to" if state == "off"
         raise Host::Error.new("#{name} is #{state}#{": #{reason}" unless reason.empty?}", nil)
+      end
+
+      def trace_hook
+        return if @target[:version].split(".")[1].to_i >= 12
+
+        raise Host::Error.new("line, exception__raise, exception__rescue: before Python 3.12 only with PROBESCOPE_FORCE=1 in its " \
+                              "environment, for the trace hook that they take makes all code up to six times slower while somebody listens",
+                              nil)
       end
 
       # Runs one check. severity: what a failure means, :bad or only a :note.

@@ -12,6 +12,11 @@ from probescope.command.errors import CommandError
 from probescope.command.target import find
 from probescope.command.text import clean, to_json
 
+FORCED = ("line", "exception__raise", "exception__rescue")
+TRACE_HOOK = (
+    "before Python 3.12 only with PROBESCOPE_FORCE=1 in its environment, for the trace hook that they take makes all code up to "
+    "six times slower while somebody listens"
+)
 MARKS = {"good": "ok", "note": "--", "bad": "NO"}
 
 
@@ -88,9 +93,18 @@ class Checks:
             now = "off, and was refused or degraded when it was last listened to" if state == "off" else state
             text = f"{name} is {now}{': ' + reason if reason else ''}"
             self.rows.append({"state": "note", "text": text, "next_step": None})
+        traced = [name for name in FORCED if name in known["probes"]] if _takes_trace_hook(known) else []
+        if traced:
+            self.rows.append({"state": "note", "text": f"{', '.join(traced)}: {TRACE_HOOK}", "next_step": None})
         if known["note"]:
             self.rows.append({"state": "note", "text": known["note"], "next_step": None})
-        return f"{len(known['probes']) - len(refused)} of {len(known['probes'])} probes can be traced in full"
+        served = len(known["probes"]) - len({*traced, *(row[0] for row in refused)})
+        return f"{served} of {len(known['probes'])} probes can be traced in full"
+
+
+def _takes_trace_hook(known: Dict[str, Any]) -> bool:
+    """Before CPython 3.12."""
+    return known["runtime"] == "python" and int(known["version"].split(".")[1]) < 12
 
 
 def _watched(known: Dict[str, Any]) -> str:
