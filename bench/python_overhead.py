@@ -1,96 +1,175 @@
-"""What a call and its return cost while function__stats is listened to, beside cProfile, in one process.
+"""What a call, an allocation, a line and a collection cost while a tracer listens, beside other tools, in one process.
 
-    sudo PYTHONPATH=python python bench/python_overhead.py
+    sudo PYTHONPATH=python python bench/python_overhead.py [ROUNDS]      # 15 by default, about a minute
 
-Prints a table of ns of the thread's own CPU, the least of several rounds. Compare within one run only.
+Prints tables of ns of the thread's own CPU. All that is compared takes turns, and a figure is the mean of the middle half of what the
+turns added to the plain one of the same round, with its standard error. yappi takes part where it can be imported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import cProfile
+import functools
+import gc
 import os
 import platform
-import subprocess
 import sys
 import time
+import tracemalloc
 
 import probescope
+from turns import Listener, interleaved, middle, nothing
 
-CALLS, ROUNDS = 200_000, 9
-PROGRAM = "usdt:*:probescope:function__stats { @ = count(); }"
+try:
+    import yappi
+except ImportError:
+    yappi = None
 
 
 def leaf():
     return None
 
 
-def calls():
-    for _ in range(CALLS):
+class Item:
+    __slots__ = ("a",)
+
+
+def calls(count):
+    for _ in range(count):
         leaf()
 
 
-def loop():
-    for _ in range(CALLS):
+def objects(count):
+    for _ in range(count):
+        Item()
+
+
+def lines(count):
+    for _ in range(count):
+        a = 1
+        a = 2  # noqa: F841
+
+
+def loop(count):
+    for _ in range(count):
         pass
 
 
-def least(function, rounds=ROUNDS):
-    best = None
-    for _ in range(rounds):
-        began = time.thread_time_ns()
-        function()
-        took = time.thread_time_ns() - began
-        best = took if best is None else min(best, took)
-    return best / CALLS
+def collections(count):
+    for _ in range(count):
+        gc.collect(0)
 
 
-def a_call():
-    return least(calls) - least(loop)
+def cost(function, count, empty=None):
+    """Measures one turn: the least of three, ns each."""
+
+    def least(one):
+        best = float("inf")
+        for _ in range(3):
+            began = time.thread_time_ns()
+            one(count)
+            best = min(best, time.thread_time_ns() - began)
+        return best / count
+
+    return lambda: least(function) - (least(empty) if empty else 0)
 
 
-def until(state):
-    deadline = time.monotonic() + 30
-    while probescope.status()["probes"]["function__stats"][0] != state:
-        if time.monotonic() > deadline:
-            sys.exit(f"function__stats is not {state}: {probescope.status()['probes']['function__stats']}")
-        time.sleep(0.005)
-
-
-def traced(function):
-    tracer = subprocess.Popen(["bpftrace", "-p", str(os.getpid()), "-e", PROGRAM], stdout=subprocess.DEVNULL)
-    try:
-        until("on")
-        return function()
-    finally:
-        tracer.terminate()
-        tracer.wait()
-        until("off")
-
-
-def profiled(function):
+@contextlib.contextmanager
+def profiled():
     profile = cProfile.Profile()
     profile.enable()
     try:
-        return function()
+        yield
     finally:
         profile.disable()
 
 
-def main():
-    before = a_call()
+@contextlib.contextmanager
+def yappied(clock):
+    yappi.set_clock_type(clock)
+    yappi.start(builtins=False)
+    try:
+        yield
+    finally:
+        yappi.stop()
+        yappi.clear_stats()
+
+
+@contextlib.contextmanager
+def allocations_traced():
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+
+
+class Again:
+    """A context that is made anew each time."""
+
+    def __init__(self, make):
+        self._make = make
+
+    def __enter__(self):
+        self._context = self._make()
+        return self._context.__enter__()
+
+    def __exit__(self, *error):
+        return self._context.__exit__(*error)
+
+
+def table(title, measure, states, rounds):
+    """states: {text: context}, the plain one first. The last is the peer that the ratio is to."""
+    found = interleaved({name: Again(make) for name, make in states.items()}, measure, rounds)
+    plain, *others = found
+    added = {name: middle([a - b for a, b in zip(found[name], found[plain])]) for name in others}
+    peer = added[others[-1]][0]
+    print(f"\n| {title} | ns | added | ratio |\n|---|---|---|---|")
+    print(f"| {plain} | {middle(found[plain])[0]:.1f} | | |")
+    for name, (ns, error) in added.items():
+        print(f"| {name} | {middle(found[name])[0]:.1f} | {ns:.1f} ± {error:.1f} | {ns / peer:.2f} |")
+
+
+def main(rounds):
+    before = middle([cost(calls, 50_000, loop)() for _ in range(rounds)])
     probescope.install()
-    loaded = a_call()
-    attached = traced(a_call)
-    after = a_call()
-    peer = profiled(a_call)
-    base = min(before, after)
-    print(f"CPython {platform.python_version()}, {platform.machine()}, load average {os.getloadavg()[0]:.2f}\n")
-    print("| | ns | added | ratio |\n|---|---|---|---|")
-    rows = [("without probescope", before), ("probescope loaded, nobody listens", loaded),
-            ("`function__stats` listened to", attached), ("after it left", after), ("cProfile", peer)]  # fmt: skip
-    for name, ns in rows:
-        print(f"| {name} | {ns:.1f} | {ns - base:.1f} | {(ns - base) / (peer - base):.2f} |")
+    made = []
+
+    def listening(*probes):
+        listener = Listener(*probes)
+        made.append(listener)
+        return lambda: listener
+
+    print(
+        f"CPython {platform.python_version()}, {platform.machine()}, load average {os.getloadavg()[0]:.1f}, {rounds} rounds."
+    )
+    loaded = "loaded, nobody listens"
+    after = middle([cost(calls, 50_000, loop)() for _ in range(rounds)])
+    print(
+        f"A call and its return took {before[0]:.1f} ± {before[1]:.1f} ns before the load and {after[0]:.1f} ± {after[1]:.1f} after it."
+    )
+    states = {loaded: nothing, "`function__stats` listened to": listening("function__stats")}
+    if yappi:
+        states.update({f"yappi, {clock} clock": functools.partial(yappied, clock) for clock in ("cpu", "wall")})
+    table(
+        "one call of a Python function and its return",
+        cost(calls, 50_000, loop),
+        {**states, "cProfile": profiled},
+        rounds,
+    )
+    states = {loaded: nothing, "`object__stats` listened to": listening("object__stats")}
+    table(
+        "one object made and freed", cost(objects, 20_000, loop), {**states, "tracemalloc": allocations_traced}, rounds
+    )
+    if probescope.status()["probes"]["line"][0] == "off" and sys.version_info >= (3, 12):
+        states = {loaded: nothing, "`line` listened to, three lines": listening("line")}
+        table("one round of a loop of three lines", cost(lines, 3_000), states, max(3, rounds // 3))
+    states = {loaded: nothing, "`gc__done` listened to": listening("gc__done")}
+    table("one collection of the youngest generation", cost(collections, 300), states, rounds)
+    for listener in made:
+        listener.finish()
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 15)

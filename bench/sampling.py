@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import os
 import platform
-import statistics
 import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+import probescope
+from turns import Listener, middle
 
-import probescope  # noqa: E402
-from attacher import Attacher  # noqa: E402
-
-PROBES = "sample__stats", "stats__done"
 PIECES = 300  # of about 1 ms
 
 
@@ -31,11 +27,6 @@ def work(depth=20):
     while n < 20_000:
         n += 1
     return n
-
-
-def until(state):
-    while probescope.status()["probes"]["sample__stats"][0] != state:
-        time.sleep(0.002)
 
 
 def ours():
@@ -55,43 +46,25 @@ def turn():
     return time.thread_time_ns() - clock, ours() - own
 
 
-def attached_turn(tracer):
-    tracer.process.stdin.write(b"attach\n")
-    tracer.process.stdin.flush()
-    until("on")
-    try:
+def attached_turn(listener):
+    with listener:
         return turn()
-    finally:
-        tracer.process.stdin.write(b"detach\n")
-        tracer.process.stdin.flush()
-        until("off")
-
-
-def mean_and_error(values):
-    """Of the middle half: the machine has other work too."""
-    values = sorted(values)
-    middle = values[len(values) // 4 : len(values) - len(values) // 4]
-    # The error of a quartile mean of a normal distribution, from the distance between the quartiles.
-    return statistics.mean(middle), (middle[-1] - middle[0]) / 1.349 * 1.09 / len(values) ** 0.5
 
 
 def main(pairs):
     probescope.install()
     turn()
-    tracer = Attacher(os.getpid(), *PROBES).attached()
-    tracer.process.stdin.write(b"detach\n")
-    tracer.process.stdin.flush()
-    until("off")
+    listener = Listener("sample__stats")
     added, threads = [], []
     for number in range(pairs):
         if number % 2:
-            (plain, _), (busy, own) = turn(), attached_turn(tracer)
+            (plain, _), (busy, own) = turn(), attached_turn(listener)
         else:
-            (busy, own), (plain, _) = attached_turn(tracer), turn()
+            (busy, own), (plain, _) = attached_turn(listener), turn()
         added.append(busy / plain - 1)
         threads.append(own / plain)
-    tracer.finish()
-    (walks, error), (watcher, watcher_error) = mean_and_error(added), mean_and_error(threads)
+    listener.finish()
+    (walks, error), (watcher, watcher_error) = middle(added), middle(threads)
     whole, whole_error = walks + watcher, (error**2 + watcher_error**2) ** 0.5
     print(
         f"{platform.python_version()}: {whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread that "

@@ -21,6 +21,14 @@ namespace :bench do
     sh RbConfig.ruby, "bench/attach.rb" # which starts RUBY itself
   end
 
+  desc "Measure what it costs Python programs, and write it into docs/performance.md (as root; PYTHON=\"/path /path\": these Pythons)"
+  task :python do
+    pythons = ENV.fetch("PYTHON", "python3").split
+    pythons.each { |python| sh python, "setup.py", "-q", "build_ext", "--inplace" }
+    path = ["python", *ENV["PYTHONPATH"]].join(":")
+    sh({"PYTHONPATH" => path}, pythons.first, "bench/python.py", *pythons)
+  end
+
   desc "Measure what it costs a web application under load, and write it into docs/performance.md (as root; about five minutes)"
   task web: :compile do
     on_measured_ruby("bench:web", "bench/web.rb")

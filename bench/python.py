@@ -1,0 +1,72 @@
+"""Measures what probescope costs Python programs, and writes that part of docs/performance.md.
+
+    sudo rake bench:python PYTHON="/opt/venv3.11/bin/python /opt/venv3.13/bin/python"
+
+About three minutes for each Python on a quiet machine. Each needs setuptools, and valgrind has to be
+installed. yappi takes part where that Python can import it; for the others it stays out.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent
+PAGE = BENCH.parent / "docs/performance.md"
+MARKS = "<!-- bench/python.py -->", "<!-- end of bench/python.py -->"
+INTRODUCTION = """## Python
+
+Written by `rake bench:python` (bench/python.py) on {machine}, {cpus} CPUs; each part says the machine's load average. Times are CPU
+time of the thread that works. What is compared takes turns in one process; "added" is the mean of the middle half of what the turns
+added to the plain one of their round, with its standard error, and the ratio is to the last row. Compare within a table only.
+
+`exception__stats` and its peers are above, under "One raise in Python".
+"""
+IDLE = """### Instructions while nobody listens
+
+A call, a step of a generator and a raise that is caught, counted by callgrind (`bench/idle.py`):
+"""
+PROGRAMS = """### Whole programs while nobody listens
+
+`bench/python_programs.py`: {said}
+"""
+SAMPLES = """### Samples
+
+`sample__stats` at 99 a second in a process that works all the time (`bench/sampling.py`):
+"""
+
+
+def run(python, script, *arguments, may_fail=False):
+    print(f"{python} bench/{script}", file=sys.stderr, flush=True)
+    done = subprocess.run([python, str(BENCH / script), *arguments], stdout=subprocess.PIPE, text=True)
+    if done.returncode and not may_fail:
+        sys.exit(f"bench/{script} failed: status {done.returncode}")
+    return done.stdout.strip()
+
+
+def section(pythons):
+    parts = [INTRODUCTION.format(machine=f"Linux {platform.release()} {platform.machine()}", cpus=os.cpu_count())]
+    overhead = [run(python, "python_overhead.py") for python in pythons]
+    parts += [re.sub(r"\ACPython (\S+),(.*)", r"### CPython \1\n\n\2", text) for text in overhead]
+    parts += [IDLE, "\n".join(f"- {run(python, 'idle.py', may_fail=True)}" for python in pythons)]
+    said = "each ratio is of processes in pairs, one with probescope loaded and one without, that take turns."
+    parts += [PROGRAMS.format(said=said), *(run(python, "python_programs.py") for python in pythons)]
+    parts += [SAMPLES, "\n".join(f"- {run(python, 'sampling.py', '40')}" for python in pythons)]
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def main(pythons):
+    if not pythons:
+        sys.exit(__doc__)
+    text = "\n".join([MARKS[0], section(pythons), MARKS[1]])
+    page = PAGE.read_text()
+    found = re.search(f"{re.escape(MARKS[0])}.*{re.escape(MARKS[1])}", page, re.DOTALL)
+    PAGE.write_text(page.replace(found[0], text) if found else f"{page.rstrip()}\n\n{text}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
