@@ -36,7 +36,8 @@ PROGRAMS = """### Whole programs while nobody listens
 """
 SAMPLES = """### Samples
 
-`sample__stats` at 99 a second in a process that works all the time (`bench/sampling.py`):
+`sample__stats` at 99 a second in a process that works all the time (`bench/sampling.py`). Ticks come by the wall clock, so their share of the CPU time is larger where
+a busy machine gives the process less than a CPU:
 """
 
 
@@ -51,7 +52,7 @@ def run(python, script, *arguments, may_fail=False):
 def section(pythons):
     parts = [INTRODUCTION.format(machine=f"Linux {platform.release()} {platform.machine()}", cpus=os.cpu_count())]
     overhead = [run(python, "python_overhead.py") for python in pythons]
-    parts += [re.sub(r"\ACPython (\S+),(.*)", r"### CPython \1\n\n\2", text) for text in overhead]
+    parts += [re.sub(r"\ACPython (\S+), (.*)", r"### CPython \1\n\n\2", text) for text in overhead]
     parts += [IDLE, "\n".join(f"- {run(python, 'idle.py', may_fail=True)}" for python in pythons)]
     said = "each ratio is of processes in pairs, one with probescope loaded and one without, that take turns."
     parts += [PROGRAMS.format(said=said), *(run(python, "python_programs.py") for python in pythons)]

@@ -2,8 +2,9 @@
 
     sudo python bench/sampling.py [PAIRS]      # 60 pairs by default, a minute; probescope has to be importable
 
-One process that works all the time. Turns of the same work with and without a tracer alternate, the first of each pair by turns; each
-is timed by the CPU clock of the thread that works, on which the stacks are walked, and by those of probescope's own threads.
+One process that works all the time. Turns of the same work with and without a tracer alternate; each is timed by the CPU clock of the
+thread that works, on which the stacks are walked, and by those of probescope's own threads. Ticks come by the wall clock: on a machine that
+gives the process half of a CPU their share of its CPU time is twice as large.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ def ours():
 
 
 def turn():
-    """CPU time in ns of the thread that works, and of ours."""
-    own, clock = ours(), time.thread_time_ns()
+    """CPU time in ns of the thread that works, and of ours; wall time."""
+    own, clock, wall = ours(), time.thread_time_ns(), time.monotonic_ns()
     for _ in range(PIECES):
         work()
-    return time.thread_time_ns() - clock, ours() - own
+    return time.thread_time_ns() - clock, ours() - own, time.monotonic_ns() - wall
 
 
 def attached_turn(listener):
@@ -55,20 +56,19 @@ def main(pairs):
     probescope.install()
     turn()
     listener = Listener("sample__stats")
-    added, threads = [], []
-    for number in range(pairs):
-        if number % 2:
-            (plain, _), (busy, own) = turn(), attached_turn(listener)
-        else:
-            (busy, own), (plain, _) = attached_turn(listener), turn()
+    added, threads, of_one_cpu = [], [], []
+    for _ in range(pairs):
+        # Both begin after a wait for the hooks: a thread that has slept is given the CPU for longer at a time.
+        (busy, own, wall), (plain, _, _) = attached_turn(listener), turn()
         added.append(busy / plain - 1)
         threads.append(own / plain)
+        of_one_cpu.append(own / wall)
     listener.finish()
     (walks, error), (watcher, watcher_error) = middle(added), middle(threads)
     whole, whole_error = walks + watcher, (error**2 + watcher_error**2) ** 0.5
     print(
         f"{platform.python_version()}: {whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread that "
-        f"works and {watcher:.2%} in threads of ours; {pairs} pairs, load {os.getloadavg()[0]:.1f}"
+        f"works and {watcher:.2%} in threads of ours, which is {middle(of_one_cpu)[0]:.2%} of one CPU; {pairs} pairs, load {os.getloadavg()[0]:.1f}"
     )
 
 

@@ -32,12 +32,20 @@ module Probescope
           {class: known(type), file: known(file), line: known(line), count: row.number("allocated"), bytes: row.number("bytes")}
         end
         @all = sum(found, :count)
+        @by_tracer = trace.targets.any? { |target| target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on" }
         sorted(found, :count, :bytes).map { |row| row.merge(share: ratio(row[:count], @all)) }
       end
 
       def cells(row)
         [Host::Figure.share(ratio(row[:count], @all)), Host::Figure.count(row[:count]), Host::Figure.bytes(row[:bytes]),
          row[:class], where(row)]
+      end
+
+      # Where it is the allocator that tells, the state of the probe says so.
+      def below(_rows)
+        return unless @by_tracer
+
+        "Told by CPython's reference tracer: every object. Not in BYTES: what it keeps elsewhere, as a bytearray does its bytes."
       end
     end
   end

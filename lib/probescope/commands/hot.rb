@@ -11,7 +11,7 @@ module Probescope
       ABOUT = <<~TEXT
         Which functions are on the CPU? Looks at the process's stack 99 times a second; each look counts the CPU time since
         the previous one. Functions of every file take part. Sorted by SELF. How many looks there were for each second of CPU time stands
-        above the table: fewer than 99 where the machine is busy, or calls into C that answer no request are long.
+        above the table: some 99, fewer where calls into C that answer no request are long, more where it waits for a busy CPU.
 
           SELF     share of the on-CPU time in the function itself; what is written in C counts for the function that calls it
           TOTAL    share with everything that it calls; recursion counts once

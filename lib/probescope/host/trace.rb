@@ -77,8 +77,8 @@ module Probescope
       def seconds = ((@maps.fetch("wall_ns", {}).values.map { |value| Trace.number(value) }.max || 0) / 1e9).round(3)
       def cpu_ns = total("cpu_ns")
 
-      # Samples in each second of CPU time, which is what they are divided among: 99 when one thread runs at a time and none was
-      # missed. nil where the program does not count them.
+      # Samples in each second of CPU time, which is what they are divided among: 99 when one thread runs all the time and none was
+      # missed, more when it waits for a busy CPU. nil where the program does not count them.
       def sample_rate
         (total("samples_taken") * 1e9 / cpu_ns).round(1) if @maps.key?("samples_taken") && cpu_ns.positive?
       end
