@@ -68,7 +68,8 @@ def main(pairs):
     whole, whole_error = walks + watcher, (error**2 + watcher_error**2) ** 0.5
     print(
         f"{platform.python_version()}: {whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread that "
-        f"works and {watcher:.2%} in threads of ours, which is {middle(of_one_cpu)[0]:.2%} of one CPU; {pairs} pairs, load {os.getloadavg()[0]:.1f}"
+        f"works and {watcher:.2%} in threads of ours, which is {middle(of_one_cpu)[0]:.2%} of one CPU; {pairs} pairs, "
+        f"load {os.getloadavg()[0]:.1f}"
     )
 
 
