@@ -110,7 +110,8 @@ def test_each_greenlet_has_its_calls_and_its_time(trace):
         "passes": 2}  # fmt: skip
     assert {name: row["raised"] for name, row in rows.items() if row["raised"]} == {"lives": 10, "wait": 10}
     assert check_pairs(run.events("function__entry", "function__return")) == ["endless", "wait"]
-    assert rows["worker"]["self"] / 1e9 == pytest.approx(run.report["own"]["worker"], rel=0.3)
+    own = run.report["own"]["worker"]
+    assert 0.9 * own < rows["worker"]["self"] / 1e9 < own + 0.1 * 30 * 0.2
     assert rows["worker"]["elapsed"] > 30 * 0.2e9
     assert rows["wait"]["self"] < 0.1 * rows["worker"]["elapsed"]
     assert (run.report["traced"], run.report["restored"]) == (2, True)
@@ -210,7 +211,7 @@ def test_gevent_patched_all_through(trace):
     assert raised == {"late": 10, "killed": 20}
     assert check_pairs(run.events("function__entry", "function__return")) == []
     busy, waited = run.report
-    assert rows["request"]["self"] / 1e9 == pytest.approx(busy, rel=0.3)
+    assert 0.9 * busy < rows["request"]["self"] / 1e9 < busy + 0.2 * waited
     assert rows["request"]["elapsed"] / 1e9 > waited
     assert rows["deep"]["self"] / 1e9 < 0.1 * waited
     raised = run.totals("exception__stats", "type", "function")

@@ -41,7 +41,9 @@ static int on_event(PyObject *object, PyFrameObject *frame, int what, PyObject *
     if (what == PyTrace_CALL) enter(frame);
     else if (what == PyTrace_RETURN) leave(frame, argument);
     else if (what == PyTrace_C_RETURN && ps_thread_hooks_starts_one(argument)) ps_thread_hooks_upkeep();
-    return ps_thread_hooks_pass_on(PS_HOOK_PROFILE, object, frame, what, argument);
+    int passed = ps_thread_hooks_pass_on(PS_HOOK_PROFILE, object, frame, what, argument);
+    if (what == PyTrace_C_CALL && passed == 0) ps_thread_hooks_mind_setprofile(argument);
+    return passed;
 }
 
 bool ps_functions_hook(bool on)

@@ -69,6 +69,12 @@ typedef void (*ps_trace_listener)(PyFrameObject *frame, int what, PyObject *argu
 void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener);
 /* Is this the built-in function that starts a thread? Then ps_thread_hooks_upkeep() is to come at once. */
 bool ps_thread_hooks_starts_one(PyObject *function);
+/*
+ * To be called before each call of a built-in function. The return from sys.setprofile() would be told to the function that was just
+ * set, which without us hears nothing of it: the pure-Python profiler takes it for an error. Pending calls, and so this, are the main
+ * thread's.
+ */
+void ps_thread_hooks_mind_setprofile(PyObject *function);
 /* Calls the one that ours took the place of. The hook returns what it returns. */
 int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what, PyObject *argument);
 /* Threads that were born, or whose hook somebody took, want ours. The first is asked without the GIL. */

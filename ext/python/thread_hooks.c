@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "atomic.h"
 
@@ -134,12 +135,35 @@ void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener)
     else if (!hooks[PS_HOOK_TRACE].ours) ps_thread_hooks_put(PS_HOOK_TRACE, on_trace);
 }
 
-bool ps_thread_hooks_starts_one(PyObject *function)
+static bool is_built_in(PyObject *function, const char *name)
 {
     if (!PyCFunction_Check(function)) return false;
+    const char *its = ((PyCFunctionObject *)function)->m_ml->ml_name;
+    return its[0] == name[0] && strcmp(its, name) == 0;
+}
+
+bool ps_thread_hooks_starts_one(PyObject *function)
+{
     /* By its name: gevent puts one of its own in the place of _thread's, and calls that. */
-    const char *name = ((PyCFunctionObject *)function)->m_ml->ml_name;
-    return name[0] == 's' && strcmp(name, "start_new_thread") == 0;
+    return is_built_in(function, "start_new_thread");
+}
+
+/* Called by the VM, as a pending call. */
+static int trace_again(void *silent)
+{
+    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    while (thread && thread != silent) thread = PyThreadState_Next(thread);
+    if (!thread) return 0;
+    thread->tracing--;
+    ps_thread_update_tracing(thread);
+    return 0;
+}
+
+void ps_thread_hooks_mind_setprofile(PyObject *function)
+{
+    if (!is_built_in(function, "setprofile") || ps_thread_id() != (uint64_t)getpid()) return;
+    PyThreadState *thread = ps_thread_state();
+    if (Py_AddPendingCall(trace_again, thread) == 0) thread->tracing++;
 }
 
 int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
