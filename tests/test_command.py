@@ -194,10 +194,11 @@ def test_says_what_is_missing_and_what_to_do(bpf, program, children):
     dead.wait()
     assert command("status", "-p", str(dead.pid))[2].startswith(f"probescope: there is no process {dead.pid}\n  try: ")
 
-    loaded = program("import gate, threading\nthreading.Thread(target=gate.done).start()\n")
-    loaded.line("report ")
-    threads = set(os.listdir(f"/proc/{loaded.pid}/task")) - {str(loaded.pid)}
-    assert f"thread of process {loaded.pid}\n  try: use -p {loaded.pid}" in command("status", "-p", threads.pop())[2]
+    loaded = program(
+        "import gate, threading\nthreading.Thread(target=lambda: gate.done(id=threading.get_native_id())).start()\n"
+    )
+    thread = json.loads(loaded.line("report "))["id"]
+    assert f"thread of process {loaded.pid}\n  try: use -p {loaded.pid}" in command("status", "-p", str(thread))[2]
 
     nothing = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--"]
     for arguments in (["trace", "hot", "-p", str(loaded.pid)], ["doctor"]):

@@ -77,6 +77,9 @@ def test_what_is_left_of_a_package_breaks_no_interpreter(installed, tmp_path):
     assert out(home / "bin/python", "-c", STATE, PROBESCOPE="1") == "False\n"
     shutil.rmtree(package)
     assert out(home / "bin/python", "-c", STATE, PROBESCOPE="1") == "False\n"
+    # Or something else of the application's has that name.
+    (tmp_path / "probescope.py").write_text("raise ValueError('not what you want')")
+    assert out(installed, "-c", STATE, PROBESCOPE="1", PYTHONPATH=str(tmp_path)) == "False\n"
 
 
 VIEW = """

@@ -10,7 +10,7 @@ def load() -> None:
     if os.environ.get("PROBESCOPE", "0") not in ("", "0"):
         try:
             import probescope.auto  # noqa: F401
-        except ImportError:
+        except Exception:
             pass
     # The application's own, which this one hides.
     del sys.modules["sitecustomize"]
