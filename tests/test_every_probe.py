@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 
 import pytest
 from probescope.abi import PROBES
@@ -15,6 +16,8 @@ MANY = "object__alloc"
 UNSERVED = {"gvl__wait", "request__start", "request__done"}
 if sys.version_info < (3, 10):
     UNSERVED |= {"exception__rescue", "line"}
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    UNSERVED |= {"sample", "sample__stats", "sample__frame", "object__alloc", "object__stats"}
 
 PROGRAM = """
 import colorsys, gc, probescope, time, traceback, zlib

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import sysconfig
+
 import pytest
+
+pytestmark = pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="refused without a GIL")
 
 # Each function is measured by its own thread's CPU clock before, for the shares must not have a clock read in between: a thread
 # that wants the CPU mostly gets it when this one asks the kernel for its CPU time.

@@ -26,7 +26,10 @@
  * looked at may be another after a call of the interpreter's, but rows stay where they are: nobody clears a table while a turn of
  * another thread has begun and not ended. With a GIL all of this is nothing.
  */
-typedef ps_section ps_turn;
+typedef struct {
+    ps_section section;
+    bool taken;
+} ps_turn;
 #if PS_HAVE_GIL
 static inline void ps_turn_begin(ps_turn *turn) {}
 static inline void ps_turn_end(ps_turn *turn) {}

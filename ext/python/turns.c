@@ -1,5 +1,7 @@
 #include "hooks.h"
 
+#include <string.h>
+
 #include "stats.h"
 
 #if PS_HAVE_GIL
@@ -17,9 +19,11 @@ static PyObject place;
 static unsigned under_way;    /* turns that have begun and not ended, of all threads */
 static __thread unsigned own; /* of this one */
 
+/* When the interpreter ends, one of the threads that are left behind may have been given the turn: the last one goes without. */
 void ps_turn_begin(ps_turn *turn)
 {
-    ps_section_begin(turn, &place);
+    turn->taken = !Py_IsFinalizing();
+    if (turn->taken) ps_section_begin(&turn->section, &place);
     under_way++;
     own++;
 }
@@ -28,7 +32,7 @@ void ps_turn_end(ps_turn *turn)
 {
     under_way--;
     own--;
-    ps_section_end(turn);
+    if (turn->taken) ps_section_end(&turn->section);
 }
 
 bool ps_tables_try_lock(void)
@@ -36,10 +40,11 @@ bool ps_tables_try_lock(void)
     return under_way == own && ps_stats_try_lock();
 }
 
-/* Turns of the other threads do not end here. */
+/* Turns of the other threads do not end here, and one of those may have been given the next. */
 void ps_turns_after_fork(void)
 {
     under_way = own;
+    if (!own) memset(&place, 0, sizeof(place));
 }
 
 #endif
