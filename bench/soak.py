@@ -1,27 +1,36 @@
 """Tracers that come and go on one Python process with eight threads under load, several at once: does it grow, does it crash?
 
-    sudo python bench/soak.py [CYCLES]     # 1,000 of all tracers together, beside a warm-up; probescope has to be importable
+    sudo python bench/soak.py [CYCLES] [--write]     # 1,000 of all tracers together, beside a warm-up
 
-And how long it takes from the attach to the first hook while four threads spin.
+And how long it takes from the attach to the first hook in a process that is busy. probescope has to be importable. --write puts this
+version's lines into docs/performance.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import platform
+import re
 import statistics
+import struct
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Iterator, List, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from attacher import Attacher  # noqa: E402
-from tracing import start_program  # noqa: E402
+from attacher import Attacher, info_address, library  # noqa: E402
+from tracing import Child, start_program, wait_for  # noqa: E402
 
 LOAD = """
-import gate, threading, time, traceback
+import gate, gc, threading, time, traceback
+class Node:
+    def __init__(self, n): self.me, self.n = self, bytearray(n)
 def numbers(n):
     for i in range(n):
         yield i
@@ -31,7 +40,7 @@ def inner(n):
     try:
         return n and fails() or sum(numbers(3))
     except ValueError:
-        return len(traceback.format_exc()) if n == 10 else [n]
+        return len(traceback.format_exc()) if n == 10 else Node(n)
 def outer(pause):
     while True:
         for n in range(20):
@@ -52,72 +61,199 @@ for _ in range(3): threading.Thread(target=spin, daemon=True).start()
 print("ready", flush=True)
 spin()
 """
-# Each is a tracer of its own, so that each comes while others are in, go, or come.
-TRACERS = [["function__stats"], ["exception__stats"], ["object__stats"], ["sample__stats"], ["backtrace__done"],
-           ["function__entry", "line"], ["function__slow1ms"], ["exception__raise", "stats__done"]]  # fmt: skip
+# The lock of the interpreter is not given up inside of a call of C.
+SPIN_IN_C = SPIN.replace("return n + 1", "return sum(range(1_000_000))")
+# Each is a tracer of its own, so that each comes while others are in, go, or come. Every other one waits for its hooks.
+TRACERS = [["function__stats"], ["exception__stats"], ["object__stats", "gc__start", "gc__done"], ["sample__stats"],
+           ["backtrace__done"], ["function__entry", "line"], ["function__slow1ms", "object__alloc"],
+           ["exception__raise", "stats__done", "sample__frame"]]  # fmt: skip
+WARM_UP = 80
+LATENCIES = 30
 
-
-# `rake memcheck` sets them.
-SANITIZERS = {
-    name: os.environ[name]
-    for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC")
-    if name in os.environ
+OUTPUT = ROOT / "docs/performance.md"
+SECTION = re.compile(r"^<!-- bench/soak.py -->\n.*^<!-- end of bench/soak.py -->\n", re.MULTILINE | re.DOTALL)
+# Without it lines are refused before 3.12. `rake memcheck:python` sets the others.
+ENVIRONMENT = {
+    "PROBESCOPE_FORCE": "1",
+    **{
+        name: os.environ[name]
+        for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONHOME")
+        if name in os.environ
+    },
 }
 
 
-def holdings(pid: int) -> "tuple[int, int, int]":
-    """KiB of memory, threads and open files of a process."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(status["VmRSS"].split()[0]), int(status["Threads"]), len(os.listdir(f"/proc/{pid}/fd"))
+class Holdings(NamedTuple):
+    """Of a process: KiB of memory, bytes of ours in it, threads and open files; and how often it switched hooks."""
+
+    rss: int
+    ours: int
+    threads: int
+    files: int
+    switches: int
+
+    def line(self) -> str:
+        return f"{self.rss} KiB, {self.ours} bytes of ours, {self.threads} threads, {self.files} files"
 
 
-def cycle(pid: int, count: int) -> None:
-    tracers = [Attacher(pid, *probes, cycles=count) for probes in TRACERS]
-    for tracer in tracers:
-        tracer.finish(3600)
+class Target:
+    """A busy process that is to be traced."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self.info = info_address(child.pid, library())
+
+    def holdings(self) -> Holdings:
+        place = Path(f"/proc/{self.child.pid}")
+        status = dict(line.split(":", 1) for line in (place / "status").read_text().splitlines())
+        with open(place / "mem", "rb") as memory:
+            memory.seek(self.info + 112)
+            ours, _, _, switches = struct.unpack("4Q", memory.read(32))
+        return Holdings(
+            int(status["VmRSS"].split()[0]), ours, int(status["Threads"]), len(os.listdir(place / "fd")), switches
+        )
+
+    def settled(self) -> Holdings:
+        """When the hooks are out and our second thread has ended."""
+        Attacher(self.child.pid, "status", cycles=1).finish(600)
+        before = self.holdings()
+
+        def at_rest() -> bool:
+            nonlocal before
+            time.sleep(0.2)
+            before, last = self.holdings(), before
+            return before.switches == last.switches and before.ours == last.ours and before.threads == 9
+
+        wait_for(f"rest in {self.child}", at_rest, 60)
+        return before
+
+    def cycle(self, count: int) -> Holdings:
+        """Returns the most that it held meanwhile."""
+        tracers = [
+            Attacher(self.child.pid, *probes, cycles=count, await_hooks=number % 2 == 0)
+            for number, probes in enumerate(TRACERS)
+        ]
+        most = self.holdings()
+        while any(tracer.process.poll() is None for tracer in tracers):
+            time.sleep(0.2)
+            now = self.holdings()
+            most = Holdings(*map(max, most, now))
+        for tracer in tracers:
+            tracer.finish(600)
+        return most
 
 
-def soak(cycles: int) -> bool:
+@contextmanager
+def started(source: str) -> Iterator[Target]:
     with tempfile.TemporaryDirectory() as directory:
-        target = start_program(LOAD, Path(directory), env=SANITIZERS)
+        child = start_program(source, Path(directory), env=ENVIRONMENT)
         try:
-            target.line("ready")
-            cycle(target.pid, 10)
-            time.sleep(1)
-            before, began = holdings(target.pid), time.monotonic()
-            cycle(target.pid, -(-cycles // len(TRACERS)))
-            seconds = time.monotonic() - began
-            time.sleep(1)
-            after = holdings(target.pid)
-            print(
-                f"Python {sys.version.split()[0]}: {cycles} cycles in {seconds:.0f} s; KiB, threads, files: {before} -> {after}"
-            )
-            if target.err:
-                print(target.err)
-            return (
-                after[0] - before[0] < int(os.environ.get("GROWTH", 4096))
-                and after[1:] == before[1:]
-                and not target.err
-            )
+            child.line("ready")
+            yield Target(child)
         finally:
-            target.kill()
+            child.kill()
 
 
-def latency() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        target = start_program(SPIN, Path(directory), env=SANITIZERS)
-        try:
-            target.line("ready")
-            figures = Attacher(target.pid, "function__stats", cycles=20, await_hooks=True).finish(600)
-            hooked = [figure["hooked_ms"] for figure in figures]
-            print(
-                f"attach to first hook, 4 spinning threads: median {statistics.median(hooked):.0f} ms, max {max(hooked):.0f} ms"
-            )
-        finally:
-            target.kill()
+class Soak:
+    """before, most and after: what it held; failed: what it should not have done."""
+
+    def __init__(self, cycles: int) -> None:
+        each = -(-cycles // len(TRACERS))
+        self.cycles = each * len(TRACERS)
+        with started(LOAD) as target:
+            target.cycle(WARM_UP // len(TRACERS))
+            self.before, began = target.settled(), time.monotonic()
+            self.most = target.cycle(each)
+            self.seconds = time.monotonic() - began
+            self.after = target.settled()
+            self.failed = target.child.err
+        self.switches = self.after.switches - self.before.switches
+        if self.after.rss - self.before.rss > int(os.environ.get("GROWTH", 4096)):
+            self.failed += "the process has grown\n"
+        if self.after.ours > self.before.ours:
+            self.failed += "our memory has grown\n"
+        if self.after[2:4] != self.before[2:4]:
+            self.failed += "there are more threads or files than before\n"
+
+    def row(self) -> str:
+        pairs = zip(self.before, self.most, self.after)
+        figures = [" / ".join(str(figure) for figure in three) for three in list(pairs)[:4]]
+        return "| " + " | ".join([platform.python_version(), str(self.cycles), str(self.switches), *figures]) + " |"
+
+
+def latencies(source: str) -> List[float]:
+    """Milliseconds from the beginning of the attach until the hooks are in."""
+    with started(source) as target:
+        figures = Attacher(target.child.pid, "function__stats", cycles=LATENCIES, await_hooks=True).finish(600)
+        return [figure["hooked_ms"] for figure in figures]
+
+
+def latency_row() -> str:
+    cells = []
+    for source in (SPIN, SPIN_IN_C):
+        took = latencies(source)
+        cells += [f"{statistics.median(took):.0f} ms", f"{max(took):.0f} ms"]
+    return "| " + " | ".join([platform.python_version(), *cells, f"{os.getloadavg()[0]:.1f}"]) + " |"
+
+
+def with_row(rows: List[str], row: str) -> str:
+    """The lines of a table with this one in the place of its version's, in the order of versions."""
+
+    def version(line: str) -> "list[int]":
+        return [int(number) for number in re.findall(r"\d+", line.split("|")[1])]
+
+    return "\n".join(sorted([line for line in rows if version(line) != version(row)] + [row], key=version))
+
+
+def section(known: str, soak: Soak, latency: str) -> str:
+    tables = re.findall(r"^\|---.*\n((?:\|.*\n)*)", known, re.MULTILINE) or ["", ""]
+    soaks, latencies = (table.splitlines() for table in tables)
+    return f"""<!-- bench/soak.py -->
+## Tracers that come and go on a Python process
+
+{len(TRACERS)} tracers at once, so many times in and out together after {WARM_UP} to warm up, on one process with eight threads under
+load, which calls, raises, formats tracebacks, allocates and collects garbage. Where there are three figures they are those before, at the most, and after.
+
+| CPython | times | switches of hooks | memory of the process (KiB) | memory of ours in it (bytes) | threads | files |
+|---|---|---|---|---|---|---|
+{with_row(soaks, soak.row())}
+
+From the beginning of an attach until the hooks are in, the median and the longest of {LATENCIES}, in a process with four threads
+that spin: in Python, where a thread gives up the interpreter's lock every 5 ms, and in calls of C (`sum(range(1_000_000))`, some
+10 ms), which do not give it up: there the hooks wait for their turn among four threads.
+
+| CPython | spinning in Python: median | longest | in C: median | longest | load |
+|---|---|---|---|---|---|
+{with_row(latencies, latency)}
+
+Written by `bench/soak.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, run by each of these versions.
+<!-- end of bench/soak.py -->
+"""
+
+
+def write(soak: Soak, latency: str) -> None:
+    text = OUTPUT.read_text()
+    found = SECTION.search(text)
+    new = section(found[0] if found else "", soak, latency)
+    OUTPUT.write_text(text.replace(found[0], new) if found else f"{text}\n{new}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cycles", type=int, nargs="?", default=1000)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    soak = Soak(options.cycles)
+    print(
+        f"Python {platform.python_version()}: {soak.cycles} times in and out in {soak.seconds:.0f} s, {soak.switches} switches"
+    )
+    print(f"  {soak.before.line()}\n  {soak.after.line()}\n{soak.failed}", end="", flush=True)
+    latency = latency_row()
+    print(latency)
+    if options.write and not soak.failed:
+        write(soak, latency)
+    return bool(soak.failed)
 
 
 if __name__ == "__main__":
-    done = soak(int((sys.argv[1:] or ["1000"])[0]))
-    latency()
-    sys.exit(not done)
+    sys.exit(main())

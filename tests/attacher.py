@@ -41,7 +41,7 @@ def _mapped(pid: Any, library: str) -> int:
     raise AssertionError(f"{pid} does not map {library}")
 
 
-def _info_address(pid: int, library: str) -> int:
+def info_address(pid: int, library: str) -> int:
     """Of probescope_info in another process: as far from the beginning of the library as it is in this one."""
     here = ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(library), "probescope_info"))
     return here - _mapped("self", library) + _mapped(pid, library)
@@ -57,7 +57,7 @@ class Attacher(Child):
                  by_path: bool = False) -> None:  # fmt: skip
         path = library()
         options = ["--cycles", str(cycles)] if cycles else []
-        options += ["--info", f"{_info_address(pid, path):#x}"] if await_hooks else []
+        options += ["--info", f"{info_address(pid, path):#x}"] if await_hooks else []
         options += ["--by-path"] if by_path else []
         super().__init__([str(_binary()), *options, str(pid), path, *probes], stdin=subprocess.PIPE)
 
