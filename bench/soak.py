@@ -212,7 +212,8 @@ def section(known: str, soak: Soak, latency: str) -> str:
 ## Tracers that come and go on a Python process
 
 {len(TRACERS)} tracers at once, so many times in and out together after {WARM_UP} to warm up, on one process with eight threads under
-load, which calls, raises, formats tracebacks, allocates and collects garbage. Where there are three figures they are those before, at the most, and after.
+load, which calls, raises, formats tracebacks, allocates and collects garbage. Where there are three figures they are those
+before, at the most, and after.
 
 | CPython | times | switches of hooks | memory of the process (KiB) | memory of ours in it (bytes) | threads | files |
 |---|---|---|---|---|---|---|
