@@ -83,7 +83,7 @@ static PyMethodDef function_methods[] = {{"__reduce_ex__", reduce, METH_O, NULL}
 static PyTypeObject hooked_function = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "function",
     .tp_base = &PyFunction_Type,
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_flags = Py_TPFLAGS_DEFAULT, /* and what goes with the slots that it inherits */
     .tp_methods = function_methods,
 };
 #endif
