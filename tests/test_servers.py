@@ -93,8 +93,8 @@ def check(start, ask, children, command, restart):
     assert before
     if restart:
         server.process.send_signal(restart)
-        wait_for("new workers", lambda: ask() not in before)
-        second = ask()
+        wait_for("the end of the old workers", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in before))
+        second = wait_for("new workers", lambda: ask(False))
         wait_for("the hooks of the new ones", flushed(second, 2))
         ask_some(30)
         assert set(asked) - before
