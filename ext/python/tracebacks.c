@@ -248,12 +248,23 @@ static void note_step(PyObject *generator, uint64_t ticks, bool ended)
     ps_turn_end(&turn);
 }
 
+static PyTypeObject timed_generator;
+
+/* A step of the generator as what it is: debug builds assert that. */
+static PyObject *step(PyObject *generator)
+{
+    Py_SET_TYPE(generator, &PyGen_Type);
+    PyObject *line = PyGen_Type.tp_iternext(generator);
+    Py_SET_TYPE(generator, &timed_generator);
+    return line;
+}
+
 static PyObject *next_line(PyObject *generator)
 {
-    if (nested || !ps_tracebacks_on()) return PyGen_Type.tp_iternext(generator);
+    if (nested || !ps_tracebacks_on()) return step(generator);
     nested++;
     uint64_t start = ps_ticks();
-    PyObject *line = PyGen_Type.tp_iternext(generator);
+    PyObject *line = step(generator);
     uint64_t ticks = ps_ticks() - start;
     nested--;
     note_step(generator, ticks, !line);
@@ -261,12 +272,20 @@ static PyObject *next_line(PyObject *generator)
 }
 
 #if PS_HAVE_SEND
+static PySendResult step_with(PyObject *generator, PyObject *value, PyObject **result)
+{
+    Py_SET_TYPE(generator, &PyGen_Type);
+    PySendResult sent = PyGen_Type.tp_as_async->am_send(generator, value, result);
+    Py_SET_TYPE(generator, &timed_generator);
+    return sent;
+}
+
 static PySendResult send(PyObject *generator, PyObject *value, PyObject **result)
 {
-    if (nested || !ps_tracebacks_on()) return PyGen_Type.tp_as_async->am_send(generator, value, result);
+    if (nested || !ps_tracebacks_on()) return step_with(generator, value, result);
     nested++;
     uint64_t start = ps_ticks();
-    PySendResult sent = PyGen_Type.tp_as_async->am_send(generator, value, result);
+    PySendResult sent = step_with(generator, value, result);
     uint64_t ticks = ps_ticks() - start;
     nested--;
     note_step(generator, ticks, sent != PYGEN_NEXT);
