@@ -577,6 +577,27 @@ a(2)
 """,
 )
 _program(
+    "frames that were cleared",
+    """
+import traceback
+class Case:
+    def fails(self, deep):
+        def inner():
+            return self, deep
+        if deep:
+            self.fails(deep - 1)
+        raise KeyError(deep)
+for _ in range(50):
+    try:
+        Case().fails(5)
+    except KeyError as e:
+        traceback.clear_frames(e.__traceback__)
+        kept = e
+del kept
+print("done")
+""",
+)
+_program(
     "memory is short",
     """
 import resource, sys

@@ -167,3 +167,44 @@ print(json.dumps([str(warning.message).replace(str(os.getpid()), "") for warning
     assert [plain.wait(), traced.wait()] == [0, 0]
     assert traced.out == plain.out
     assert plain.out != ""
+
+
+FORKS_IN_C = """
+import ctypes, gate, os, random, signal, time
+
+def work(n):
+    return n + 1
+
+# Without CPython's own handlers, and with the GIL, as uWSGI does that was started without threads.
+fork = ctypes.PyDLL(None).fork
+print("ready", flush=True)
+hung = forks = 0
+until = time.monotonic() + 4
+while time.monotonic() < until and not hung:
+    busy = time.perf_counter() + random.random() * 0.004
+    while time.perf_counter() < busy:
+        work(1)
+    pid = fork()
+    if pid == 0:
+        for _ in range(5):
+            time.sleep(0)
+        os._exit(0)
+    forks += 1
+    deadline = time.monotonic() + 20
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if time.monotonic() > deadline:
+            hung += 1
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            break
+print("ended", forks, hung, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_child_that_was_forked_in_c_gets_the_gil(program, attach):
+    target = program(FORKS_IN_C)
+    target.line("ready")
+    attach(target, "sample__stats", "function__stats", "exception__stats", "stats__done", cycles=1000)
+    forks, hung = map(int, target.line("ended ", 60).split())
+    assert (forks > 10, hung) == (True, 0)

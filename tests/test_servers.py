@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 from attacher import library
-from tracing import ROOT, Child, start_tracer, stop_tracer, wait_for
+from tracing import Child, start_tracer, stop_tracer, wait_for
 
 APP = """
 import probescope
@@ -41,7 +41,7 @@ def serve(bpf, children, tmp_path):
 
     def start(*command):
         environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(tmp_path)}
-        environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", str(ROOT / "python"))
+        environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
         children.append(Child([*command, socket], env=environment, cwd=tmp_path))
         wait_for("an answer", lambda: ask(False) or children[-1].process.poll() is not None)
         return children[-1]

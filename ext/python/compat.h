@@ -169,7 +169,10 @@ static inline PyObject *ps_frame_local(PyFrameObject *frame, int i)
     if (frame->f_localsplus[i]) return frame->f_localsplus[i];
     Py_ssize_t cells = code->co_cell2arg ? PyTuple_GET_SIZE(code->co_cellvars) : 0;
     for (Py_ssize_t cell = 0; cell < cells; cell++)
-        if (code->co_cell2arg[cell] == i) return PyCell_GET(frame->f_localsplus[code->co_nlocals + cell]);
+        if (code->co_cell2arg[cell] == i) {
+            PyObject *holder = frame->f_localsplus[code->co_nlocals + cell];
+            return holder ? PyCell_GET(holder) : NULL; /* none in a frame that was cleared */
+        }
     return NULL;
 }
 #endif

@@ -25,6 +25,9 @@ static struct {
     pthread_cond_t changed;
     unsigned requests; /* what the watcher asked for and no job has done yet */
     bool running, stop;
+    bool busy;   /* it has the GIL, or waits for it */
+    int forking; /* threads that are about to fork: it may not ask for the GIL */
+    unsigned long thread;
     uint64_t ended_ns; /* when it last did */
 } worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -73,9 +76,23 @@ static void do_jobs(unsigned what)
     ps_turn_end(&turn);
 }
 
+/* Both are called with the lock. */
+static void become_busy(void)
+{
+    while (worker.forking) pthread_cond_wait(&worker.changed, &worker.lock);
+    worker.busy = true;
+}
+
+static void become_idle(void)
+{
+    worker.busy = false;
+    pthread_cond_broadcast(&worker.changed);
+}
+
 /* Called with the lock and without the GIL: does what is asked for until nobody listens any more, or it is to stop. */
 static void serve(void)
 {
+    become_busy();
     pthread_mutex_unlock(&worker.lock);
     /* One thread state for all of it. To make one allocates without the GIL, which tracemalloc survives not always when it is
        switched off at that moment (cpython#128679, up to 3.12.8 and 3.13.1). */
@@ -88,8 +105,10 @@ static void serve(void)
         do_jobs(what);
         PyThreadState *state = PyEval_SaveThread();
         pthread_mutex_lock(&worker.lock);
+        become_idle();
         while (!worker.stop && !worker.requests && ps_watcher_wanted())
             pthread_cond_wait(&worker.changed, &worker.lock);
+        become_busy();
         pthread_mutex_unlock(&worker.lock);
         PyEval_RestoreThread(state);
         pthread_mutex_lock(&worker.lock);
@@ -97,12 +116,14 @@ static void serve(void)
     pthread_mutex_unlock(&worker.lock);
     PyGILState_Release(gil);
     pthread_mutex_lock(&worker.lock);
+    become_idle();
 }
 
 static void *work(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&worker.lock);
+    worker.thread = PyThread_get_thread_ident();
     while (!worker.stop && worker.requests) serve();
     worker.running = false;
     worker.ended_ns = ps_monotonic_ns();
@@ -162,11 +183,63 @@ void ps_threads_resume(void)
 
 static const ps_vm vm = {request, ps_parts_need_upkeep};
 
+#if PS_HAVE_GIL
+/* Does this thread have the GIL, and can nobody but the worker want it? */
+static bool is_alone_with_worker(void)
+{
+    PyThreadState *own = PyGILState_GetThisThreadState();
+    if (!own || own != ps_thread_state() || ps_is_finalizing()) return false;
+    PyThreadState *state = PyInterpreterState_ThreadHead(own->interp);
+    /* That of the worker may be so new that it does not know its thread. */
+    while (state && (state == own || state->thread_id == worker.thread || !state->thread_id))
+        state = PyThreadState_Next(state);
+    return !state;
+}
+
+/*
+ * A server that forks in C and goes on with Python in the child, as uWSGI does, has nobody set the GIL in order there where it was
+ * started without threads. A thread that waits for the GIL at that moment is never heard of again in the child, and leaves it such that
+ * the next one to want it may wait for ever. So the worker has its turn first.
+ */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&worker.lock);
+    worker.forking++;
+    bool in_the_way = worker.busy && !ps_fork_under_way() && is_alone_with_worker();
+    if (in_the_way) {
+        pthread_mutex_unlock(&worker.lock);
+        PyThreadState *state = PyEval_SaveThread();
+        pthread_mutex_lock(&worker.lock);
+        while (worker.busy) pthread_cond_wait(&worker.changed, &worker.lock);
+        pthread_mutex_unlock(&worker.lock);
+        PyEval_RestoreThread(state);
+        pthread_mutex_lock(&worker.lock);
+    }
+    pthread_mutex_unlock(&worker.lock);
+}
+#else
+static void before_fork(void)
+{
+    pthread_mutex_lock(&worker.lock);
+    worker.forking++;
+    pthread_mutex_unlock(&worker.lock);
+}
+#endif
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_lock(&worker.lock);
+    worker.forking--;
+    pthread_cond_broadcast(&worker.changed);
+    pthread_mutex_unlock(&worker.lock);
+}
+
 static void after_fork_in_child(void)
 {
     pthread_mutex_init(&worker.lock, NULL);
     pthread_cond_init(&worker.changed, NULL);
-    worker.running = worker.stop = false;
+    worker.running = worker.stop = worker.busy = false;
+    worker.forking = 0;
     worker.requests = 0;
     ps_turns_after_fork();
     ps_sampling_after_fork();
@@ -338,7 +411,7 @@ static int execute(PyObject *module)
     ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));
     ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, "CPython tells nobody which threads wait for the GIL");
     if (ps_fork_init() < 0 || !prepare_end()) return -1;
-    if (pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
+    if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
         PyErr_NoMemory();
         return -1;
     }
