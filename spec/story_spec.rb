@@ -5,11 +5,11 @@
 RSpec.shared_examples "the story" do |language|
   deepstack, hotfuncs = %w[deepstack hotfuncs].map { |name| "examples/#{name}#{language.fetch(:suffix)}" }
 
-  # Share of the CPU that a program saves without what backtraces cost. Runs take turns and the least of each kind counts: other
-  # programs on the machine only ever make one slower.
-  define_method(:differential_share) do
+  # CPU seconds of a document that a program saves without what backtraces cost. Runs take turns and the least of each kind counts:
+  # other programs on the machine only ever make one slower.
+  define_method(:saved) do
     full, empty = Array.new(language.fetch(:turns)) { [cpu_of(deepstack), cpu_of(deepstack, "--empty-backtrace")] }.transpose.map(&:min)
-    1 - (empty / full)
+    (full - empty) / language.fetch(:documents).to_f
   end
 
   define_method(:cpu_of) do |example, *options|
@@ -18,13 +18,26 @@ RSpec.shared_examples "the story" do |language|
     run.out[/cpu=([\d.]+)/, 1].to_f
   end
 
+  # What the command says; a block is called while it is attached.
   def answer(command, example, *options)
     target = target(example).ready
     skip_unless_served(target, { "exceptions" => "backtrace__done", "hot" => "sample__stats" }.fetch(command))
-    result = probescope(command, "-p", target.pid, "--json", *options)
+    result = probescope_start(command, "-p", target.pid, "--json", *options)
+    yield target if block_given?
+    result.wait(within: 90)
     target.stop(:INT)
-    expect(result).to be_success, result.err
-    result.json
+    expect(result.wait).to be_success, result.err
+    JSON.parse(result.out)
+  end
+
+  # CPU seconds of a document while a tracer listens: what the share is one of (decision 028).
+  def attached_cpu(target)
+    target.await_on("exception__stats")
+    flushes = target.info.header[:flushes]
+    first = target.counters
+    await("two flushes") { target.info.header[:flushes] >= flushes + 2 }
+    last = target.counters
+    (last["cpu"] - first["cpu"]) / (last["documents"] - first["documents"])
   end
 
   it "names the line of deepstack that burns the CPU, and its share within #{language.fetch(:share_percent)} % of the differential run" do
@@ -32,14 +45,15 @@ RSpec.shared_examples "the story" do |language|
     line = ->(text) { lines.rindex { |one| one.include?(text) } + 1 }
     costly = language.fetch(:costly)
     attempts do
-      rows = answer("exceptions", deepstack, "-d", 4).fetch("rows")
+      attached = nil
+      rows = answer("exceptions", deepstack, "-d", 4) { |target| attached = attached_cpu(target) }.fetch("rows")
       expect(rows.first.values_at("type", "function", "line"))
         .to eq([*costly.values_at(:type, :function), line.call(costly.fetch(:text))])
       expect(rows.first["file"]).to end_with(deepstack)
       expect(rows.first["mean_depth"]).to be > costly.fetch(:depth)
       asked = costly[:formatted] && /#{Regexp.escape(deepstack)}:#{line.call(costly[:formatted])}\z/
       expect(rows.first["formatted_at"]).to match(asked) if asked
-      expect(rows.first["cpu_share"]).to be_within(language.fetch(:share_percent)).percent_of(differential_share)
+      expect(rows.first["cpu_share"]).to be_within(language.fetch(:share_percent)).percent_of(saved / attached)
     end
   end
 
