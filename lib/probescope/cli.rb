@@ -24,6 +24,7 @@ module Probescope
       "stat" => "what happens in the process, a line each second",
       "gc" => "how long the garbage collector stops the program",
       "gvl" => "which threads wait for the VM lock",
+      "otel" => "send slow calls and costly exceptions to an OpenTelemetry backend",
       "script" => "print the bpftrace program behind a command"
     }.freeze
 

@@ -9,6 +9,9 @@ module Probescope
     class Clock
       BOOTTIME_SINCE = [5, 8].freeze
 
+      # ns of the time of day when bpftrace's clock was 0.
+      attr_reader :offset
+
       def initialize(release = Kernel.new.release)
         new = (release.scan(/\d+/).first(2).map(&:to_i) <=> BOOTTIME_SINCE) >= 0
         clock = new ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC

@@ -36,6 +36,9 @@ module Probescope
         @count += 1
       end
 
+      # A file of that text beside the links; its path.
+      def file(name, text) = File.join(@path, name).tap { |path| File.write(path, text, perm: 0o600) }
+
       # Before the links are made anew.
       def clear
         Dir.glob(pattern).each { |link| File.unlink(link) }

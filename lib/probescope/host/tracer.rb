@@ -20,6 +20,7 @@ module Probescope
         # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for the command.
         env = {"BPFTRACE_MAP_KEYS_MAX" => order["keys"].to_s, "BPFTRACE_MAX_MAP_KEYS" => order["keys"].to_s,
                "BPFTRACE_PERF_RB_PAGES" => order["pages"].to_s,
+               "BPFTRACE_STRLEN" => order["strings"]&.to_s, "BPFTRACE_MAX_STRLEN" => order["strings"]&.to_s,
                "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8"}
         @pid = Process.spawn(env, *command, unsetenv_others: true, in: File::NULL, out: out_writer, err: err_writer,
                                             pgroup: true)

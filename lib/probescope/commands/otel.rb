@@ -1,0 +1,123 @@
+# frozen_string_literal: true
+
+require "etc"
+require_relative "base"
+require_relative "../host/bpftrace"
+require_relative "../host/kernel"
+require_relative "../host/path"
+require_relative "../host/privilege"
+require_relative "../otel/endpoints"
+require_relative "../otel/program"
+require_relative "../otel/supervisor"
+
+module Probescope
+  module Commands
+    # The bridge to OpenTelemetry.
+    class Otel < Base
+      GEMS = %w[opentelemetry-sdk opentelemetry-exporter-otlp opentelemetry-logs-sdk opentelemetry-exporter-otlp-logs
+                opentelemetry-metrics-sdk opentelemetry-exporter-otlp-metrics].freeze
+      EXCEPTIONS = %w[costly all none].freeze
+      KEYS = 16_384
+      PAGES = 256
+      # bpftrace wants a little more than the longest name.
+      STRINGS = 200
+      USAGE = "otel -p PID... | --comm NAME [options]"
+      ABOUT = <<~TEXT
+        Sends what running processes do to an OpenTelemetry backend, over OTLP/HTTP, until Ctrl-C or TERM: slow calls as spans
+        inside the traces that the application itself sends, costly exceptions as log records, and with --metrics the figures of
+        functions, exceptions, allocations and the garbage collector. What OTEL_EXPORTER_OTLP_* says holds here too.
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope otel -p 4711                                     slow calls and costly exceptions of one process
+        probescope otel --comm puma --workers --slow 50ms           of a server's workers, also those to come
+        probescope otel --comm gunicorn --metrics --endpoint http://collector:4318
+      TEXT
+
+      def initialize
+        super
+        @pids = []
+        @slow = 10_000_000
+        @exceptions = "costly"
+      end
+
+      private
+
+      def options(parser)
+        parser.on("-p", "--pid PID", "a process; give several for several") { |text| @pids |= [process_id(text)] }
+        parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
+        parser.on("--comm NAME", "the processes of that name, also those to come") { |text| @comm = text }
+        parser.on("--slow TIME", "the shortest call to send, 10ms by default, 1ms at least") { |text| @slow = slow(text) }
+        parser.on("--exceptions WHICH", EXCEPTIONS, "costly: those from the lines that make up 90 % of the backtraces' cost " \
+                                                    "(default); all; none") { |which| @exceptions = which }
+        parser.on("--messages", "exceptions with their messages, which may hold what is private") { @messages = true }
+        parser.on("--metrics", "figures of all functions, exceptions, allocations and collections too") { @metrics = true }
+        parser.on("--endpoint URL", "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default") { |url| @endpoint = url }
+        parser.on("--service-name NAME", "service.name, where the process does not tell a better one") { |name| @service_name = name }
+      end
+
+      def slow(text)
+        time = duration(text, "--slow 10ms")
+        raise CLI::Usage.new("no probe fires for calls under 1ms", "--slow 1ms") unless Probescope::Otel::Program.threshold(time)
+
+        time
+      end
+
+      def call
+        raise CLI::Usage.new("which process? -p PID or --comm NAME is missing", "probescope ps") if @pids.empty? && !@comm
+
+        Probescope::Otel::Endpoints.new(@endpoint)
+        check_gems
+        Host::Kernel.new.check
+        @pids.each { |pid| Host::Target.find(pid) } unless @workers
+        supervise(Host::Bpftrace.find)
+      end
+
+      def check_gems
+        missing = GEMS.reject { |gem| Gem.loaded_specs.key?(gem) || Gem::Specification.find_all_by_name(gem).any? }
+        return if missing.empty?
+
+        raise Host::Error.new("the bridge needs gems that are not installed: #{missing.join(", ")}", "gem install #{missing.join(" ")}")
+      end
+
+      def supervise(bpftrace)
+        program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages)
+        order = {pids: @pids, comm: @comm, workers: @workers, program: program.text, service_name: @service_name,
+                 tracer: {"bpftrace" => bpftrace.path, "setpriv" => Host::Path.find("setpriv"), "keys" => KEYS, "pages" => PAGES,
+                          "strings" => STRINGS}}
+        supervisor = Probescope::Otel::Supervisor.new(order, program.probes, method(:start_exporter), method(:say))
+        %w[INT TERM].each { |name| trap(name) { supervisor.stop } }
+        trap("HUP", "IGNORE")
+        supervisor.run
+      end
+
+      # The pid of a child that reads `input`, as nobody.
+      def start_exporter(input, output)
+        Process.fork do
+          %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
+          output.close
+          require_relative "../otel/exporter"
+          exporter = Probescope::Otel::Exporter.new(input, {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics})
+          drop_privilege
+          exporter.run
+          exit!(0)
+        rescue StandardError => e
+          # Its message may hold what the application says.
+          say("the exporter failed: #{e.class} at #{e.backtrace.first}")
+          exit!(1)
+        end
+      end
+
+      # What is loaded later must be readable for everybody.
+      def drop_privilege
+        return unless Process.euid.zero?
+
+        nobody = Etc.getpwnam("nobody")
+        Process.groups = []
+        Process::GID.change_privilege(nobody.gid)
+        Process::UID.change_privilege(nobody.uid)
+      end
+
+      def say(text) = warn("probescope otel: #{Host::Text.clean(text)}")
+    end
+  end
+end

@@ -1,0 +1,177 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "../host/clock"
+require_relative "../host/output"
+require_relative "../version"
+require_relative "endpoints"
+require_relative "exporters"
+require_relative "fair_queue"
+require_relative "sender"
+require_relative "source"
+
+module Probescope
+  module Otel
+    # The unprivileged half of the bridge: reads what the supervisor and bpftrace tell from one pipe, and exports. It ends when
+    # the pipe does.
+    class Exporter
+      # Items of each signal that may wait for the backend, of all processes together.
+      ROOM = {"traces" => 16_384, "logs" => 4096}.freeze
+      # As the SDK's batch processors have it.
+      BATCH = 512
+      PAUSE = 1.0
+      METRICS_EVERY = 60.0 # seconds
+      TURN = 0.25 # seconds between two looks at what waits
+      REPORT_EVERY = 60.0
+      # The supervisor kills it after this many seconds more.
+      FLUSH = 3.5
+      # Seconds after which the two clocks are compared again.
+      COMPARE = 10
+
+      # options: {endpoint:, exceptions:, metrics:}. log: takes lines.
+      def initialize(input, options, log: $stderr)
+        @input = input
+        @options = options
+        @log = log
+        @scope = OpenTelemetry::SDK::InstrumentationScope.new("probescope", VERSION)
+        @sources = {}
+        @strangers = 0
+        @received = Hash.new(0)
+        @past = Hash.new(0)
+        @output = Host::Output.new { |text| printed(text) }
+        @compared = -COMPARE
+        start_senders(Endpoints.new(options[:endpoint]))
+      end
+
+      def run
+        read until @ended
+        finish
+      rescue Interrupt
+        finish
+      end
+
+      private
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+      def start_senders(endpoints)
+        silence
+        @queues = ROOM.transform_values { |room| FairQueue.new(room) }
+        exporters = {"traces" => Exporters::Spans, "logs" => Exporters::Logs}
+        @senders = @queues.to_h do |signal, queue|
+          exporter = exporters.fetch(signal).new(endpoint: endpoints[signal])
+          [signal, Sender.new(signal, queue, exporter, batch: BATCH, pause: PAUSE, say: method(:say))]
+        end
+        return unless @options[:metrics]
+
+        # The last two collections: older ones say nothing that the newest does not.
+        @queues["metrics"] = FairQueue.new(2 * Series::MOST)
+        @senders["metrics"] = Sender.new("metrics", @queues["metrics"], Exporters::Metrics.new(endpoint: endpoints["metrics"]),
+                                         batch: 1, pause: 0.1, say: method(:say))
+        @metrics_every = Integer(ENV.fetch("OTEL_METRIC_EXPORT_INTERVAL", METRICS_EVERY * 1000)) / 1000.0
+        @collected = now
+      end
+
+      # The SDK tells of each failure; here that is the senders' part.
+      def silence
+        OpenTelemetry.logger = Logger.new(File::NULL)
+      end
+
+      def say(text) = @log.puts("probescope otel: #{text}")
+
+      def read
+        if @input.wait_readable(TURN)
+          @rest = "#{@rest}#{@input.readpartial(1 << 18)}"
+          *lines, @rest = @rest.split("\n", -1)
+          lines.each { |line| line.start_with?("=") ? @output << line[1..] : told(JSON.parse(line, symbolize_names: true)) }
+        end
+        turn if @turned.nil? || now - @turned > TURN
+      rescue EOFError
+        @ended = true
+      end
+
+      def turn
+        @turned = now
+        @sources.each_value { |source| source.expire(@turned) }
+        collect if @collected && @turned - @collected >= @metrics_every
+        report if @turned - (@reported ||= @turned) >= REPORT_EVERY
+      end
+
+      # What the supervisor says.
+      def told(message)
+        case message[:is]
+        when "target" then @sources[message[:pid]] = source(message)
+        when "gone" then gone(message[:pid])
+        when "tracing" then @sources.each_value(&:restarted)
+        end
+      end
+
+      def source(message)
+        pid = message[:pid]
+        resource = OpenTelemetry::SDK::Resources::Resource.create(message[:resource].transform_keys(&:to_s))
+        Source.new(resource, @scope, exceptions: @options[:exceptions], metrics: @options[:metrics], offset: method(:offset),
+                                     spans: ->(spans) { @queues["traces"].push(pid, spans) },
+                                     logs: ->(records) { @queues["logs"].push(pid, records) })
+      end
+
+      def gone(pid)
+        source = @sources.delete(pid) or return
+        source.finish
+        push_metrics(pid, source) if @collected
+        counters(source).each { |name, number| @past[name] += number }
+      end
+
+      # From bpftrace's clock to the day's, in ns.
+      def offset
+        if now - @compared > COMPARE
+          @compared = now
+          @clock = Host::Clock.new
+        end
+        @clock.offset
+      end
+
+      def printed(text)
+        event = Lines.parse(text) or return @received["unread"] += 1
+        source = @sources[event.pid] or return @strangers += 1
+        return source.name(event.address, event.name) if event.is_a?(Lines::Name)
+
+        @received[Lines::KINDS.fetch(event.class)] += 1
+        source.take(event, now)
+      end
+
+      def collect
+        @collected = now
+        @sources.each { |pid, source| push_metrics(pid, source) }
+      end
+
+      def push_metrics(pid, source) = @queues["metrics"].push(pid, source.series.collect)
+
+      def counters(source)
+        {lost_by_the_kernel: source.lost, details_suppressed: source.suppressed, names_lost: source.unnamed,
+         unsampled: source.spans.unsampled, late: source.assembly.late}
+      end
+
+      def report
+        @reported = now
+        say(JSON.generate(figures))
+      end
+
+      def figures
+        totals = @sources.each_value.map { |source| counters(source) }.push(@past)
+                         .reduce { |one, other| one.merge(other) { |_, a, b| a + b } }
+        signals = @senders.to_h do |signal, sender|
+          [signal, {exported: sender.exported, waiting: @queues[signal].size,
+                    dropped: {"queue_full" => @queues[signal].dropped, **sender.dropped}.reject { |_, number| number.zero? }}]
+        end
+        {received: @received, of_other_processes: @strangers, lost_events: @output.lost_events, **totals, **signals}
+      end
+
+      def finish
+        limit = now + FLUSH
+        @sources.keys.each { |pid| gone(pid) }
+        @senders.each_value.map { |sender| Thread.new { sender.finish([limit - now, 0.1].max) } }.each(&:join)
+        report
+      end
+    end
+  end
+end

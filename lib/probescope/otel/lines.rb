@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+require_relative "../abi"
+
+module Probescope
+  # The bridge from probes to OpenTelemetry. Privileged: Supervisor, Watch. Without any privilege: Exporter and what it uses.
+  module Otel
+    # What the bridge's bpftrace prints, a line an event:
+    #
+    #   MARK pid time address... figure...\ttext
+    #
+    # and for each address, before its first use and once more every RENAME seconds, `N pid address\tname`. Names have lines of
+    # their own because bpftrace before 0.23 has room for one long string in a probe.
+    module Lines
+      # Seconds after which names are told again: a line that the kernel lost costs no more than that.
+      RENAME = 5
+      # bpftrace before 0.23 has no room for longer ones.
+      NAME_BYTES = 192
+      TRACEPARENT_BYTES = 56
+
+      # names: fields that are printed as addresses. figures: fields. text: a field that is printed as it is, or nil.
+      Kind = Struct.new(:probe, :names, :figures, :text, :event)
+
+      # An event's members (`type` for `class`) are :pid, :at (bpftrace's nsecs), the names as addresses, the figures and :text.
+      def self.kind(probe, names, figures, text = nil)
+        Kind.new(probe, names, figures, text, Struct.new(:pid, :at, *(names - [:class]), *(:type if names.include?(:class)), *figures, :text))
+      end
+
+      # The probe's threshold differs.
+      SLOW = kind(:function__slow1ms, %i[function path], %i[elapsed self line thread_id outcome span_id parent_id], :traceparent)
+      DETAIL = kind(:exception__detail, %i[type path function app_file], %i[line app_line depth backtrace_cost thread_id],
+                    :traceparent)
+      MESSAGE = kind(:exception__detail, [], %i[thread_id], :message)
+      RAISES = kind(:exception__stats, %i[type path function], %i[line raised backtrace_cost string_cost])
+      CALLS = kind(:function__stats, %i[function path], %i[line calls self elapsed max raised])
+      ALLOCATIONS = kind(:object__stats, %i[path class], %i[line allocated bytes])
+      COLLECTION = kind(:gc__done, [], %i[elapsed], :kind)
+      # told: how many lines were printed about this process for single events, so that a reader knows what was lost.
+      SECOND = kind(:stats__done, [], %i[elapsed cpu dropped details_suppressed told])
+      MARKS = {"S" => SLOW, "X" => DETAIL, "M" => MESSAGE, "E" => RAISES, "F" => CALLS, "A" => ALLOCATIONS, "G" => COLLECTION,
+               "D" => SECOND}.freeze
+      # What the mark stands for, by the class of its events.
+      KINDS = {SLOW => "slow_calls", DETAIL => "exceptions", MESSAGE => "messages", RAISES => "raise_sites", CALLS => "functions",
+               ALLOCATIONS => "allocations", COLLECTION => "collections", SECOND => "seconds"}.transform_keys(&:event).freeze
+      NAME = "N"
+
+      Name = Struct.new(:pid, :address, :name)
+
+      module_function
+
+      # A Name, an event of one of MARKS, or nil for what is neither.
+      def parse(line)
+        head, text = line.split("\t", 2)
+        mark, *words = head.to_s.split
+        return Name.new(*words.map(&:to_i), text.to_s.chomp) if mark == NAME && words.size == 2
+
+        kind = MARKS[mark] or return
+        kind.event.new(*words.map(&:to_i), text.to_s.chomp) if words.size == kind.event.members.size - 1
+      end
+    end
+  end
+end

@@ -1,0 +1,106 @@
+# frozen_string_literal: true
+
+require_relative "lines"
+
+module Probescope
+  module Otel
+    # The bpftrace program of a bridge, put together from what the probes' definition says. Nothing of a target enters it.
+    class Program
+      # A probe of its own fires for calls of that many ns and more.
+      THRESHOLDS = {1_000_000 => :function__slow1ms, 10_000_000 => :function__slow10ms, 100_000_000 => :function__slow100ms}.freeze
+      LONGEST = 1 << 62
+
+      # slow: ns. exceptions, metrics, messages: whether they are wanted.
+      def initialize(slow:, exceptions:, metrics:, messages:)
+        @slow = [slow, LONGEST].min
+        @exceptions = exceptions
+        @metrics = metrics
+        @messages = messages
+      end
+
+      # nil when no probe fires for so short calls.
+      def self.threshold(slow) = THRESHOLDS.keys.select { |least| least <= slow }.max
+
+      # Names of the probes.
+      def probes = kinds.map { |_, _, probe| probe.to_s }.uniq
+
+      def text = "#{HEAD}#{kinds.map { |mark, kind, probe| blocks(mark, kind, probe) }.join}#{TAIL}"
+
+      private
+
+      HEAD = <<~TEXT
+        /*
+         * What `probescope otel` listens to:
+         *   bpftrace -p PID THIS          or, for every process that maps one of the libraries,
+         *   bpftrace THIS 'FOLDER/*.so'
+         */
+
+      TEXT
+      TAIL = <<~TEXT
+        interval:s:#{Lines::RENAME}
+        {
+          clear(@named);
+        }
+
+        END
+        {
+          clear(@named);
+          clear(@told);
+        }
+      TEXT
+      # Told one by one, and counted.
+      SINGLE = [Lines::SLOW, Lines::DETAIL].freeze
+
+      def kinds
+        slow = ["S", Lines::SLOW, THRESHOLDS.fetch(self.class.threshold(@slow))]
+        found = [slow]
+        found << "X" << ("M" if @messages) if @exceptions
+        found << "E" if @exceptions || @metrics
+        found << "F" << "A" << "G" if @metrics
+        [*found, "D"].compact.map { |mark| mark.is_a?(String) ? [mark, Lines::MARKS.fetch(mark), Lines::MARKS.fetch(mark).probe] : mark }
+      end
+
+      def blocks(mark, kind, probe)
+        filter = "/(uint64)arg3 >= #{@slow}/\n" if kind == Lines::SLOW
+        head = "usdt:$1:probescope:#{probe}\n#{filter}"
+        [*kind.names.map { |name| head + naming(expression(probe, name)) }, head + event(mark, kind, probe)].join
+      end
+
+      def naming(address)
+        <<~TEXT
+          {
+            $name = (uint64)#{address};
+            if (@named[pid, $name] == 0) {
+              printf("N %llu %llu\\t%s\\n", (uint64)pid, $name, str($name, #{Lines::NAME_BYTES}));
+              @named[pid, $name] = 1;
+            }
+          }
+
+        TEXT
+      end
+
+      def event(mark, kind, probe)
+        figures = [*kind.names, *kind.figures].map { |field| "(uint64)#{expression(probe, field)}" }
+        text = [kind.text].compact.map { |field| "str(#{expression(probe, field)}, #{bytes(field)})" }
+        <<~TEXT
+          {
+          #{"  @told[pid] += 1;\n" if SINGLE.include?(kind)}  printf("#{mark} %llu %llu#{" %llu" * figures.size}#{"\\t%s" * text.size}\\n",
+            #{["(uint64)pid", "nsecs", *figures, *text].join(",\n  ")});
+          }
+
+        TEXT
+      end
+
+      def bytes(field) = field == :traceparent ? Lines::TRACEPARENT_BYTES : Lines::NAME_BYTES
+
+      # What a field of a probe is in the program.
+      def expression(probe, field)
+        return "@told[pid]" if field == :told
+
+        definition = ABI::PROBES.fetch(probe)
+        argument = definition[:args].index(field)
+        argument ? "arg#{argument}" : "*(uint64*)(arg5 + #{definition[:more].fetch(field)})"
+      end
+    end
+  end
+end

@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Otel
+    # What the attributes of one process's Resource are. Runs with privilege, and reads of its environment two variables only.
+    module Resources
+      VARIABLES = %w[OTEL_SERVICE_NAME OTEL_RESOURCE_ATTRIBUTES].freeze
+      CONTAINER = /\h{64}/
+      POD = /pod(\h{8}[-_]\h{4}[-_]\h{4}[-_]\h{4}[-_]\h{12})/
+      RUNTIMES = {"ruby" => "ruby", "python" => "cpython"}.freeze
+
+      module_function
+
+      # service_name: from the user, or nil. snapshot: Host::Info#snapshot.
+      def of(pid, snapshot, service_name)
+        environment = environment(pid)
+        given = parse(environment["OTEL_RESOURCE_ATTRIBUTES"])
+        executable = File.readlink("/proc/#{pid}/exe").sub(/ \(deleted\)\z/, "")
+        name = service_name || environment["OTEL_SERVICE_NAME"] || given["service.name"] || "unknown_service:#{File.basename(executable)}"
+        {**given, "service.name" => name, "process.pid" => snapshot[:pid], "process.executable.path" => executable,
+         **runtime(snapshot), **container(pid)}
+      rescue SystemCallError
+        {"service.name" => service_name || "unknown_service", "process.pid" => pid}
+      end
+
+      def environment(pid)
+        File.binread("/proc/#{pid}/environ").split("\0").filter_map do |pair|
+          name, value = pair.split("=", 2)
+          [name, text(value)] if VARIABLES.include?(name) && !value.to_s.empty?
+        end.to_h
+      end
+
+      # "key=value,key=value", percent-encoded.
+      def parse(attributes)
+        attributes.to_s.split(",").filter_map do |pair|
+          key, value = pair.split("=", 2).map(&:strip)
+          [decode(key), decode(value)] unless key.to_s.empty? || value.nil?
+        end.to_h
+      end
+
+      def decode(value) = text(value.gsub(/%(\h\h)/) { Regexp.last_match(1).hex.chr })
+
+      def text(value) = value.b.force_encoding(Encoding::UTF_8).scrub
+
+      def runtime(snapshot)
+        name, version = snapshot.values_at(:runtime, :version)
+        {"process.runtime.name" => RUNTIMES.fetch(name, name), "process.runtime.version" => version}
+      end
+
+      def container(pid)
+        groups = File.read("/proc/#{pid}/cgroup")
+        {"container.id" => groups[CONTAINER], "k8s.pod.uid" => groups[POD, 1]&.tr("_", "-")}.compact
+      end
+    end
+  end
+end

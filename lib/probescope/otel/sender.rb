@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Otel
+    # A thread that takes one signal's data out of its queue and hands them to an exporter, again and again while the backend
+    # may yet take them.
+    class Sender
+      # Seconds between two tries: doubled each time, and by chance up to as much less.
+      FIRST_PAUSE = 0.5
+      LONGEST_PAUSE = 30
+      # Seconds for one try.
+      TIMEOUT = 10
+
+      attr_reader :exported, :dropped, :failing
+
+      # pause: seconds that data may wait for company. timeout: seconds for one request. say: takes a line for the log.
+      def initialize(name, queue, exporter, batch:, pause:, timeout: TIMEOUT, say: ->(_) {})
+        @name = name
+        @queue = queue
+        @exporter = exporter
+        @batch = batch
+        @pause = pause
+        @timeout = timeout
+        @say = say
+        @exported = 0
+        @dropped = Hash.new(0)
+        @lock = Mutex.new
+        @wake = ConditionVariable.new
+        @thread = Thread.new { run }
+      end
+
+      # Sends what there is, within so many seconds. What is left then is counted as dropped.
+      def finish(seconds)
+        @deadline = now + seconds
+        @queue.close
+        @lock.synchronize { @wake.broadcast }
+        @thread.join(seconds + 0.1) || @thread.kill.join
+        left = @queue.size + (@current&.size || 0)
+        @dropped["shutdown"] += left if left.positive?
+      end
+
+      private
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+      def run
+        until @queue.closed? && @queue.size.zero?
+          @current = @queue.take(@batch, @pause).flatten(1)
+          send_current if @current.any?
+          @current = nil
+        end
+      end
+
+      def send_current
+        tries = 0
+        until deliver
+          again = @exporter.again
+          return give_up(@exporter.reason || "refused") if again.nil?
+
+          tries += 1
+          failed(@exporter.reason)
+          wait([again, backoff(tries)].max)
+          return give_up("shutdown") if @deadline && now >= @deadline
+        end
+      end
+
+      def deliver
+        timeout = @deadline ? [@deadline - now, 0.1].max : @timeout
+        return false unless @exporter.deliver(@current, timeout: [timeout, @timeout].min)
+
+        @exported += @current.size
+        @say.call("#{@name}: the backend takes them again") if @failing
+        @failing = nil
+        true
+      end
+
+      def failed(reason)
+        @say.call("#{@name}: the backend does not take them (#{reason || "no reason"}); they wait") if @failing.nil?
+        @failing = reason || "no reason"
+      end
+
+      def give_up(reason)
+        @dropped[reason] += @current.size
+        @say.call("#{@name}: dropped #{@current.size}, refused for good by the backend") if reason == "refused" && @dropped[reason] == @current.size
+      end
+
+      def backoff(tries) = [FIRST_PAUSE * (2**(tries - 1)), LONGEST_PAUSE].min * (0.5 + (rand / 2))
+
+      def wait(seconds)
+        limit = now + seconds
+        limit = [limit, @deadline].min if @deadline
+        @lock.synchronize do
+          # Woken at the end, when there is no time to wait.
+          @wake.wait(@lock, limit - now) while now < limit && !(@deadline && limit > @deadline)
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+require "opentelemetry/sdk"
+require "opentelemetry-metrics-sdk"
+
+module Probescope
+  module Otel
+    # The metrics of one Resource, added up since the beginning.
+    class Series
+      # OpenTelemetry's own limit of attribute sets for one metric; the rest is in one that says so.
+      MOST = 2000
+      OVERFLOW = {"otel.metric.overflow" => true}.freeze
+      POINT = OpenTelemetry::SDK::Metrics::Aggregation::NumberDataPoint
+      DATA = OpenTelemetry::SDK::Metrics::State::MetricData
+
+      # unit: of UCUM. kind: :counter or :gauge, of which the largest of an interval counts.
+      Metric = Struct.new(:name, :unit, :description, :kind)
+
+      def initialize(resource, scope)
+        @resource = resource
+        @scope = scope
+        @began = Time.now
+        @points = {} # metric => {attributes => value}
+      end
+
+      def add(metric, attributes, value)
+        points = (@points[metric] ||= Hash.new(0))
+        attributes = OVERFLOW if points.size >= MOST - 1 && !points.key?(attributes)
+        points[attributes] = metric.kind == :gauge ? [points[attributes], value].max : points[attributes] + value
+      end
+
+      # Array of the SDK's MetricData as of now. Gauges begin anew.
+      def collect
+        time = nanoseconds(Time.now)
+        @points.map { |metric, points| data(metric, points, time) }.tap { @points.delete_if { |metric, _| metric.kind == :gauge } }
+      end
+
+      private
+
+      def nanoseconds(time) = (time.to_i * 1_000_000_000) + time.nsec
+
+      def data(metric, points, time)
+        began = nanoseconds(@began)
+        points = points.map { |attributes, value| POINT.new(attributes, began, time, value, nil) }
+        fields = {name: metric.name, description: metric.description, unit: metric.unit, instrument_kind: metric.kind, resource: @resource,
+                  instrumentation_scope: @scope, data_points: points, start_time_unix_nano: began, time_unix_nano: time,
+                  aggregation_temporality: :cumulative, is_monotonic: metric.kind == :counter}
+        DATA.new(*DATA.members.map { |member| fields[member] })
+      end
+    end
+  end
+end

@@ -1,0 +1,208 @@
+# frozen_string_literal: true
+
+require "opentelemetry/sdk"
+require "opentelemetry-logs-sdk"
+require_relative "assembly"
+require_relative "costly"
+require_relative "lines"
+require_relative "series"
+require_relative "spans"
+
+module Probescope
+  module Otel
+    # One traced process in the exporter: takes its lines, and hands out spans, log records and metrics.
+    class Source
+      # Addresses whose names are known.
+      NAMES = 65_536
+      # Details that wait for the end of their second, which tells whether they are costly.
+      DETAILS = 1024
+      # Seconds that something waits for a name that the kernel lost.
+      PATIENCE = (2 * Lines::RENAME) + 1
+
+      METRICS = {
+        calls: Series::Metric.new("probescope.function.calls", "{call}", "Finished calls", :counter),
+        time: Series::Metric.new("probescope.function.time", "s", "Time in the function with everything that it calls", :counter),
+        self: Series::Metric.new("probescope.function.time.self", "s", "Time in the function itself", :counter),
+        max: Series::Metric.new("probescope.function.time.max", "s", "Longest call since the last export", :gauge),
+        raised: Series::Metric.new("probescope.exceptions", "{exception}", "Exceptions raised", :counter),
+        backtraces: Series::Metric.new("probescope.exception.backtrace.time", "s",
+                                       "Time to capture backtraces and to turn them into strings", :counter),
+        allocations: Series::Metric.new("probescope.allocations", "{object}", "Objects allocated", :counter),
+        bytes: Series::Metric.new("probescope.allocation.bytes", "By", "Bytes of their slots", :counter),
+        collections: Series::Metric.new("probescope.gc.collections", "{collection}", "Garbage collections", :counter),
+        pauses: Series::Metric.new("probescope.gc.time", "s", "Time that garbage collections held the program", :counter)
+      }.freeze
+
+      RECORD = OpenTelemetry::SDK::Logs::LogRecordData
+      WARN = 13
+
+      attr_reader :lost, :suppressed, :unnamed, :spans, :assembly, :series
+
+      # resource: the SDK's. exceptions: "costly", "all" or "none". spans, logs: procs that take arrays.
+      def initialize(resource, scope, exceptions:, metrics:, offset:, spans:, logs:)
+        @resource = resource
+        @scope = scope
+        @exceptions = exceptions
+        @metrics = metrics
+        @offset = offset
+        @emit_spans = spans
+        @emit_logs = logs
+        @names = {}
+        @series = Series.new(resource, scope)
+        @spans = Spans.new(resource, scope)
+        @assembly = Assembly.new { |tree| release(tree) }
+        @costly = Costly.new
+        @details = []
+        @unready = []
+        @lost = @suppressed = @unnamed = @received = 0
+      end
+
+      def name(address, text)
+        @names.shift if @names.size >= NAMES
+        @names[address] = text.empty? ? nil : text
+      end
+
+      def take(event, now)
+        case event
+        when Lines::SLOW.event then single { @assembly.add(event, now) }
+        when Lines::DETAIL.event then single { detail(event) }
+        when Lines::MESSAGE.event then message(event)
+        when Lines::RAISES.event then raises(event)
+        when Lines::CALLS.event then calls(event)
+        when Lines::ALLOCATIONS.event then allocations(event)
+        when Lines::COLLECTION.event then collection(event)
+        when Lines::SECOND.event then second(event)
+        end
+      end
+
+      def expire(now)
+        @assembly.expire(now)
+        ready, @unready = @unready.partition { |tree, since| named?(tree) || now - since > PATIENCE }
+        ready.each { |tree, _| emit(tree) }
+      end
+
+      # bpftrace begins anew.
+      def restarted
+        @told = @first_told = nil
+        @received = 0
+      end
+
+      # Nothing more will come.
+      def finish
+        @assembly.finish
+        @unready.each { |tree, _| emit(tree) }
+        @unready = []
+        emit_details
+      end
+
+      private
+
+      def single
+        @received += 1
+        yield
+      end
+
+      def release(tree)
+        return emit(tree) if named?(tree)
+
+        @unready << [tree, Process.clock_gettime(Process::CLOCK_MONOTONIC)]
+      end
+
+      def named?(tree)
+        tree.each { |node, _| return false unless @names.key?(node.event.function) }
+        true
+      end
+
+      def emit(tree)
+        tree.each { |node, _| @names[node.event.function] ||= nameless(node.event) }
+        @emit_spans.call(@spans.of(tree, @names, @offset.call))
+      end
+
+      def nameless(event)
+        @unnamed += 1
+        format("(name lost: %#x)", event.function)
+      end
+
+      def detail(event)
+        @details << [event, nil]
+        emit_details if @details.size >= DETAILS
+      end
+
+      # It follows on its exception.
+      def message(event)
+        found = @details.reverse_each.find { |detail, _| detail.thread_id == event.thread_id }
+        found[1] = event.text if found
+      end
+
+      def raises(event)
+        @costly.add(site(event), event.backtrace_cost + event.string_cost)
+        return unless @metrics
+
+        attributes = {"exception.type" => @names[event.type], **place(event)}.compact
+        @series.add(METRICS[:raised], attributes, event.raised)
+        @series.add(METRICS[:backtraces], attributes, (event.backtrace_cost + event.string_cost) / 1e9)
+      end
+
+      def site(event) = [event.type, event.path, event.line]
+
+      def place(event)
+        {"code.function.name" => @names[event.function], "code.file.path" => @names[event.path], "code.line.number" => event.line}
+      end
+
+      def calls(event)
+        attributes = place(event).compact
+        @series.add(METRICS[:calls], attributes, event.calls)
+        @series.add(METRICS[:time], attributes, event.elapsed / 1e9)
+        @series.add(METRICS[:self], attributes, event.self / 1e9)
+        @series.add(METRICS[:max], attributes, event.max / 1e9)
+      end
+
+      def allocations(event)
+        attributes = {"probescope.object.type" => @names[event.type], "code.file.path" => @names[event.path],
+                      "code.line.number" => event.line}.compact
+        @series.add(METRICS[:allocations], attributes, event.allocated)
+        @series.add(METRICS[:bytes], attributes, event.bytes)
+      end
+
+      def collection(event)
+        attributes = {"probescope.gc.kind" => event.text}
+        @series.add(METRICS[:collections], attributes, 1)
+        @series.add(METRICS[:pauses], attributes, event.elapsed / 1e9)
+      end
+
+      # What was told before this, and is not here, is lost: bpftrace counts more slowly than it tells.
+      def second(event)
+        @first_told ||= event.told - @received
+        @lost = [@lost, (@told || 0) - @first_told - @received].max
+        @told = event.told
+        @suppressed += event.details_suppressed
+        emit_details
+        @costly.tick
+      end
+
+      def emit_details
+        wanted = @exceptions == "all" ? @details : @details.select { |event, _| @costly.include?(site(event)) }
+        @details = []
+        @emit_logs.call(wanted.map { |event, message| record(event, message) }) if wanted.any?
+      end
+
+      def record(event, message)
+        context = TraceParent.parse(event.text)
+        time = @offset.call + event.at
+        attributes = {"exception.type" => @names[event.type], "exception.message" => message, **place(event),
+                      "thread.id" => event.thread_id, "probescope.exception.depth" => event.depth,
+                      "probescope.exception.backtrace.time" => event.backtrace_cost / 1e9,
+                      "probescope.app.file.path" => @names[event.app_file],
+                      "probescope.app.line.number" => (event.app_line if event.app_line.positive?)}.compact
+        # Up to its version 0.4 the SDK's record has no place for the name of an event.
+        attributes["event.name"] = "exception" unless RECORD.members.include?(:event_name)
+        fields = {timestamp: time, observed_timestamp: time, severity_text: "WARN", severity_number: WARN, event_name: "exception",
+                  attributes: attributes, trace_id: context&.trace_id, span_id: context&.span_id,
+                  trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT, resource: @resource, instrumentation_scope: @scope,
+                  total_recorded_attributes: attributes.size}
+        fields[:trace_flags] = OpenTelemetry::Trace::TraceFlags::SAMPLED if context&.sampled
+        RECORD.new(*RECORD.members.map { |member| fields[member] })
+      end
+    end
+  end
+end

@@ -1,0 +1,75 @@
+# frozen_string_literal: true
+
+require "opentelemetry/sdk"
+require "securerandom"
+require_relative "trace_parent"
+
+module Probescope
+  module Otel
+    # Makes the SDK's SpanData of trees of slow calls (Assembly). No span has a parent that is not in the same tree, or that is not
+    # the application's own.
+    class Spans
+      DATA = OpenTelemetry::SDK::Trace::SpanData
+      STATUS = OpenTelemetry::Trace::Status
+      SAMPLED = OpenTelemetry::Trace::TraceFlags::SAMPLED
+      NO_PARENT = OpenTelemetry::Trace::INVALID_SPAN_ID
+      RAISED = 1
+      OUTCOMES = %w[returned raised suspended].freeze
+
+      # Calls within traces that the application does not sample.
+      attr_reader :unsampled
+
+      # resource: OpenTelemetry::SDK::Resources::Resource. scope: InstrumentationScope.
+      def initialize(resource, scope)
+        @resource = resource
+        @scope = scope
+        @unsampled = 0
+      end
+
+      # Array of SpanData, callers first. names: what an address stands for. start: ns of the day's clock when bpftrace's was 0.
+      def of(tree, names, start)
+        made = {}.compare_by_identity
+        tree.each do |node, caller|
+          own = TraceParent.parse(node.event.text)
+          if own && !own.sampled
+            @unsampled += 1
+            next
+          end
+          made[node] = [data(node.event, own, made[caller], names, start), own]
+        end
+        made.each_value.map(&:first)
+      end
+
+      private
+
+      # around: [SpanData, TraceParent] of the caller, or nil.
+      def data(event, own, around, names, start)
+        inside = around && around.last&.span_id == own&.span_id
+        trace_id, parent = if inside then around.first.then { |span| [span.trace_id, span.span_id] }
+                           elsif own then [own.trace_id, own.span_id]
+                           else [SecureRandom.bytes(16), NO_PARENT]
+                           end
+        ended = start + event.at
+        attributes = attributes(event, names)
+        span(name: names[event.function], kind: :internal, status: status(event), parent_span_id: parent,
+             start_timestamp: ended - event.elapsed, end_timestamp: ended, attributes: attributes,
+             total_recorded_attributes: attributes.size, total_recorded_events: 0, total_recorded_links: 0,
+             resource: @resource, instrumentation_scope: @scope, span_id: [event.span_id].pack("Q>"), trace_id: trace_id,
+             trace_flags: SAMPLED, tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT, parent_span_is_remote: !inside && !own.nil?)
+      end
+
+      # Its members differ by version.
+      def span(**fields) = DATA.new(*DATA.members.map { |member| fields[member] })
+
+      def attributes(event, names)
+        found = {"code.function.name" => names[event.function], "code.file.path" => names[event.path],
+                 "code.line.number" => event.line, "thread.id" => event.thread_id, "probescope.self_time" => event.self / 1e9}
+        # Which one, the probe does not say.
+        found["error.type"] = "_OTHER" if event.outcome == RAISED
+        found.compact
+      end
+
+      def status(event) = event.outcome == RAISED ? STATUS.error : STATUS.unset
+    end
+  end
+end

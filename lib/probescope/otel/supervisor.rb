@@ -1,0 +1,192 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "../host/links"
+require_relative "../host/tracer"
+require_relative "resources"
+require_relative "watch"
+
+module Probescope
+  module Otel
+    # The privileged half of the bridge: finds processes, keeps one bpftrace on them, and hands what it prints to the exporter,
+    # which it starts, through one pipe. It reads nothing of what it hands on.
+    class Supervisor
+      FOLLOW = 0.5 # seconds between two looks for processes
+      POLL = 0.1
+      # Seconds before bpftrace or the exporter is started again: doubled each time that it does not live for as long.
+      FIRST_PAUSE = 1
+      LONGEST_PAUSE = 30
+      # What the exporter has not read yet. More is dropped, and counted.
+      ROOM = 8 << 20
+      # Seconds for bpftrace to leave, and for the exporter after it.
+      LEAVE = 1.0
+      FLUSH = 3.8
+
+      # order: as Tracing takes it, with :program (text), :service_name. exporter: starts one, with the end of a pipe to read, and
+      # returns its pid. say: takes a line for the log.
+      def initialize(order, probes, exporter, say)
+        @order = order
+        @watch = Watch.new(order, probes)
+        @start_exporter = exporter
+        @say = say
+        @known = {}
+        @pending = []
+        @pending_bytes = @dropped = 0
+        @pause = FIRST_PAUSE
+      end
+
+      # Until it is stopped, or until the processes have ended that were asked for by number. Returns the exit status.
+      def run
+        @links = Host::Links.new
+        @program = @links.file("otel.bt", @order.fetch(:program))
+        start_exporter
+        turn until @stopped
+        leave
+      ensure
+        @tracer&.signal(:KILL)
+        @links&.remove
+      end
+
+      # Safe to call in a signal handler.
+      def stop = @stopped = true
+
+      private
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+      def turn
+        follow if @followed.nil? || now - @followed > FOLLOW
+        streams = @tracer ? @tracer.streams : []
+        ready, writable = IO.select(streams, @pending.any? ? [@pipe] : nil, nil, POLL)
+        ready&.each { |stream| read(stream) }
+        flush if writable
+        tracer_ended if @tracer&.status && @tracer.streams.empty?
+        exporter_ended if Process.wait(@exporter, Process::WNOHANG)
+      end
+
+      def follow
+        @followed = now
+        found = @watch.look.to_h { |one| [one.pid, one] }
+        (@known.keys - found.keys).each { |pid| forget(pid) }
+        (found.keys - @known.keys).each { |pid| meet(found[pid]) }
+        return ended if found.empty? && @watch.closed?
+
+        trace if found.any? && (@tracer.nil? || uncovered?)
+      end
+
+      def meet(one)
+        @known[one.pid] = one
+        tell("target", pid: one.pid, resource: Resources.of(one.pid, one.snapshot, @order[:service_name]))
+      end
+
+      def forget(pid)
+        @known.delete(pid).target.info.close
+        tell("gone", pid: pid)
+      end
+
+      def ended
+        @say.call("the processes have ended")
+        stop
+      end
+
+      def uncovered? = (@known.each_value.map { |one| one.target.identity }.uniq - @covered).any?
+
+      def trace
+        return if @again && now < @again
+
+        @tracer&.discard
+        options, library = alone? ? [["-p", @known.keys.first.to_s], "*"] : [[], linked]
+        @covered = @known.each_value.map { |one| one.target.identity }.uniq
+        @tracer = Host::Tracer.new(@order.fetch(:tracer), @program, options, library)
+        @began = now
+        tell("tracing", pids: @known.keys)
+        @say.call("attaching to #{@known.size} process#{"es" unless @known.one?}: #{@known.keys.first(8).join(", ")}#{", ..." if @known.size > 8}")
+      end
+
+      def alone? = @watch.closed? && @known.one? && @known.each_value.first.target.on_disk?
+
+      def linked
+        @links.clear
+        @known.each_value.map(&:target).uniq(&:identity).each { |target| @links.add(target.file) }
+        @links.pattern
+      end
+
+      def tracer_ended
+        @pause = now - @began > LONGEST_PAUSE ? FIRST_PAUSE : [@pause * 2, LONGEST_PAUSE].min
+        @again = now + @pause
+        @say.call("bpftrace has ended#{why}; once more in #{@pause} s") if @known.any?
+        @tracer = nil
+      end
+
+      def why
+        line = @tracer.errors.lines.map(&:strip).grep(/error/i).grep_v(/RLIMIT_MEMLOCK/).first
+        line ? ": #{Host::Text.clean(line)}" : ""
+      end
+
+      def read(stream)
+        @tracer.read(stream) { |line| queue("=#{line}\n") }
+      end
+
+      def tell(kind, **fields) = queue("#{JSON.generate({is: kind, **fields})}\n")
+
+      def queue(line)
+        return @dropped += 1 if @pending_bytes > ROOM
+
+        @pending << line
+        @pending_bytes += line.bytesize
+        flush
+      end
+
+      def flush
+        until @pending.empty?
+          text = @pending.size > 1 ? @pending.join : @pending.first
+          written = @pipe.write_nonblock(text, exception: false)
+          return @pending = [text] if written == :wait_writable
+
+          @pending_bytes -= written
+          @pending = written < text.bytesize ? [text.byteslice(written..)] : []
+        end
+      rescue Errno::EPIPE
+        @pending = [] # it has ended, and is about to be started again
+        @pending_bytes = 0
+      end
+
+      def start_exporter
+        input, @pipe = IO.pipe
+        @exporter = @start_exporter.call(input, @pipe)
+        input.close
+        @known.each_value { |one| tell("target", pid: one.pid, resource: Resources.of(one.pid, one.snapshot, @order[:service_name])) }
+      end
+
+      def exporter_ended
+        @say.call("the exporter has ended (#{$?.to_s[/(exit|SIG).*/]}); starting another one")
+        sleep(@pause)
+        @pipe.close
+        start_exporter
+      end
+
+      # bpftrace first, so that what it has to say is sent too.
+      def leave
+        limit = now + LEAVE
+        @tracer&.signal(:INT)
+        while @tracer && now < limit && !(@tracer.status && @tracer.streams.empty?)
+          ready, = IO.select(@tracer.streams, nil, nil, POLL)
+          ready&.each { |stream| read(stream) }
+        end
+        @tracer&.signal(:KILL)
+        flush
+        @pipe.close
+        await_exporter(now + FLUSH)
+      end
+
+      def await_exporter(limit)
+        sleep(0.02) until (ended = Process.wait(@exporter, Process::WNOHANG)) || now > limit
+        return 0 if ended
+
+        Process.kill(:KILL, @exporter)
+        Process.wait(@exporter)
+        1
+      end
+    end
+  end
+end

@@ -1,0 +1,72 @@
+# frozen_string_literal: true
+
+require_relative "../host/participant"
+require_relative "../host/selection"
+require_relative "../host/target"
+
+module Probescope
+  module Otel
+    # The processes that a bridge is about, as they come and go: those named by number, those with a name, and with `workers` all
+    # that descend from them. Runs with privilege.
+    class Watch
+      # order: {pids:, comm:, workers:}; probes: those that are to be traced.
+      def initialize(order, probes)
+        @order = order
+        @probes = probes
+        @found = {} # pid => Participant, or nil for one that has nothing to tell
+        @born = {}
+      end
+
+      # Of those that are there now: [Participant].
+      def look
+        pids = wanted
+        @found.select! { |pid, _| pids.include?(pid) && same?(pid) }
+        (pids - @found.keys).each { |pid| @found[pid] = participant(pid) }
+        @found.values.compact
+      end
+
+      # True when only processes that are there already can be meant.
+      def closed? = !@order[:comm] && !@order[:workers]
+
+      private
+
+      def wanted
+        roots = @order[:pids].select { |pid| File.exist?("/proc/#{pid}") } | with_name
+        return roots unless @order[:workers]
+
+        roots | roots.flat_map { |pid| descendants(pid) }
+      end
+
+      # The kernel keeps the first bytes of a name.
+      def with_name
+        return [] unless @order[:comm]
+
+        name = @order[:comm].b.byteslice(0, Host::Selection::COMM_BYTES)
+        Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i).select { |pid| comm(pid) == name }
+      end
+
+      def comm(pid)
+        File.binread("/proc/#{pid}/comm").chomp
+      rescue SystemCallError
+        nil
+      end
+
+      def descendants(pid)
+        children = Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split.map(&:to_i) }
+        children.flat_map { |child| [child, *descendants(child)] }
+      rescue SystemCallError
+        []
+      end
+
+      # A process that has nothing to tell may have loaded the library since.
+      def same?(pid) = @found[pid] ? @found[pid].target.alive? : false
+
+      def participant(pid)
+        target = Host::Target.try(pid) or return
+        Host::Participant.new(target, @probes)
+      rescue Host::Error
+        nil
+      end
+    end
+  end
+end
