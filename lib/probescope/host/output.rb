@@ -8,6 +8,7 @@ module Probescope
     class Output
       # Up to 0.27 a byte >= 0x80 is printed as a sign-extended \uffffffXX, which JSON reads as U+FFFF and six letters. Other
       # escapes are matched too, so that a backslash of the text itself is never taken for the start of one.
+      EXTENDED = "\\uffffff".b
       ESCAPE = /\\(?:uffffff(\h\h)|.)/n
 
       # {"raised" => {key => value}}; a key is text that only means something to the bpftrace that printed it.
@@ -41,7 +42,8 @@ module Probescope
       private
 
       def parse(line)
-        bytes = line.b.gsub(ESCAPE) { |escape| Regexp.last_match(1) ? Regexp.last_match(1).hex.chr : escape }
+        bytes = line.b
+        bytes.gsub!(ESCAPE) { |escape| Regexp.last_match(1) ? Regexp.last_match(1).hex.chr : escape } if bytes.include?(EXTENDED)
         JSON.parse(bytes.force_encoding(Encoding::UTF_8).scrub)
       rescue JSON::ParserError
         nil

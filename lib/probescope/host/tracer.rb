@@ -40,6 +40,17 @@ module Probescope
         errors << bytes.byteslice(0, 4096) if errors.bytesize < MAX_ERRORS
       end
 
+      # The same, as one text of whole lines.
+      def read_lines(stream)
+        bytes = stream.read_nonblock(1 << 16, exception: false)
+        return if bytes == :wait_readable
+        return stream.close if bytes.nil?
+        return errors << bytes.byteslice(0, 4096) if stream == err
+
+        lines, end_of_line, @rest = (@rest + bytes).rpartition("\n")
+        yield lines + end_of_line unless end_of_line.empty?
+      end
+
       # What came without an end of line.
       def finish(&block) = lines("\n", &block)
 

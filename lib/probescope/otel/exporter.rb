@@ -25,6 +25,8 @@ module Probescope
       REPORT_EVERY = 60.0
       # The supervisor kills it after this many seconds more.
       FLUSH = 3.5
+      # How a line of the supervisor begins.
+      OURS = "{\"is\""
       # Seconds after which the two clocks are compared again.
       COMPARE = 10
 
@@ -83,7 +85,7 @@ module Probescope
         if @input.wait_readable(TURN)
           @rest = "#{@rest}#{@input.readpartial(1 << 18)}"
           *lines, @rest = @rest.split("\n", -1)
-          lines.each { |line| line.start_with?("=") ? @output << line[1..] : told(JSON.parse(line, symbolize_names: true)) }
+          lines.each { |line| line.start_with?(OURS) ? told(JSON.parse(line, symbolize_names: true)) : @output << line }
         end
         turn if @turned.nil? || now - @turned > TURN
       rescue EOFError

@@ -99,7 +99,7 @@ module Probescope
         @covered = @known.each_value.map { |one| one.target.identity }.uniq
         @tracer = Host::Tracer.new(@order.fetch(:tracer), @program, options, library)
         @began = now
-        tell("tracing", pids: @known.keys)
+        tell("tracing", dropped: @dropped)
         @say.call("attaching to #{@known.size} process#{"es" unless @known.one?}: #{@known.keys.first(8).join(", ")}#{", ..." if @known.size > 8}")
       end
 
@@ -123,31 +123,31 @@ module Probescope
         line ? ": #{Host::Text.clean(line)}" : ""
       end
 
+      # Whole lines, as they are. Those of bpftrace have a "type", and those of #tell an "is".
       def read(stream)
-        @tracer.read(stream) { |line| queue("=#{line}\n") }
+        @tracer.read_lines(stream) { |lines| queue(lines) }
       end
 
       def tell(kind, **fields) = queue("#{JSON.generate({is: kind, **fields})}\n")
 
-      def queue(line)
-        return @dropped += 1 if @pending_bytes > ROOM
+      def queue(lines)
+        return @dropped += lines.count("\n") if @pending_bytes > ROOM
 
-        @pending << line
-        @pending_bytes += line.bytesize
+        @pending << lines
+        @pending_bytes += lines.bytesize
         flush
       end
 
       def flush
-        until @pending.empty?
-          text = @pending.size > 1 ? @pending.join : @pending.first
+        while (text = @pending.first)
           written = @pipe.write_nonblock(text, exception: false)
-          return @pending = [text] if written == :wait_writable
+          return if written == :wait_writable
 
           @pending_bytes -= written
-          @pending = written < text.bytesize ? [text.byteslice(written..)] : []
+          written < text.bytesize ? @pending[0] = text.byteslice(written..) : @pending.shift
         end
       rescue Errno::EPIPE
-        @pending = [] # it has ended, and is about to be started again
+        @pending.clear # it has ended, and is about to be started again
         @pending_bytes = 0
       end
 
