@@ -16,6 +16,7 @@ module Probescope
       # Seconds before bpftrace or the exporter is started again: doubled each time that it does not live for as long.
       FIRST_PAUSE = 1
       LONGEST_PAUSE = 30
+      HIDDEN_LIMIT = 2.0 # the kernel does not tell where bpftrace waits
       # What the exporter has not read yet. More is dropped, and counted.
       ROOM = 8 << 20
       # Seconds for bpftrace to leave, and for the exporter after it.
@@ -60,6 +61,7 @@ module Probescope
         ready, writable = IO.select(streams, @pending.any? ? [@pipe] : nil, nil, POLL)
         ready&.each { |stream| read(stream) }
         flush if writable
+        attached unless @tracer.nil? || @attached
         tracer_ended if @tracer&.status && @tracer.streams.empty?
         exporter_ended if Process.wait(@exporter, Process::WNOHANG)
       end
@@ -100,7 +102,18 @@ module Probescope
         @tracer = Host::Tracer.new(@order.fetch(:tracer), @program, options, library)
         @began = now
         tell("tracing", dropped: @dropped)
-        @say.call("attaching to #{@known.size} process#{"es" unless @known.one?}: #{@known.keys.first(8).join(", ")}#{", ..." if @known.size > 8}")
+        @attached = false
+      end
+
+      # Whether it waits for events the kernel tells, where it tells such things.
+      def attached
+        return unless @tracer.waiting_for_events? || (@tracer.hidden? && now - @began > HIDDEN_LIMIT)
+        return unless @known.each_value.any?(&:raised?)
+
+        @attached = true
+        pids = @known.keys
+        @say.call(format("attached to %d process%s (%s) in %.1f s", pids.size, pids.one? ? "" : "es",
+                         "#{pids.first(8).join(", ")}#{", ..." if pids.size > 8}", now - @began))
       end
 
       def alone? = @watch.closed? && @known.one? && @known.each_value.first.target.on_disk?

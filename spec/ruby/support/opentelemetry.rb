@@ -8,7 +8,7 @@ module OpenTelemetryGems
   module_function
 
   # ["-I...", ...] for the API and the SDK of our bundle.
-  def options = with_dependencies("opentelemetry-sdk").flat_map(&:full_require_paths).map { |path| "-I#{path}" }
+  def options(name = "opentelemetry-sdk") = with_dependencies(name).flat_map(&:full_require_paths).map { |path| "-I#{path}" }
 
   # It requires logger, which is a gem like any other since Ruby 4.0.
   def old_options
