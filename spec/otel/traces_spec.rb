@@ -53,8 +53,10 @@ RSpec.describe "probescope otel", :bpf, :jaeger do
     process = target(app, "8", "150", options: OpenTelemetryGems.options("opentelemetry-exporter-otlp"), stdin: true,
                                   env: {"OTEL_EXPORTER_OTLP_ENDPOINT" => jaeger.endpoint, "OTEL_SERVICE_NAME" => "shop"}).ready
     bridge = bridge(jaeger, "-p", process.pid, "--slow", "1ms")
+    process.await_on("function__slow1ms")
     process.puts("go")
     process.await_line(/^done$/, within: 60)
+    await("all spans in Jaeger", within: 60, every: 0.5) { jaeger.traces("shop").sum(&:size) >= 8 * 150 * 5 }
     expect(bridge.stop(within: 10)).to be_success
     process.puts("end")
 

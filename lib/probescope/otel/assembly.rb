@@ -2,18 +2,20 @@
 
 module Probescope
   module Otel
-    # Puts the slow calls of one process together. A call's event comes when it ends, so those that it made come first: they wait
-    # for it, and a whole tree of calls comes out at once. What waits too long, or for too many others, comes out without its
-    # caller. Nothing is ever left out here.
+    # Puts the slow calls of one process together. A call's event comes when it ends, so those that it made come first, or almost:
+    # bpftrace reads one buffer for each CPU. They wait for it, and a whole tree of calls comes out at once. What waits too long, or
+    # for too many others, comes out without its caller. Nothing is ever left out here.
     class Assembly
       # Seconds.
       WAIT = 10
       MOST = 4096
+      # A tree is kept for so many seconds, for those of its calls that are read after it.
+      GRACE = 1.0
       # Callers that have been waited for in vain, such as a main loop: nothing waits for them again.
       VAIN = 256
 
       # A call and those that it made.
-      Node = Struct.new(:event, :callees, :late, :due) do
+      Node = Struct.new(:event, :callees, :due) do
         # Each node below this one and itself, callers first; yields it and the node of its caller.
         def each
           pending = [[self, nil]]
@@ -21,12 +23,6 @@ module Probescope
             yield node, caller
             node.callees.reverse_each { |callee| pending << [callee, node] }
           end
-        end
-
-        def size
-          count = 0
-          each { count += 1 }
-          count
         end
       end
 
@@ -37,34 +33,42 @@ module Probescope
       def initialize(&block)
         @released = block
         @waiting = {} # by the id of the caller, the oldest first: nodes
-        @vain = {}
         @size = 0
+        @whole = [] # trees in their time of grace, the oldest first
+        @nodes = {} # all nodes of those, by id
+        @vain = {}
         @late = 0
       end
 
       # event: Lines::SLOW's. now: seconds.
       def add(event, now)
-        node = Node.new(event, take(event.span_id), false, now + WAIT)
+        node = Node.new(event, take(event.span_id), now + WAIT)
         @vain.delete(event.span_id)
-        caller = event.parent_id
-        return @released.call(node) if caller.zero?
-        return release_late(node) if @vain.key?(caller)
+        return keep(node, now) if event.parent_id.zero?
+        return join(@nodes[event.parent_id], node) if @nodes.key?(event.parent_id)
+        return keep_late(node, now) if @vain.key?(event.parent_id)
 
-        (@waiting[caller] ||= []) << node
-        @size += 1
-        give_up(@waiting.first.first) while @size > MOST
+        wait(node, now)
       end
 
       def expire(now)
-        give_up(@waiting.first.first) while @waiting.any? && @waiting.first.last.first.due <= now
+        give_up(now) while @waiting.any? && @waiting.first.last.first.due <= now
+        let_go while @whole.any? && @whole.first.due <= now
       end
 
       # Nothing more will come.
       def finish
-        give_up(@waiting.first.first) while @waiting.any?
+        give_up(0) while @waiting.any?
+        let_go while @whole.any?
       end
 
       private
+
+      def wait(node, now)
+        (@waiting[node.event.parent_id] ||= []) << node
+        @size += 1
+        give_up(now) while @size > MOST
+      end
 
       def take(caller)
         callees = @waiting.delete(caller) || []
@@ -72,16 +76,34 @@ module Probescope
         callees
       end
 
-      def give_up(caller)
-        @vain[caller] = true
-        @vain.delete(@vain.first.first) if @vain.size > VAIN
-        take(caller).each { |node| release_late(node) }
+      def join(caller, node)
+        caller.callees << node
+        node.each { |one, _| @nodes[one.event.span_id] = one }
       end
 
-      def release_late(node)
-        node.late = true
+      def keep(node, now)
+        node.due = now + GRACE
+        @whole << node
+        node.each { |one, _| @nodes[one.event.span_id] = one }
+      end
+
+      # Those that have waited for longest.
+      def give_up(now)
+        caller = @waiting.first.first
+        @vain[caller] = true
+        @vain.delete(@vain.first.first) if @vain.size > VAIN
+        take(caller).each { |node| keep_late(node, now) }
+      end
+
+      def keep_late(node, now)
         @late += 1
-        @released.call(node)
+        keep(node, now)
+      end
+
+      def let_go
+        tree = @whole.shift
+        tree.each { |node, _| @nodes.delete(node.event.span_id) }
+        @released.call(tree)
       end
     end
   end

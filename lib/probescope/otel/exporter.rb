@@ -170,6 +170,7 @@ module Probescope
 
       def finish
         limit = now + FLUSH
+        @output.maps.fetch("told", {}).each { |pid, told| @sources[pid.to_i]&.told(Integer(told)) }
         @sources.keys.each { |pid| gone(pid) }
         @senders.each_value.map { |sender| Thread.new { sender.finish([limit - now, 0.1].max) } }.each(&:join)
         report

@@ -45,7 +45,6 @@ module Probescope
         END
         {
           clear(@named);
-          clear(@told);
         }
       TEXT
       # Told one by one, and counted.

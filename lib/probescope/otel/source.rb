@@ -87,6 +87,9 @@ module Probescope
         @received = 0
       end
 
+      # bpftrace has printed so many lines for single events by now, and all of them are read.
+      def told(number) = @lost = [@lost, number - (@first_told || 0) - @received].max
+
       # Nothing more will come.
       def finish
         @assembly.finish

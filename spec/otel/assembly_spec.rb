@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "probescope/otel/assembly"
+require "probescope/otel/lines"
+
+RSpec.describe Probescope::Otel::Assembly do
+  event = Probescope::Otel::Lines::SLOW.event
+  # A tree as {id => {id of a callee => ...}}.
+  shape = ->(node) { [node.event.span_id, node.callees.sort_by { |one| one.event.span_id }.map(&shape)] }
+  subject(:assembly) { described_class.new { |tree| trees << shape.call(tree) } }
+
+  let(:trees) { [] }
+
+  define_method(:call) { |id, caller| event.new.tap { |one| one.span_id = id; one.parent_id = caller } }
+
+  it "makes one tree of calls that end before their callers, and of those that are read after them" do
+    assembly.add(call(3, 2), 0)
+    assembly.add(call(2, 1), 0)
+    assembly.add(call(1, 0), 0)
+    assembly.add(call(5, 4), 0.5)
+    assembly.add(call(4, 1), 0.5)
+    assembly.expire(0.9)
+    expect(trees).to be_empty
+    assembly.expire(1)
+    expect(trees).to eq([[1, [[2, [[3, []]]], [4, [[5, []]]]]]])
+    expect(assembly.late).to eq(0)
+  end
+
+  it "lets go of what has waited for too long, and waits for the same caller no more" do
+    assembly.add(call(3, 2), 0)
+    assembly.expire(described_class::WAIT)
+    assembly.add(call(4, 2), described_class::WAIT)
+    assembly.expire(described_class::WAIT + described_class::GRACE)
+    expect(trees).to eq([[3, []], [4, []]])
+    expect(assembly.late).to eq(2)
+  end
+
+  it "keeps no more waiting than it has room for, and loses none" do
+    count = described_class::MOST + 10
+    count.times { |i| assembly.add(call(i + 1, 1_000_000 + i), 0) }
+    assembly.expire(described_class::GRACE)
+    expect(trees.size).to eq(10)
+    assembly.finish
+    expect(trees.flatten.sort).to eq((1..count).to_a)
+  end
+
+  it "ends when calls name each other as callers" do
+    assembly.add(call(1, 2), 0)
+    assembly.add(call(2, 1), 0)
+    assembly.add(call(7, 7), 0)
+    assembly.finish
+    expect(trees.flatten).to contain_exactly(1, 2, 7)
+  end
+end
