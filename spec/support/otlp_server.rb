@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require "socket"
+require "zlib"
+require "opentelemetry/exporter/otlp"
+require "opentelemetry/exporter/otlp_logs"
+require "opentelemetry/exporter/otlp_metrics"
+
+module Support
+  # A backend that takes OTLP over HTTP and keeps it, or fails as it is told to.
+  class OtlpServer
+    REQUESTS = {
+      "/v1/traces" => Opentelemetry::Proto::Collector::Trace::V1::ExportTraceServiceRequest,
+      "/v1/logs" => Opentelemetry::Proto::Collector::Logs::V1::ExportLogsServiceRequest,
+      "/v1/metrics" => Opentelemetry::Proto::Collector::Metrics::V1::ExportMetricsServiceRequest
+    }.freeze
+
+    # How many requests came, whatever became of them; and when each did.
+    attr_reader :times, :headers
+    # :take, :reset, :hang, or an answer such as "503 Service Unavailable\r\nRetry-After: 2".
+    attr_writer :behaviour
+
+    def initialize
+      @server = TCPServer.new("127.0.0.1", 0)
+      @port = @server.addr[1]
+      @behaviour = :take
+      @kept = Hash.new { |hash, path| hash[path] = [] }
+      @times = []
+      @headers = []
+      @sockets = []
+      @threads = [Thread.new { accept }]
+    end
+
+    def endpoint = "http://127.0.0.1:#{@port}"
+
+    # Nobody listens there any more, until #start.
+    def stop
+      @server.close
+      @sockets.each { |socket| socket.close unless socket.closed? }
+    end
+
+    def start
+      @server = TCPServer.new("127.0.0.1", @port)
+      @threads << Thread.new { accept }
+    end
+
+    # [[attributes of the resource, span], ...]
+    def spans = @kept["/v1/traces"].flat_map(&:resource_spans).flat_map { |one| of(one, one.scope_spans.flat_map(&:spans)) }
+    def records = @kept["/v1/logs"].flat_map(&:resource_logs).flat_map { |one| of(one, one.scope_logs.flat_map(&:log_records)) }
+    def metrics = @kept["/v1/metrics"].flat_map(&:resource_metrics).flat_map { |one| of(one, one.scope_metrics.flat_map(&:metrics)) }
+
+    # {name => value}
+    def self.attributes(list) = list.to_h { |one| [one.key, one.value.public_send(one.value.value)] }
+
+    def pid = 0
+    def state = "OTLP server: #{@times.size} requests\n"
+
+    def kill_all
+      stop
+      @threads.each(&:kill)
+    rescue IOError
+      nil
+    end
+
+    private
+
+    def of(one, items) = items.map { |item| [self.class.attributes(one.resource.attributes), item] }
+
+    def accept
+      loop do
+        socket = @server.accept
+        @sockets << socket
+        @threads << Thread.new { serve(socket) }
+      end
+    rescue IOError, Errno::EBADF
+      nil
+    end
+
+    def serve(socket)
+      while (head = socket.gets("\r\n\r\n"))
+        body = socket.read(head[/^content-length: (\d+)/i, 1].to_i)
+        @times << Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        @headers << head
+        answer(socket, head, body)
+      end
+    rescue IOError, SystemCallError
+      nil
+    end
+
+    def answer(socket, head, body)
+      case @behaviour
+      when :take then keep(socket, head, body)
+      when :hang then sleep
+      when :reset
+        socket.setsockopt(Socket::Option.linger(true, 0))
+        socket.close
+      else socket.write("HTTP/1.1 #{@behaviour}\r\nContent-Length: 0\r\n\r\n")
+      end
+    end
+
+    def keep(socket, head, body)
+      body = Zlib.gunzip(body) if head.match?(/^content-encoding: gzip/i)
+      path = head[/\APOST (\S+)/, 1]
+      @kept[path] << REQUESTS.fetch(path).decode(body)
+      socket.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    end
+  end
+end
