@@ -17,7 +17,7 @@ module Probescope
         @base = given || present(environment["OTEL_EXPORTER_OTLP_ENDPOINT"]) || DEFAULT
         @own = SIGNALS.to_h { |signal| [signal, given ? nil : present(environment["OTEL_EXPORTER_OTLP_#{signal.upcase}_ENDPOINT"])] }
         check_protocols(environment)
-        SIGNALS.each { |signal| check(self[signal]) }
+        [@base, *@own.values.compact].each { |url| check(url) }
       end
 
       # signal: "traces", "logs" or "metrics".

@@ -111,7 +111,7 @@ module Probescope
       def source(message)
         pid = message[:pid]
         resource = OpenTelemetry::SDK::Resources::Resource.create(message[:resource].transform_keys(&:to_s))
-        Source.new(resource, @scope, exceptions: @options[:exceptions], metrics: @options[:metrics], offset: method(:offset),
+        Source.new(pid, resource, @scope, say: method(:say), exceptions: @options[:exceptions], metrics: @options[:metrics], offset: method(:offset),
                                      spans: ->(spans) { @queues["traces"].push(pid, spans) },
                                      logs: ->(records) { @queues["logs"].push(pid, records) })
       end

@@ -39,7 +39,8 @@ module Probescope
       attr_reader :lost, :suppressed, :unnamed, :spans, :assembly, :series
 
       # resource: the SDK's. exceptions: "costly", "all" or "none". spans, logs: procs that take arrays.
-      def initialize(resource, scope, exceptions:, metrics:, offset:, spans:, logs:)
+      def initialize(pid, resource, scope, exceptions:, metrics:, offset:, spans:, logs:, say:)
+        @pid = pid
         @resource = resource
         @scope = scope
         @exceptions = exceptions
@@ -47,6 +48,7 @@ module Probescope
         @offset = offset
         @emit_spans = spans
         @emit_logs = logs
+        @say = say
         @names = {}
         @series = Series.new(resource, scope)
         @spans = Spans.new(resource, scope)
@@ -119,6 +121,12 @@ module Probescope
       def emit(tree)
         tree.each { |node, _| @names[node.event.function] ||= nameless(node.event) }
         @emit_spans.call(@spans.of(tree, @names, @offset.call))
+        rootless unless @said || @spans.roots.zero?
+      end
+
+      def rootless
+        @said = true
+        @say.call("no OpenTelemetry span is around some calls of process #{@pid}: they become traces of their own")
       end
 
       def nameless(event)

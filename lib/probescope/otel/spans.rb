@@ -18,12 +18,14 @@ module Probescope
 
       # Calls within traces that the application does not sample.
       attr_reader :unsampled
+      # Traces that begin with a call, because no span of the application was around it.
+      attr_reader :roots
 
       # resource: OpenTelemetry::SDK::Resources::Resource. scope: InstrumentationScope.
       def initialize(resource, scope)
         @resource = resource
         @scope = scope
-        @unsampled = 0
+        @unsampled = @roots = 0
       end
 
       # Array of SpanData, callers first. names: what an address stands for. start: ns of the day's clock when bpftrace's was 0.
@@ -47,7 +49,7 @@ module Probescope
         inside = around && around.last&.span_id == own&.span_id
         trace_id, parent = if inside then around.first.then { |span| [span.trace_id, span.span_id] }
                            elsif own then [own.trace_id, own.span_id]
-                           else [SecureRandom.bytes(16), NO_PARENT]
+                           else root
                            end
         ended = start + event.at
         attributes = attributes(event, names)
@@ -56,6 +58,11 @@ module Probescope
              total_recorded_attributes: attributes.size, total_recorded_events: 0, total_recorded_links: 0,
              resource: @resource, instrumentation_scope: @scope, span_id: [event.span_id].pack("Q>"), trace_id: trace_id,
              trace_flags: SAMPLED, tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT, parent_span_is_remote: !inside && !own.nil?)
+      end
+
+      def root
+        @roots += 1
+        [SecureRandom.bytes(16), NO_PARENT]
       end
 
       # Its members differ by version.

@@ -1,8 +1,10 @@
 # frozen_string_literal: true
 
 require "json"
+require "set"
 require_relative "../host/links"
 require_relative "../host/tracer"
+require_relative "lock"
 require_relative "resources"
 require_relative "watch"
 
@@ -31,6 +33,9 @@ module Probescope
         @start_exporter = exporter
         @say = say
         @known = {}
+        @locks = {}
+        @said = Set.new
+        @status = 0
         @pending = []
         @pending_bytes = @dropped = 0
         @pause = FIRST_PAUSE
@@ -46,12 +51,15 @@ module Probescope
       ensure
         @tracer&.signal(:KILL)
         @links&.remove
+        @locks.each_value(&:release)
       end
 
       # Safe to call in a signal handler.
       def stop = @stopped = true
 
       private
+
+      def say_once(text) = (@say.call(text) if @said.add?(text))
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
@@ -71,23 +79,35 @@ module Probescope
         found = @watch.look.to_h { |one| [one.pid, one] }
         (@known.keys - found.keys).each { |pid| forget(pid) }
         (found.keys - @known.keys).each { |pid| meet(found[pid]) }
-        return ended if found.empty? && @watch.closed?
+        return ended if @known.empty? && @watch.closed?
 
-        trace if found.any? && (@tracer.nil? || uncovered?)
+        say_once("there is no such process yet; waiting for one") if @known.empty?
+        trace if @known.any? && (@tracer.nil? || uncovered?)
       end
 
+      # Two bridges on one process would send everything twice.
       def meet(one)
+        lock = Lock.take(one.pid)
+        if lock.nil?
+          @refused = true
+          return say_once("process #{one.pid} has another bridge already, and is left to it")
+        end
+        @locks[one.pid] = lock
         @known[one.pid] = one
-        tell("target", pid: one.pid, resource: Resources.of(one.pid, one.snapshot, @order[:service_name]))
+        tell_target(one)
       end
 
       def forget(pid)
         @known.delete(pid).target.info.close
+        @locks.delete(pid).release
         tell("gone", pid: pid)
       end
 
+      def tell_target(one) = tell("target", pid: one.pid, resource: Resources.of(one.pid, one.snapshot, @order[:service_name]))
+
       def ended
-        @say.call("the processes have ended")
+        @say.call("the processes have ended") unless @refused
+        @status = 1 if @refused
         stop
       end
 
@@ -168,7 +188,7 @@ module Probescope
         input, @pipe = IO.pipe
         @exporter = @start_exporter.call(input, @pipe)
         input.close
-        @known.each_value { |one| tell("target", pid: one.pid, resource: Resources.of(one.pid, one.snapshot, @order[:service_name])) }
+        @known.each_value { |one| tell_target(one) }
       end
 
       def exporter_ended
@@ -189,16 +209,16 @@ module Probescope
         @tracer&.signal(:KILL)
         flush
         @pipe.close
-        await_exporter(now + FLUSH)
+        await_exporter(now + FLUSH) ? @status : 1
       end
 
       def await_exporter(limit)
         sleep(0.02) until (ended = Process.wait(@exporter, Process::WNOHANG)) || now > limit
-        return 0 if ended
+        return true if ended
 
         Process.kill(:KILL, @exporter)
         Process.wait(@exporter)
-        1
+        false
       end
     end
   end

@@ -1,0 +1,94 @@
+# frozen_string_literal: true
+
+require "etc"
+require "spec_helper"
+require "support/otlp_server"
+
+RSpec.describe "probescope otel", :bpf do
+  # Makes a call of 2 ms and more again and again, and tells what it is; its children do the same.
+  app = <<~RUBY
+    $stdout.sync = true
+    eval(<<~WORK, TOPLEVEL_BINDING, #{File.join(Support::ROOT, "spec/otel/work.rb").inspect}, 1)
+      def slow = sleep(0.002)
+      def work = loop { slow }
+    WORK
+    File.write("/proc/self/comm", ARGV[0]) if ARGV[0]
+    ARGV[1].to_i.times { fork { work } }
+    puts "ready"
+    ARGV[1] ? Process.waitall : work
+  RUBY
+
+  def bridge(server, *arguments, env: {})
+    child = probescope_start("otel", *arguments, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint, env: env)
+    child.await_line(/attached to/, stream: :err)
+    child
+  end
+
+  def pids(server) = server.spans.map { |resource, _| resource["process.pid"] }.uniq
+
+  def children(pid) = File.read("/proc/#{pid}/task/#{pid}/children").split.map(&:to_i)
+
+  def exporter_of(bridge) = children(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm") == File.read("/proc/#{bridge.pid}/comm") }
+  def bpftrace_of(bridge) = children(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm").start_with?("bpftrace") }
+
+  def status(pid) = File.read("/proc/#{pid}/status").scan(/^(\w+):[ \t]*(.*)$/).to_h
+
+  let(:server) { keep(Support::OtlpServer.new) }
+
+  # GIVEN a bridge, THEN what exports is nobody without a capability; WHEN bpftrace or the exporter is killed, THEN another one comes.
+  it "exports as nobody, and recovers from the death of its parts" do
+    process = target(app).ready
+    bridge = bridge(server, "-p", process.pid)
+    await("spans") { server.spans.any? }
+    expect(bridge.err).to match(/no OpenTelemetry span is around some calls of process #{process.pid}/)
+    status = status(exporter_of(bridge))
+    expect(status["Uid"].split.uniq).to eq([Etc.getpwnam("nobody").uid.to_s])
+    expect(status.values_at("Groups", "CapInh", "CapPrm", "CapEff", "CapAmb").join).to match(/\A[\s0]*\z/)
+
+    Process.kill(:KILL, bpftrace_of(bridge))
+    bridge.await_line(/bpftrace has ended/, stream: :err)
+    before = server.spans.size
+    await("spans again") { server.spans.size > before }
+
+    Process.kill(:KILL, exporter_of(bridge))
+    bridge.await_line(/the exporter has ended/, stream: :err)
+    before = server.spans.size
+    await("spans once more") { server.spans.size > before }
+
+    bridge.signal(:KILL)
+    process.await_off("function__slow1ms")
+    expect(process).to be_alive
+  end
+
+  it "follows workers that die and those that come, and a server that is started again" do
+    name = "ps-otel-spec"
+    first = target(app, name, "2").ready
+    bridge = bridge(server, "--comm", name, "--workers")
+    await("both workers") { (children(first.pid) - pids(server)).empty? }
+    dead = children(first.pid).first
+    Process.kill(:KILL, dead)
+    first.stop(:KILL)
+    Process.kill(:KILL, *Dir["/proc/[0-9]*/comm"].filter_map { |path| path[/\d+/].to_i if File.read(path).chomp == name })
+    second = target(app, name, "2").ready
+    await("the new workers", within: 30) { (children(second.pid) - pids(server)).empty? }
+    expect(bridge.stop(within: 10)).to be_success
+  end
+
+  it "leaves a process alone that has a bridge" do
+    process = target(app).ready
+    bridge(server, "-p", process.pid)
+    second = probescope("otel", "-p", process.pid, "--endpoint", server.endpoint)
+    expect(second.err).to match(/process #{process.pid} has another bridge already/)
+    expect(second.status.exitstatus).to eq(1)
+  end
+
+  it "refuses what it cannot send to" do
+    {["--endpoint", "no url"] => /"no url" is no URL/, ["--endpoint", "ftp://host"] => /is no URL of an OTLP/}.each do |arguments, message|
+      result = probescope("otel", "-p", "1", *arguments)
+      expect(result.err).to match(message)
+      expect(result.status.exitstatus).to eq(2)
+    end
+    result = probescope("otel", "-p", "1", env: {"OTEL_EXPORTER_OTLP_PROTOCOL" => "grpc"})
+    expect(result.err).to match(/asks for grpc; OTLP is sent as http.protobuf only/)
+  end
+end
