@@ -52,7 +52,11 @@ module Probescope
         parser.on("--messages", "exceptions with their messages, which may hold what is private") { @messages = true }
         parser.on("--metrics", "figures of all functions, exceptions, allocations and collections too") { @metrics = true }
         parser.on("--endpoint URL", "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default") { |url| @endpoint = url }
-        parser.on("--service-name NAME", "service.name, where the process does not tell a better one") { |name| @service_name = name }
+        parser.on("--service-name NAME", "service.name, where the process does not tell a better one") do |name|
+          raise CLI::Usage.new("a service name has no control characters", "--service-name shop") if name.match?(/[[:cntrl:]]/)
+
+          @service_name = name
+        end
       end
 
       def slow(text)

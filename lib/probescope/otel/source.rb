@@ -2,6 +2,7 @@
 
 require "opentelemetry/sdk"
 require "opentelemetry-logs-sdk"
+require_relative "../host/text"
 require_relative "assembly"
 require_relative "costly"
 require_relative "lines"
@@ -61,7 +62,7 @@ module Probescope
 
       def name(address, text)
         @names.shift if @names.size >= NAMES
-        @names[address] = text.empty? ? nil : text
+        @names[address] = text.empty? ? nil : Host::Text.clean(text)
       end
 
       def take(event, now)
@@ -142,7 +143,7 @@ module Probescope
       # It follows on its exception.
       def message(event)
         found = @details.reverse_each.find { |detail, _| detail.thread_id == event.thread_id }
-        found[1] = event.text if found
+        found[1] = Host::Text.clean(event.text) if found
       end
 
       def raises(event)

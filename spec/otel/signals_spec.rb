@@ -1,0 +1,116 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/otlp_server"
+
+# What is sent of a process beside spans, against what the process itself counts.
+RSpec.describe "probescope otel", :bpf do
+  program = <<~'RUBY'
+    $stdout.sync = true
+    eval(<<~'WORK', TOPLEVEL_BINDING, ENV.fetch("WORK_FILE"), 1)
+      class Costly < StandardError; end
+      class Cheap < StandardError; end
+      HOSTILE = "bad\e[31m\u202e\"'\n{}%s"
+      define_method(HOSTILE) { raise Cheap }
+      def deep(n) = n.zero? ? raise(Costly, "secret of #{Process.pid}") : deep(n - 1)
+      def costly = (deep(200) rescue $counts[:costly] += 1)
+      def cheap = (raise(Cheap, "secret") rescue $counts[:cheap] += 1)
+      def round = (3.times { costly }; cheap; (send(HOSTILE) rescue 1) if ENV["HOSTILE"]; $counts[:rounds] += 1)
+    WORK
+    $counts = Hash.new(0)
+    counting = false
+    trap("USR1") { counting = true }
+    trap("USR2") { $stop = true }
+    puts "ready"
+    sleep 0.01 until counting
+    until $stop
+      round
+      sleep 0.01
+    end
+    sleep 1.2
+    puts "counts #{$counts[:rounds]} #{$counts[:costly]} #{$counts[:cheap]}"
+    sleep
+  RUBY
+
+  let(:app) { program }
+  let(:server) { keep(Support::OtlpServer.new) }
+
+  # Starts both, lets the program work for at least so many seconds of its own statistics, and returns [rounds, costly, cheap].
+  def run(*arguments, env: {})
+    process = target(app, env: {"WORK_FILE" => File.join(Support::ROOT, "spec/otel/work.rb"), **env}).ready
+    bridge = probescope_start("otel", "-p", process.pid, "--endpoint", server.endpoint, *arguments, env: env)
+    bridge.await_line(/attached to/, stream: :err)
+    process.await_on("exception__stats")
+    process.await_on("function__stats") if arguments.include?("--metrics")
+    flushes = process.info.header[:flushes]
+    await("a flush") { process.info.header[:flushes] > flushes }
+    process.signal(:USR1)
+    await("three flushes") { process.info.header[:flushes] > flushes + 3 }
+    process.signal(:USR2)
+    counts = process.await_line(/^counts (.*)$/)[1].split.map(&:to_i)
+    expect(bridge.stop(within: 10)).to be_success
+    @report = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/], symbolize_names: true)
+    counts
+  end
+
+  def attributes(item) = Support::OtlpServer.attributes(item.attributes)
+
+  # {name => {attributes => value}} as of the last export.
+  def metrics
+    server.metrics.to_h do |_, metric|
+      data = metric.public_send(metric.data)
+      [metric.name, data.data_points.to_h { |point| [attributes(point), point.public_send(point.value)] }]
+    end
+  end
+
+  it "sends the costly exceptions as log records, without their messages" do
+    run
+    records = server.records.map { |_, record| attributes(record) }
+    expect(records.map { |record| record["exception.type"] }.uniq).to eq(["Costly"])
+    expect(records.first).to include("code.file.path" => end_with("spec/otel/work.rb"), "code.line.number" => 5,
+                                     "code.function.name" => "Object#deep", "probescope.exception.depth" => be > 200)
+    expect(records.to_s).not_to include("secret")
+    expect(server.records.first.last.time_unix_nano).to be_within(60e9).of(Time.now.to_i * 1e9)
+  end
+
+  it "sends all of them, with messages, when it is told to" do
+    run("--exceptions", "all", "--messages")
+    messages = server.records.map { |_, record| attributes(record).values_at("exception.type", "exception.message") }.uniq
+    expect(messages).to contain_exactly(["Costly", /\Asecret of \d+\z/], %w[Cheap secret])
+  end
+
+  it "sends figures that are the process's own" do
+    rounds, costly, cheap = run("--exceptions", "none", "--metrics", env: {"OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
+    found = metrics
+    expect(server.records).to be_empty
+    calls = found.fetch("probescope.function.calls").to_h { |point, value| [point["code.function.name"], value] }
+    expect(calls.values_at("Object#round", "Object#costly", "Object#cheap", "Object#deep")).to eq([rounds, costly, cheap, costly * 201])
+    raised = found.fetch("probescope.exceptions").to_h { |point, value| [point["exception.type"], value] }
+    expect(raised.values_at("Costly", "Cheap")).to eq([costly, cheap])
+    expect(found.fetch("probescope.exception.backtrace.time").values.sum).to be > 0
+    %w[probescope.function.time probescope.function.time.self probescope.function.time.max probescope.allocations
+       probescope.allocation.bytes].each { |name| expect(found.fetch(name).values.sum).to be > 0 }
+    units = server.metrics.to_h { |_, metric| [metric.name, metric.unit] }
+    expect(units).to include("probescope.function.calls" => "{call}", "probescope.function.time" => "s", "probescope.exceptions" => "{exception}",
+                             "probescope.allocation.bytes" => "By", "probescope.allocations" => "{object}")
+  end
+
+  # GIVEN names that would paint a terminal or break a page, THEN they arrive with those characters escaped.
+  it "names the process as it names itself, and sends nothing that is not plain text" do
+    run("--exceptions", "all", env: {"HOSTILE" => "1"})
+    resource = server.records.first.first
+    expect(resource).to include("service.name" => "unknown_service:#{File.basename(File.realpath(RbConfig.ruby))}",
+                                "process.runtime.name" => "ruby", "process.pid" => be > 0,
+                                "process.executable.path" => File.realpath(RbConfig.ruby))
+    expect(resource).not_to have_key("service.instance.id")
+    names = server.records.map { |_, record| attributes(record)["code.function.name"] }.uniq
+    expect(names).to include(%q(Object#bad\e[31m\u202e"'\n{}%s))
+    expect(names.join).not_to match(/[[:cntrl:]\u202e]/)
+  end
+
+  it "takes no service name with control characters" do
+    result = probescope("otel", "-p", "1", "--service-name", "shop\e[31m")
+    expect(result.err).to match(/service name.*control/)
+    expect(result.status.exitstatus).to eq(2)
+  end
+end
