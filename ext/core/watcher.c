@@ -11,6 +11,7 @@
 #include "atomic.h"
 #include "clock.h"
 #include "info.h"
+#include "process_context.h"
 #include "probe.h"
 #include "samples.h"
 #include "stats.h"
@@ -205,6 +206,7 @@ static void after_fork_in_child(void)
     ps_info_after_fork();
     ps_stats_after_fork();
     ps_samples_after_fork();
+    ps_process_context_after_fork();
     /* Who listens to the parent listens here. Said at once: the child may end before the new thread has looked around. */
     if (watcher.flushing) ps_stats_flush();
     watcher.next_flush_ns = ps_monotonic_ns() + PS_FLUSH_NS;

@@ -89,6 +89,9 @@ void ps_trace_context_mark(void);
 /* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
 void ps_trace_context(char *to, uint32_t probes);
 
+/* thread_context.c: the same and the process's resource, for whoever looks from outside */
+void ps_thread_context_init(VALUE native);
+
 /* jit.c: what the JIT that is on does not recover from: NULL, or why those hooks are refused */
 void ps_jit_init(void);
 bool ps_jit_is_on(void);

@@ -173,6 +173,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_clock_start();
     ps_contexts_init();
     ps_trace_context_init();
+    ps_thread_context_init(native);
     ps_ractors_init();
     ps_jit_init();
     ps_functions_init();
