@@ -358,6 +358,8 @@ static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *cod
 #define PS_PENDING_TAKES_INTERPRETER (PS_NEEDS_POKE && PY_VERSION_HEX < 0x030C0000)
 #define PS_PENDING_ENDS_LOUDLY       (PY_VERSION_HEX < 0x03090000)
 #define PS_HAVE_REF_TRACER           (PY_VERSION_HEX >= 0x030D0000)
+/* The interpreter tells when a thread goes from one context of contextvars to another. */
+#define PS_HAVE_CONTEXT_WATCHERS (PY_VERSION_HEX >= 0x030E0000)
 
 /*
  * What runs, from the innermost out, without a frame object for each: the head of a struct that is not public. Up to 3.10 there

@@ -158,6 +158,11 @@ void ps_tracebacks_forget(void);
 /* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
 void ps_trace_context(char *to, uint32_t probes);
 
+/* thread_context.c: the same and the process's resource, for whoever looks from outside. Methods of the module. */
+PyObject *ps_publish_thread_context(PyObject *module, PyObject *unused);
+PyObject *ps_follow_contexts(PyObject *module, PyObject *unused);
+PyObject *ps_publish_process_context(PyObject *module, PyObject *payload);
+
 /* names.c: names and places of code objects. globals may be NULL; the line is the first of the function unless one is given. */
 const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals);
 const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);

@@ -387,6 +387,12 @@ static PyMethodDef methods[] = {
     {"stop", native_stop, METH_NOARGS, stop_doc},
     {"cover", native_cover, METH_VARARGS, cover_doc},
     {"status", native_status, METH_NOARGS, status_doc},
+    {"publish_thread_context", ps_publish_thread_context, METH_NOARGS,
+     "publish_thread_context()\n--\n\nPublishes the current span of this thread (OTEP 4947)."},
+    {"follow_contexts", ps_follow_contexts, METH_NOARGS,
+     "follow_contexts()\n--\n\nHas that done at each switch of contexts. False where the interpreter tells of none."},
+    {"publish_process_context", ps_publish_process_context, METH_O,
+     "publish_process_context(payload)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False where that cannot be."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -15,3 +15,12 @@ def cover(roots: Iterable[str], outside: Iterable[str], ours: Iterable[str], pat
 
 def status() -> Dict[str, Any]:
     """What the process knows of itself."""
+
+def publish_thread_context() -> None:
+    """Publishes the current span of this thread (OTEP 4947)."""
+
+def follow_contexts() -> bool:
+    """Has that done at each switch of contexts. False where the interpreter tells of none."""
+
+def publish_process_context(payload: bytes, /) -> bool:
+    """Publishes an encoded ProcessContext (OTEP 4719). False where that cannot be."""

@@ -1,0 +1,50 @@
+/*
+ * Publishes the current span of each thread for profilers outside of the process (core/thread_record.h), where the application
+ * asks for it: after each change of the context, which the package tells. From 3.14 on the interpreter itself tells when a
+ * thread goes from one context to another, as from task to task.
+ */
+#include "hooks.h"
+
+#include "process_context.h"
+#include "thread_record.h"
+#include "traceparent.h"
+
+static void publish(void)
+{
+    char traceparent[PS_TRACEPARENT_BUFFER];
+    ps_trace_context(traceparent, 0);
+    ps_thread_record_set(traceparent);
+}
+
+PyObject *ps_publish_thread_context(PyObject *module, PyObject *unused)
+{
+    publish();
+    Py_RETURN_NONE;
+}
+
+#if PS_HAVE_CONTEXT_WATCHERS
+static int switched(PyContextEvent event, PyObject *context)
+{
+    publish();
+    return 0;
+}
+#endif
+
+PyObject *ps_follow_contexts(PyObject *module, PyObject *unused)
+{
+#if PS_HAVE_CONTEXT_WATCHERS
+    static bool following;
+    if (!following && PyContext_AddWatcher(switched) < 0) return NULL;
+    following = true;
+    Py_RETURN_TRUE;
+#else
+    Py_RETURN_FALSE;
+#endif
+}
+
+PyObject *ps_publish_process_context(PyObject *module, PyObject *payload)
+{
+    if (!PyBytes_Check(payload)) return PyErr_Format(PyExc_TypeError, "payload must be bytes");
+    return PyBool_FromLong(
+        ps_process_context_publish(PyBytes_AS_STRING(payload), (size_t)PyBytes_GET_SIZE(payload)));
+}
