@@ -85,7 +85,7 @@ module Probescope
 
       def supervise(bpftrace)
         program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages)
-        order = {pids: @pids, comm: @comm, workers: @workers, program: program.text, service_name: @service_name,
+        order = {pids: @pids, comm: @comm, workers: @workers, program: program.text,
                  tracer: {"bpftrace" => bpftrace.path, "setpriv" => Host::Path.find("setpriv"), "keys" => KEYS, "pages" => PAGES,
                           "strings" => STRINGS}}
         supervisor = Probescope::Otel::Supervisor.new(order, program.probes, method(:start_exporter), method(:say))
@@ -100,7 +100,8 @@ module Probescope
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
           output.close
           require_relative "../otel/exporter"
-          exporter = Probescope::Otel::Exporter.new(input, {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics})
+          exporter = Probescope::Otel::Exporter.new(input, {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics,
+                                                                  service_name: @service_name})
           drop_privilege
           exporter.run
           exit!(0)

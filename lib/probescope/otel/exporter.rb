@@ -7,6 +7,7 @@ require_relative "../version"
 require_relative "endpoints"
 require_relative "exporters"
 require_relative "fair_queue"
+require_relative "resource"
 require_relative "sender"
 require_relative "source"
 
@@ -110,7 +111,7 @@ module Probescope
 
       def source(message)
         pid = message[:pid]
-        resource = OpenTelemetry::SDK::Resources::Resource.create(message[:resource].transform_keys(&:to_s))
+        resource = Resource.of(message, @options[:service_name])
         Source.new(pid, resource, @scope, say: method(:say), exceptions: @options[:exceptions], metrics: @options[:metrics], offset: method(:offset),
                                      spans: ->(spans) { @queues["traces"].push(pid, spans) },
                                      logs: ->(records) { @queues["logs"].push(pid, records) })

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "process_context"
+
 module Probescope
   module Otel
     # What the attributes of one process's Resource are. Runs with privilege, and reads of its environment two variables only.
@@ -11,16 +13,17 @@ module Probescope
 
       module_function
 
-      # service_name: from the user, or nil. snapshot: Host::Info#snapshot.
-      def of(pid, snapshot, service_name)
+      # What is known of a process from outside: {attributes:, service_name:, published:}; its own OTEL_SERVICE_NAME, and the process
+      # context that it has published, as hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
+      def of(pid, snapshot)
         environment = environment(pid)
-        given = parse(environment["OTEL_RESOURCE_ATTRIBUTES"])
         executable = File.readlink("/proc/#{pid}/exe").sub(/ \(deleted\)\z/, "")
-        name = service_name || environment["OTEL_SERVICE_NAME"] || given["service.name"] || "unknown_service:#{File.basename(executable)}"
-        {**given, "service.name" => name, "process.pid" => snapshot[:pid], "process.executable.path" => executable,
-         **runtime(snapshot), **container(pid)}
+        {attributes: {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]), "process.pid" => snapshot[:pid],
+                      "process.executable.path" => executable, **runtime(snapshot), **container(pid)},
+         service_name: environment["OTEL_SERVICE_NAME"], executable: File.basename(executable),
+         published: ProcessContext.read(pid)&.unpack1("H*")}
       rescue SystemCallError
-        {"service.name" => service_name || "unknown_service", "process.pid" => pid}
+        {attributes: {"process.pid" => pid}, service_name: nil, executable: nil, published: nil}
       end
 
       def environment(pid)

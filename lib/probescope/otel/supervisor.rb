@@ -25,7 +25,7 @@ module Probescope
       LEAVE = 1.0
       FLUSH = 3.8
 
-      # order: as Tracing takes it, with :program (text), :service_name. exporter: starts one, with the end of a pipe to read, and
+      # order: as Tracing takes it, with :program (text). exporter: starts one, with the end of a pipe to read, and
       # returns its pid. say: takes a line for the log.
       def initialize(order, probes, exporter, say)
         @order = order
@@ -103,7 +103,7 @@ module Probescope
         tell("gone", pid: pid)
       end
 
-      def tell_target(one) = tell("target", pid: one.pid, resource: Resources.of(one.pid, one.snapshot, @order[:service_name]))
+      def tell_target(one) = tell("target", pid: one.pid, **Resources.of(one.pid, one.snapshot))
 
       def ended
         @say.call("the processes have ended") unless @refused
