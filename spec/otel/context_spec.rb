@@ -30,6 +30,62 @@ RSpec.describe "Probescope::OpenTelemetry.install" do
   end
 end
 
+RSpec.describe "the current span of each thread, read from outside" do
+  source = File.join(Support::ROOT, "spec/support/thread_record.c")
+  reader = File.join(Support::ROOT, "tmp/thread_record")
+  before(:context) do
+    skip "the reader is for x86-64" unless RbConfig::CONFIG["host_cpu"] == "x86_64"
+    out, status = Open3.capture2e("cc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", reader, source)
+    raise out unless status.success?
+  end
+
+  # Each line: what is going on, the thread, and "trace_id span_id flags" of its current span as the application knows it, or "none".
+  # It goes on when it is told to.
+  ruby = <<~RUBY
+    require "opentelemetry-sdk"
+    require "probescope/opentelemetry"
+    ENV["OTEL_TRACES_EXPORTER"] = "none"
+    OpenTelemetry::SDK.configure
+    Probescope::OpenTelemetry.install
+    $stdout.sync = true
+    def at(name)
+      context = OpenTelemetry::Trace.current_span.context
+      said = context.valid? ? "\#{context.hex_trace_id} \#{context.hex_span_id} 01" : "none"
+      puts "at \#{name} \#{Thread.current.native_thread_id} \#{said}"
+      $stdin.gets
+    end
+    T = OpenTelemetry.tracer_provider.tracer("spec")
+    at("start")
+    T.in_span("outer") do
+      at("outer")
+      T.in_span("inner") { at("inner") }
+      at("outer_again")
+      fiber = Fiber.new { at("bare_fiber"); T.in_span("fiber") { at("fiber"); Fiber.yield; at("fiber_again") } }
+      fiber.resume
+      at("beside_fiber")
+      fiber.resume
+      Thread.new { at("bare_thread"); T.in_span("thread") { at("thread") } }.join
+    end
+    at("end")
+  RUBY
+
+  it "is that of Ruby's fibers and threads" do
+    process = target(ruby, loaded: false, stdin: true, options: ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options])
+    seen = Array.new(10) { |i| step(process, i, reader, Support::LIBRARY) }
+    expect(seen.map { |name, outside, inside| [name, outside] if outside != inside }.compact).to eq([])
+    expect(seen.map(&:last).uniq.size).to eq(5)
+  end
+
+  # [what is going on, what is seen from outside, what the application says]
+  def step(process, number, reader, library)
+    name, thread, inside = await("step #{number}") { process.out.lines.select { |line| line.start_with?("at ") && line.end_with?("\n") }[number] }
+                           .split(" ", 4)[1..]
+    outside, = Open3.capture2(reader, process.pid.to_s, thread, library)
+    process.puts("on")
+    [name, outside.chomp, inside.chomp]
+  end
+end
+
 RSpec.describe Probescope::Otel::Resource do
   it "takes what makes no sense for nothing" do
     ["", "0a", "0aff", "ffffffffffffffffffff", "0a050a0312ff00", "1205aabbccddee"].each { |digits| expect(described_class.published(digits)).to eq({}) }
