@@ -88,4 +88,4 @@ def test_the_current_span_of_threads_and_tasks_is_seen_from_outside(reader):
             process.stdin.flush()
     assert process.returncode == 0
     assert [one for one in seen if one[1] != one[2]] == []
-    assert len(seen) == 20 and len({inside for _, _, inside in seen}) == 9
+    assert len(seen) == 21 and len({inside for _, _, inside in seen}) == 9
