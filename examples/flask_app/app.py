@@ -25,6 +25,10 @@ fixed = os.environ.get("FIXED", "").split(",")
 source = CarefulSource if "parser" in fixed else Source
 checksum = FastChecksum() if "checksum" in fixed else Checksum()
 app = Flask(__name__)
+if os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+    import traces
+
+    traces.instrument(app)
 log = logging.getLogger("freight")
 log.propagate = False
 log.addHandler(logging.FileHandler(os.environ.get("LOG", os.devnull)))

@@ -2,5 +2,6 @@
 
 require_relative "config/boot"
 require_relative "app"
+require_relative "config/traces" if ENV["OTEL_EXPORTER_OTLP_ENDPOINT"]
 
 run FreightDesk

@@ -14,6 +14,7 @@ module Probescope
       SAMPLED = OpenTelemetry::Trace::TraceFlags::SAMPLED
       NO_PARENT = OpenTelemetry::Trace::INVALID_SPAN_ID
       RAISED = 1
+      SKEW = 1_000_000 # ns
       OUTCOMES = %w[returned raised suspended].freeze
 
       # Calls within traces that the application does not sample.
@@ -51,13 +52,22 @@ module Probescope
                            elsif own then [own.trace_id, own.span_id]
                            else root
                            end
-        ended = start + event.at
+        began, ended = within(around&.first, start + event.at - event.elapsed, start + event.at)
         attributes = attributes(event, names)
         span(name: names[event.function], kind: :internal, status: status(event), parent_span_id: parent,
-             start_timestamp: ended - event.elapsed, end_timestamp: ended, attributes: attributes,
+             start_timestamp: began, end_timestamp: ended, attributes: attributes,
              total_recorded_attributes: attributes.size, total_recorded_events: 0, total_recorded_links: 0,
              resource: @resource, instrumentation_scope: @scope, span_id: [event.span_id].pack("Q>"), trace_id: trace_id,
              trace_flags: SAMPLED, tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT, parent_span_is_remote: !inside && !own.nil?)
+      end
+
+      # A call's length is taken by one clock and its end by another, later: what is out of its caller by so little is within it.
+      def within(caller, began, ended)
+        return [began, ended] if caller.nil?
+
+        began = caller.start_timestamp if (caller.start_timestamp - began).between?(1, SKEW)
+        ended = caller.end_timestamp if (ended - caller.end_timestamp).between?(1, SKEW)
+        [[began, ended].min, ended]
       end
 
       def root
