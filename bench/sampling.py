@@ -5,12 +5,16 @@
 One process that works all the time. Turns of the same work with and without a tracer alternate; each is timed by the CPU clock of the
 thread that works, on which the stacks are walked, and by those of probescope's own threads. Ticks come by the wall clock: on a machine that
 gives the process half of a CPU their share of its CPU time is twice as large.
+
+What a thread pays for sleeping and waking so often, whatever it does when it is up, is the machine's, and most of it on a small virtual
+one: a second process that does nothing else is measured in the turns without a tracer.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +23,7 @@ import probescope
 from turns import Listener, middle
 
 PIECES = 300  # of about 1 ms
+SLEEPER = "import time\nwhile True: time.sleep(1 / 99)"
 
 
 def work(depth=20):
@@ -30,13 +35,17 @@ def work(depth=20):
     return n
 
 
+def cpu(task):
+    """CPU time of a thread, ns; how often it was given a CPU."""
+    spent, _, times = (task / "schedstat").read_text().split()
+    return int(spent), int(times)
+
+
 def ours():
     """CPU time of probescope's own threads, ns."""
-    spent = 0
-    for task in Path("/proc/self/task").iterdir():
-        if (task / "comm").read_text() == "probescope\n":
-            spent += int((task / "schedstat").read_text().split()[0])
-    return spent
+    return sum(
+        cpu(task)[0] for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == "probescope\n"
+    )
 
 
 def turn():
@@ -52,24 +61,49 @@ def attached_turn(listener):
         return turn()
 
 
+class Sleeper:
+    """Another process that only sleeps, and wakes 99 times a second."""
+
+    def __init__(self):
+        self._process = subprocess.Popen([sys.executable, "-S", "-E", "-c", SLEEPER])
+        self._task = Path(f"/proc/{self._process.pid}")
+        self.spent = self.wakes = self.wall = 0
+
+    def beside(self, turn):
+        """What turn() returns; takes in what this process used meanwhile."""
+        spent, wakes = cpu(self._task)
+        found = turn()
+        spent_then, wakes_then = cpu(self._task)
+        self.spent += spent_then - spent
+        self.wakes += wakes_then - wakes
+        self.wall += found[2]
+        return found
+
+    def finish(self):
+        self._process.kill()
+        self._process.wait()
+
+
 def main(pairs):
     probescope.install()
     turn()
-    listener = Listener("sample__stats")
+    listener, sleeper = Listener("sample__stats"), Sleeper()
     added, threads, of_one_cpu = [], [], []
     for _ in range(pairs):
         # Both begin after a wait for the hooks: a thread that has slept is given the CPU for longer at a time.
-        (busy, own, wall), (plain, _, _) = attached_turn(listener), turn()
+        (busy, own, wall), (plain, _, _) = attached_turn(listener), sleeper.beside(turn)
         added.append(busy / plain - 1)
         threads.append(own / plain)
         of_one_cpu.append(own / wall)
     listener.finish()
+    sleeper.finish()
     (walks, error), (watcher, watcher_error) = middle(added), middle(threads)
     whole, whole_error = walks + watcher, (error**2 + watcher_error**2) ** 0.5
     print(
         f"{platform.python_version()}: {whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread that "
         f"works and {watcher:.2%} in threads of ours, which is {middle(of_one_cpu)[0]:.2%} of one CPU; {pairs} pairs, "
-        f"load {os.getloadavg()[0]:.1f}"
+        f"load {os.getloadavg()[0]:.1f}. A process that only sleeps and wakes 99 times a second: "
+        f"{sleeper.spent / sleeper.wall:.2%} of one CPU, {sleeper.spent / sleeper.wakes / 1000:.0f} us a wake"
     )
 
 

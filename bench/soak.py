@@ -2,8 +2,8 @@
 
     sudo python bench/soak.py [CYCLES] [--write]     # 1,000 of all tracers together, beside a warm-up
 
-And how long it takes from the attach to the first hook in a process that is busy. probescope has to be importable. --write puts this
-version's lines into docs/performance.md.
+And how long it takes from the attach to the first hook in a process that is busy. probescope has to be importable. The process runs
+with PROBESCOPE_FORCE=1. --write puts this version's lines into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ LATENCIES = 30
 
 OUTPUT = ROOT / "docs/performance.md"
 SECTION = re.compile(r"^<!-- bench/soak.py -->\n.*^<!-- end of bench/soak.py -->\n", re.MULTILINE | re.DOTALL)
-# Without it lines are refused before 3.12. `rake memcheck:python` sets the others.
+# Without it `line` and `exception__raise` are refused before 3.12. `rake memcheck:python` sets the others.
 ENVIRONMENT = {
     "PROBESCOPE_FORCE": "1",
     **{
@@ -212,8 +212,8 @@ def section(known: str, soak: Soak, latency: str) -> str:
 ## Tracers that come and go on a Python process
 
 {len(TRACERS)} tracers at once, so many times in and out together after {WARM_UP} to warm up, on one process with eight threads under
-load, which calls, raises, formats tracebacks, allocates and collects garbage. Where there are three figures they are those
-before, at the most, and after.
+load, which calls, raises, formats tracebacks, allocates and collects garbage. It runs with PROBESCOPE_FORCE=1, without which
+`line` and `exception__raise` are refused before 3.12. Where there are three figures they are those before, at the most, and after.
 
 | CPython | times | switches of hooks | memory of the process (KiB) | memory of ours in it (bytes) | threads | files |
 |---|---|---|---|---|---|---|
