@@ -180,7 +180,14 @@ const ps_site *ps_text_site(const char *text, PyCodeObject *code, int line);
 /* fork.c. Is os.fork() between its first handler and its last? Then nobody asks for the GIL. */
 int ps_fork_init(void);
 bool ps_fork_under_way(void);
-/* module.c: how many threads of ours there are, and when the last one ended; to end them for a while, and have them again. */
+
+/* worker.c: the thread of ours that takes the GIL. To be called before the first request: its handlers around forks in C. */
+int ps_worker_init(void);
+/* Has it do what is asked for (PS_REQUEST_*); it begins when it has to. Called by the watcher, without the GIL. */
+void ps_worker_request(unsigned what);
+/* Waits for its end, without the GIL. */
+void ps_worker_stop(void);
+/* How many threads of ours there are, and when the last one ended; to end them for a while, and have them again. */
 int ps_threads_count(uint64_t *ended_ns);
 void ps_threads_pause(void);
 void ps_threads_resume(void);

@@ -1,35 +1,15 @@
 /*
- * The CPython extension: connects the core's watcher to the interpreter's hooks.
- *
- *   watcher thread --request()--> worker thread, which takes the GIL --job--> switches hooks, takes samples, finds names
- *
- * The worker is a native thread of ours that exists while somebody listens. On it Python code of ours can run without ever being
- * in the application's way: signals are handled on the main thread, and asynchronous exceptions are sent to threads by number.
- *
- * probescope._native is defined here; what an application calls is in python/probescope/__init__.py.
+ * The CPython extension: probescope._native is defined here. What an application calls is in python/probescope/__init__.py.
  */
 #include "hooks.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "atomic.h"
 #include "clock.h"
 #include "coverage.h"
 #include "info.h"
 #include "memory.h"
-
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    unsigned requests; /* what the watcher asked for and no job has done yet */
-    bool running, stop;
-    bool busy;   /* it has the GIL, or waits for it */
-    int forking; /* threads that are about to fork: it may not ask for the GIL */
-    unsigned long thread;
-    uint64_t ended_ns; /* when it last did */
-} worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static bool forced;
 
@@ -65,185 +45,7 @@ static const ps_part parts[] = {
      .do_upkeep = ps_tracebacks_upkeep},
 };
 
-/* With the GIL. */
-static void do_jobs(unsigned what)
-{
-    ps_turn turn;
-    ps_turn_begin(&turn);
-    if (what & PS_REQUEST_SWITCH) ps_parts_switch();
-    if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
-    if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
-    ps_turn_end(&turn);
-}
-
-/* Both are called with the lock. */
-static void become_busy(void)
-{
-    while (worker.forking) pthread_cond_wait(&worker.changed, &worker.lock);
-    worker.busy = true;
-}
-
-static void become_idle(void)
-{
-    worker.busy = false;
-    pthread_cond_broadcast(&worker.changed);
-}
-
-/* Called with the lock and without the GIL: does what is asked for until nobody listens any more, or it is to stop. */
-static void serve(void)
-{
-    become_busy();
-    pthread_mutex_unlock(&worker.lock);
-    /* One thread state for all of it. To make one allocates without the GIL, which tracemalloc survives not always when it is
-       switched off at that moment (cpython#128679, up to 3.12.8 and 3.13.1). */
-    PyGILState_STATE gil = PyGILState_Ensure();
-    pthread_mutex_lock(&worker.lock);
-    while (!worker.stop && worker.requests) {
-        unsigned what = worker.requests;
-        worker.requests = 0;
-        pthread_mutex_unlock(&worker.lock);
-        do_jobs(what);
-        PyThreadState *state = PyEval_SaveThread();
-        pthread_mutex_lock(&worker.lock);
-        become_idle();
-        while (!worker.stop && !worker.requests && ps_watcher_wanted())
-            pthread_cond_wait(&worker.changed, &worker.lock);
-        become_busy();
-        pthread_mutex_unlock(&worker.lock);
-        PyEval_RestoreThread(state);
-        pthread_mutex_lock(&worker.lock);
-    }
-    pthread_mutex_unlock(&worker.lock);
-    PyGILState_Release(gil);
-    pthread_mutex_lock(&worker.lock);
-    become_idle();
-}
-
-static void *work(void *unused)
-{
-    (void)unused;
-    pthread_mutex_lock(&worker.lock);
-    worker.thread = PyThread_get_thread_ident();
-    while (!worker.stop && worker.requests) serve();
-    worker.running = false;
-    worker.ended_ns = ps_monotonic_ns();
-    pthread_cond_broadcast(&worker.changed);
-    pthread_mutex_unlock(&worker.lock);
-    return NULL;
-}
-
-/* Called on the watcher's thread, without the GIL. The worker inherits that all signals are blocked. */
-static void request(unsigned what)
-{
-    if (what == PS_REQUEST_SAMPLE && ps_sampling_ask()) return;
-    pthread_mutex_lock(&worker.lock);
-    worker.requests |= what;
-    if (!worker.running && !worker.stop && !ps_fork_under_way()) {
-        pthread_t thread;
-        worker.running = pthread_create(&thread, NULL, work, NULL) == 0;
-        if (worker.running) {
-            pthread_setname_np(thread, PS_PROVIDER);
-            pthread_detach(thread);
-        }
-    }
-    pthread_cond_broadcast(&worker.changed);
-    pthread_mutex_unlock(&worker.lock);
-}
-
-static void stop_worker(void)
-{
-    pthread_mutex_lock(&worker.lock);
-    worker.stop = true;
-    pthread_cond_broadcast(&worker.changed);
-    while (worker.running) pthread_cond_wait(&worker.changed, &worker.lock);
-    worker.requests = 0;
-    worker.stop = false;
-    pthread_mutex_unlock(&worker.lock);
-}
-
-int ps_threads_count(uint64_t *ended_ns)
-{
-    pthread_mutex_lock(&worker.lock);
-    int count = ps_watcher_is_running() + worker.running;
-    *ended_ns = worker.ended_ns;
-    pthread_mutex_unlock(&worker.lock);
-    return count;
-}
-
-void ps_threads_pause(void)
-{
-    ps_watcher_pause();
-    stop_worker();
-}
-
-void ps_threads_resume(void)
-{
-    ps_watcher_resume();
-}
-
-static const ps_vm vm = {request, ps_parts_need_upkeep};
-
-#if PS_HAVE_GIL
-/* Does this thread have the GIL, and can nobody but the worker want it? */
-static bool is_alone_with_worker(void)
-{
-    PyThreadState *own = PyGILState_GetThisThreadState();
-    if (!own || own != ps_thread_state() || ps_is_finalizing()) return false;
-    PyThreadState *state = PyInterpreterState_ThreadHead(own->interp);
-    /* That of the worker may be so new that it does not know its thread. */
-    while (state && (state == own || state->thread_id == worker.thread || !state->thread_id))
-        state = PyThreadState_Next(state);
-    return !state;
-}
-
-/*
- * A server that forks in C and goes on with Python in the child, as uWSGI does, has nobody set the GIL in order there where it was
- * started without threads. A thread that waits for the GIL at that moment is never heard of again in the child, and leaves it such that
- * the next one to want it may wait for ever. So the worker has its turn first.
- */
-static void before_fork(void)
-{
-    pthread_mutex_lock(&worker.lock);
-    worker.forking++;
-    bool in_the_way = worker.busy && !ps_fork_under_way() && is_alone_with_worker();
-    if (in_the_way) {
-        pthread_mutex_unlock(&worker.lock);
-        PyThreadState *state = PyEval_SaveThread();
-        pthread_mutex_lock(&worker.lock);
-        while (worker.busy) pthread_cond_wait(&worker.changed, &worker.lock);
-        pthread_mutex_unlock(&worker.lock);
-        PyEval_RestoreThread(state);
-        pthread_mutex_lock(&worker.lock);
-    }
-    pthread_mutex_unlock(&worker.lock);
-}
-#else
-static void before_fork(void)
-{
-    pthread_mutex_lock(&worker.lock);
-    worker.forking++;
-    pthread_mutex_unlock(&worker.lock);
-}
-#endif
-
-static void after_fork_in_parent(void)
-{
-    pthread_mutex_lock(&worker.lock);
-    worker.forking--;
-    pthread_cond_broadcast(&worker.changed);
-    pthread_mutex_unlock(&worker.lock);
-}
-
-static void after_fork_in_child(void)
-{
-    pthread_mutex_init(&worker.lock, NULL);
-    pthread_cond_init(&worker.changed, NULL);
-    worker.running = worker.stop = worker.busy = false;
-    worker.forking = 0;
-    worker.requests = 0;
-    ps_turns_after_fork();
-    ps_sampling_after_fork();
-}
+static const ps_vm vm = {ps_worker_request, ps_parts_need_upkeep};
 
 PyDoc_STRVAR(start_doc,
              "start(memory_limit, force=False)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. force: "
@@ -274,7 +76,7 @@ static void stop(void)
     /* Both threads may be waiting for the GIL; without one another may be in a hook, and wait for its turn. */
     PyThreadState *state = PyEval_SaveThread();
     ps_watcher_stop();
-    stop_worker();
+    ps_worker_stop();
     PyEval_RestoreThread(state);
     while (!ps_parts_unhook()) PyEval_RestoreThread(PyEval_SaveThread());
 }
@@ -392,7 +194,8 @@ static PyMethodDef methods[] = {
     {"follow_contexts", ps_follow_contexts, METH_NOARGS,
      "follow_contexts()\n--\n\nHas that done at each switch of contexts. False where the interpreter tells of none."},
     {"publish_process_context", ps_publish_process_context, METH_O,
-     "publish_process_context(payload)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False where that cannot be."},
+     "publish_process_context(payload)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False where that cannot "
+     "be."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -417,7 +220,7 @@ static int execute(PyObject *module)
     ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));
     ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, "CPython tells nobody which threads wait for the GIL");
     if (ps_fork_init() < 0 || !prepare_end()) return -1;
-    if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
+    if (ps_worker_init() != 0) {
         PyErr_NoMemory();
         return -1;
     }

@@ -1,0 +1,196 @@
+/*
+ * The worker: a native thread of ours that exists while somebody listens, and does with the GIL what the watcher asks for.
+ *
+ *   watcher thread --ps_worker_request()--> worker thread, which takes the GIL --job--> switches hooks, takes samples, finds names
+ *
+ * On it Python code of ours can run without ever being in the application's way: signals are handled on the main thread, and
+ * asynchronous exceptions are sent to threads by number.
+ */
+#include "hooks.h"
+
+#include <pthread.h>
+
+#include "clock.h"
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    unsigned requests; /* what the watcher asked for and no job has done yet */
+    bool running, stop;
+    bool busy;   /* it has the GIL, or waits for it */
+    int forking; /* threads that are about to fork: it may not ask for the GIL */
+    unsigned long thread;
+    uint64_t ended_ns; /* when it last did */
+} worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* With the GIL. */
+static void do_jobs(unsigned what)
+{
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    if (what & PS_REQUEST_SWITCH) ps_parts_switch();
+    if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
+    if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
+    ps_turn_end(&turn);
+}
+
+/* Both are called with the lock. */
+static void become_busy(void)
+{
+    while (worker.forking) pthread_cond_wait(&worker.changed, &worker.lock);
+    worker.busy = true;
+}
+
+static void become_idle(void)
+{
+    worker.busy = false;
+    pthread_cond_broadcast(&worker.changed);
+}
+
+/* Called with the lock and without the GIL: does what is asked for until nobody listens any more, or it is to stop. */
+static void serve(void)
+{
+    become_busy();
+    pthread_mutex_unlock(&worker.lock);
+    /* One thread state for all of it. To make one allocates without the GIL, which tracemalloc survives not always when it is
+       switched off at that moment (cpython#128679, up to 3.12.8 and 3.13.1). */
+    PyGILState_STATE gil = PyGILState_Ensure();
+    pthread_mutex_lock(&worker.lock);
+    while (!worker.stop && worker.requests) {
+        unsigned what = worker.requests;
+        worker.requests = 0;
+        pthread_mutex_unlock(&worker.lock);
+        do_jobs(what);
+        PyThreadState *state = PyEval_SaveThread();
+        pthread_mutex_lock(&worker.lock);
+        become_idle();
+        while (!worker.stop && !worker.requests && ps_watcher_wanted())
+            pthread_cond_wait(&worker.changed, &worker.lock);
+        become_busy();
+        pthread_mutex_unlock(&worker.lock);
+        PyEval_RestoreThread(state);
+        pthread_mutex_lock(&worker.lock);
+    }
+    pthread_mutex_unlock(&worker.lock);
+    PyGILState_Release(gil);
+    pthread_mutex_lock(&worker.lock);
+    become_idle();
+}
+
+static void *work(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&worker.lock);
+    worker.thread = PyThread_get_thread_ident();
+    while (!worker.stop && worker.requests) serve();
+    worker.running = false;
+    worker.ended_ns = ps_monotonic_ns();
+    pthread_cond_broadcast(&worker.changed);
+    pthread_mutex_unlock(&worker.lock);
+    return NULL;
+}
+
+/* Called on the watcher's thread, without the GIL. The worker inherits that all signals are blocked. */
+void ps_worker_request(unsigned what)
+{
+    if (what == PS_REQUEST_SAMPLE && ps_sampling_ask()) return;
+    pthread_mutex_lock(&worker.lock);
+    worker.requests |= what;
+    if (!worker.running && !worker.stop && !ps_fork_under_way()) {
+        pthread_t thread;
+        worker.running = pthread_create(&thread, NULL, work, NULL) == 0;
+        if (worker.running) {
+            pthread_setname_np(thread, PS_PROVIDER);
+            pthread_detach(thread);
+        }
+    }
+    pthread_cond_broadcast(&worker.changed);
+    pthread_mutex_unlock(&worker.lock);
+}
+
+void ps_worker_stop(void)
+{
+    pthread_mutex_lock(&worker.lock);
+    worker.stop = true;
+    pthread_cond_broadcast(&worker.changed);
+    while (worker.running) pthread_cond_wait(&worker.changed, &worker.lock);
+    worker.requests = 0;
+    worker.stop = false;
+    pthread_mutex_unlock(&worker.lock);
+}
+
+int ps_threads_count(uint64_t *ended_ns)
+{
+    pthread_mutex_lock(&worker.lock);
+    int count = ps_watcher_is_running() + worker.running;
+    *ended_ns = worker.ended_ns;
+    pthread_mutex_unlock(&worker.lock);
+    return count;
+}
+
+void ps_threads_pause(void)
+{
+    ps_watcher_pause();
+    ps_worker_stop();
+}
+
+void ps_threads_resume(void)
+{
+    ps_watcher_resume();
+}
+
+/* Does this thread have the GIL, and can nobody but the worker want it? */
+static bool is_alone_with_worker(void)
+{
+    if (!PS_HAVE_GIL) return false;
+    PyThreadState *own = PyGILState_GetThisThreadState();
+    if (!own || own != ps_thread_state() || ps_is_finalizing()) return false;
+    PyThreadState *state = PyInterpreterState_ThreadHead(own->interp);
+    /* That of the worker may be so new that it does not know its thread. */
+    while (state && (state == own || state->thread_id == worker.thread || !state->thread_id))
+        state = PyThreadState_Next(state);
+    return !state;
+}
+
+/*
+ * A server that forks in C and goes on with Python in the child, as uWSGI does, has nobody set the GIL in order there where it was
+ * started without threads. A thread that waits for the GIL at that moment is never heard of again in the child, and leaves it such that
+ * the next one to want it may wait for ever. So the worker has its turn first.
+ */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&worker.lock);
+    worker.forking++;
+    bool in_the_way = worker.busy && !ps_fork_under_way() && is_alone_with_worker();
+    pthread_mutex_unlock(&worker.lock);
+    if (!in_the_way) return;
+    PyThreadState *state = PyEval_SaveThread();
+    pthread_mutex_lock(&worker.lock);
+    while (worker.busy) pthread_cond_wait(&worker.changed, &worker.lock);
+    pthread_mutex_unlock(&worker.lock);
+    PyEval_RestoreThread(state);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_lock(&worker.lock);
+    worker.forking--;
+    pthread_cond_broadcast(&worker.changed);
+    pthread_mutex_unlock(&worker.lock);
+}
+
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&worker.lock, NULL);
+    pthread_cond_init(&worker.changed, NULL);
+    worker.running = worker.stop = worker.busy = false;
+    worker.forking = 0;
+    worker.requests = 0;
+    ps_turns_after_fork();
+    ps_sampling_after_fork();
+}
+
+int ps_worker_init(void)
+{
+    return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
