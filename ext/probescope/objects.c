@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocations.h"
 #include "atomic.h"
 #include "compat.h"
 #include "hooks.h"
 #include "info.h"
 #include "names.h"
-#include "probe.h"
 #include "rows.h"
 #include "stats.h"
 
@@ -95,13 +95,7 @@ static void on_newobj(VALUE tracepoint, void *unused)
     long line = NIL_P(path) ? 0 : FIX2LONG(rb_tracearg_lineno(arg));
     size_t size = slot_size(object);
     ps_row *row = ps_table_row(&ps_objects, (uintptr_t)klass, NIL_P(path) ? 0 : (uintptr_t)path, (uintptr_t)line);
-    PS_ADD(row->count[PS_OBJECT_BYTES], size);
-    PS_ADD_LAST(row->count[PS_OBJECT_COUNT], 1);
-    if (PS_ENABLED(OBJECT__ALLOC)) {
-        const ps_site *site = row->site ? row->site : &ps_site_none;
-        struct ps_more_object__alloc more = {.path = site->path};
-        ps_fire_object__alloc(site->name, site->file, site->line, size, &more);
-    }
+    ps_allocations_add(row, size);
 }
 
 void ps_objects_init(void)

@@ -17,11 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocations.h"
 #include "atomic.h"
 #include "clock.h"
 #include "info.h"
 #include "memory.h"
-#include "probe.h"
 #include "stats.h"
 
 /* From one check that our hooks are still there to the next. */
@@ -72,13 +72,7 @@ static void count(PyTypeObject *type, size_t size)
         Py_XINCREF((PyObject *)type);
         Py_XINCREF((PyObject *)code);
     }
-    PS_ADD(row->count[PS_OBJECT_BYTES], size);
-    PS_ADD_LAST(row->count[PS_OBJECT_COUNT], 1);
-    if (PS_ENABLED(OBJECT__ALLOC)) {
-        const ps_site *site = row->site ? row->site : &ps_site_none;
-        struct ps_more_object__alloc more = {.path = site->path};
-        ps_fire_object__alloc(site->name, site->file, site->line, size, &more);
-    }
+    ps_allocations_add(row, size);
 }
 
 /* ---- The allocator ---- */

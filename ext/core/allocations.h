@@ -1,0 +1,24 @@
+/*
+ * What is done for an allocation once its row is known.
+ */
+#ifndef PS_ALLOCATIONS_H
+#define PS_ALLOCATIONS_H
+
+#include <stddef.h>
+
+#include "atomic.h"
+#include "probe.h"
+#include "rows.h"
+
+/* Counts it, and fires object__alloc to whoever listens; one whose row has no name yet goes without a place. */
+static inline void ps_allocations_add(ps_row *row, size_t size)
+{
+    PS_ADD(row->count[PS_OBJECT_BYTES], size);
+    PS_ADD_LAST(row->count[PS_OBJECT_COUNT], 1);
+    if (!PS_ENABLED(OBJECT__ALLOC)) return;
+    const ps_site *site = row->site ? row->site : &ps_site_none;
+    struct ps_more_object__alloc more = {.path = site->path};
+    ps_fire_object__alloc(site->name, site->file, site->line, size, &more);
+}
+
+#endif
