@@ -11,7 +11,7 @@
 #include "clock.h"
 
 #ifndef PR_SET_VMA
-#define PR_SET_VMA 0x53564d41
+#define PR_SET_VMA           0x53564d41
 #define PR_SET_VMA_ANON_NAME 0
 #endif
 #ifndef MFD_NOEXEC_SEAL

@@ -53,10 +53,8 @@ bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
     for (; (next = entry->tb_next); guess++) {
         PyTracebackObject *guessed = *guess;
         uintptr_t wrong = (uintptr_t)guessed ^ (uintptr_t)next;
-        __asm__(
-            ""
-            : "+r"(
-                wrong)); /* else the compiler knows that they are the same, and takes the one that has to be waited for */
+        /* Else the compiler knows that they are the same, and takes the one that has to be waited for. */
+        __asm__("" : "+r"(wrong));
         if (wrong) break;
         entry = guessed;
     }

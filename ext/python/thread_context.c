@@ -45,6 +45,5 @@ PyObject *ps_follow_contexts(PyObject *module, PyObject *unused)
 PyObject *ps_publish_process_context(PyObject *module, PyObject *payload)
 {
     if (!PyBytes_Check(payload)) return PyErr_Format(PyExc_TypeError, "payload must be bytes");
-    return PyBool_FromLong(
-        ps_process_context_publish(PyBytes_AS_STRING(payload), (size_t)PyBytes_GET_SIZE(payload)));
+    return PyBool_FromLong(ps_process_context_publish(PyBytes_AS_STRING(payload), (size_t)PyBytes_GET_SIZE(payload)));
 }
