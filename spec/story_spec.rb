@@ -24,9 +24,9 @@ RSpec.shared_examples "the story" do |language|
     skip_unless_served(target, { "exceptions" => "backtrace__done", "hot" => "sample__stats" }.fetch(command))
     result = probescope_start(command, "-p", target.pid, "--json", *options)
     yield target if block_given?
-    result.wait(within: 90)
+    status = result.wait(within: 90)
     target.stop(:INT)
-    expect(result.wait).to be_success, result.err
+    expect(status).to be_success, result.err
     JSON.parse(result.out)
   end
 
