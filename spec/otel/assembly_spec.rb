@@ -12,7 +12,12 @@ RSpec.describe Probescope::Otel::Assembly do
 
   let(:trees) { [] }
 
-  define_method(:call) { |id, caller| event.new.tap { |one| one.span_id = id; one.parent_id = caller } }
+  define_method(:call) do |id, caller|
+    event.new.tap do |one|
+      one.span_id = id
+      one.parent_id = caller
+    end
+  end
 
   it "makes one tree of calls that end before their callers, and of those that are read after them" do
     assembly.add(call(3, 2), 0)

@@ -78,7 +78,11 @@ RSpec.describe "the current span of each thread, read from outside" do
 
   # [what is going on, what is seen from outside, what the application says]
   def step(process, number, reader, library)
-    name, thread, inside = await("step #{number}") { process.out.lines.select { |line| line.start_with?("at ") && line.end_with?("\n") }[number] }
+    name, thread, inside = await("step #{number}") do
+      process.out.lines.select do |line|
+        line.start_with?("at ") && line.end_with?("\n")
+      end[number]
+    end
                            .split(" ", 4)[1..]
     outside, = Open3.capture2(reader, process.pid.to_s, thread, library)
     process.puts("on")
@@ -88,6 +92,8 @@ end
 
 RSpec.describe Probescope::Otel::Resource do
   it "takes what makes no sense for nothing" do
-    ["", "0a", "0aff", "ffffffffffffffffffff", "0a050a0312ff00", "1205aabbccddee"].each { |digits| expect(described_class.published(digits)).to eq({}) }
+    ["", "0a", "0aff", "ffffffffffffffffffff", "0a050a0312ff00", "1205aabbccddee"].each do |digits|
+      expect(described_class.published(digits)).to eq({})
+    end
   end
 end

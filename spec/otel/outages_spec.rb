@@ -28,7 +28,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
   def report(bridge) = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/], symbolize_names: true)
 
   failures = {
-    "is down" => ->(server) { server.stop },
+    "is down" => :stop.to_proc,
     "answers 503" => ->(server) { server.behaviour = "503 Service Unavailable" },
     "answers 429 with Retry-After" => ->(server) { server.behaviour = "429 Too Many Requests\r\nRetry-After: 3" },
     "resets connections" => ->(server) { server.behaviour = :reset },
@@ -58,6 +58,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       report = report(bridge)
       expect(report.dig(:traces, :dropped)).to eq({})
       expect(report[:received][:slow_calls]).to eq(report.dig(:traces, :exported))
+      expect(report.values_at(:waiting, :unsampled)).to eq([0, 0])
       expect(server.spans.map { |_, span| span.span_id }.uniq.size).to eq(report.dig(:traces, :exported))
       expect(report.values_at(:lost_events, :lost_by_the_kernel)).to eq([0, 0])
     end

@@ -15,7 +15,7 @@ RSpec.describe "probescope otel", :bpf do
       def deep(n) = n.zero? ? raise(Costly, "secret of #{Process.pid}") : deep(n - 1)
       def costly = (deep(200) rescue $counts[:costly] += 1)
       def cheap = (raise(Cheap, "secret") rescue $counts[:cheap] += 1)
-      def round = (3.times { costly }; cheap; (send(HOSTILE) rescue 1) if ENV["HOSTILE"]; $counts[:rounds] += 1)
+      def round = (3.times { costly }; cheap; (send(HOSTILE) rescue 1) if ENV["HOSTILE"]; GC.start if ($counts[:rounds] += 1) % 10 == 1)
     WORK
     $counts = Hash.new(0)
     counting = false
@@ -63,6 +63,15 @@ RSpec.describe "probescope otel", :bpf do
     end
   end
 
+  # {name => [unit, what it is]}
+  def kinds
+    server.metrics.to_h do |_, metric|
+      sum = metric.sum
+      kind = [metric.data, ("rising" if sum&.is_monotonic), sum&.aggregation_temporality].compact
+      [metric.name, [metric.unit, *kind.map { |word| word.to_s.delete_prefix("AGGREGATION_TEMPORALITY_").downcase }].join(" ")]
+    end
+  end
+
   it "sends the costly exceptions as log records, without their messages" do
     run
     records = server.records.map { |_, record| attributes(record) }
@@ -70,7 +79,7 @@ RSpec.describe "probescope otel", :bpf do
     expect(records.first).to include("code.file.path" => end_with("spec/otel/work.rb"), "code.line.number" => 5,
                                      "code.function.name" => "Object#deep", "probescope.exception.depth" => be > 200)
     expect(records.to_s).not_to include("secret")
-    expect(server.records.first.last.time_unix_nano).to be_within(60e9).of(Time.now.to_i * 1e9)
+    expect(server.records.first.last.time_unix_nano).to be_within(60_000_000_000).of(Time.now.to_i * 1_000_000_000)
   end
 
   it "sends all of them, with messages, when it is told to" do
@@ -83,16 +92,21 @@ RSpec.describe "probescope otel", :bpf do
     rounds, costly, cheap = run("--exceptions", "none", "--metrics", env: {"OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
     found = metrics
     expect(server.records).to be_empty
-    calls = found.fetch("probescope.function.calls").to_h { |point, value| [point["code.function.name"], value] }
+    calls = found.fetch("probescope.function.calls").transform_keys { |point| point["code.function.name"] }
     expect(calls.values_at("Object#round", "Object#costly", "Object#cheap", "Object#deep")).to eq([rounds, costly, cheap, costly * 201])
-    raised = found.fetch("probescope.exceptions").to_h { |point, value| [point["exception.type"], value] }
+    raised = found.fetch("probescope.exceptions").transform_keys { |point| point["exception.type"] }
     expect(raised.values_at("Costly", "Cheap")).to eq([costly, cheap])
-    expect(found.fetch("probescope.exception.backtrace.time").values.sum).to be > 0
-    %w[probescope.function.time probescope.function.time.self probescope.function.time.max probescope.allocations
-       probescope.allocation.bytes].each { |name| expect(found.fetch(name).values.sum).to be > 0 }
-    units = server.metrics.to_h { |_, metric| [metric.name, metric.unit] }
-    expect(units).to include("probescope.function.calls" => "{call}", "probescope.function.time" => "s", "probescope.exceptions" => "{exception}",
-                             "probescope.allocation.bytes" => "By", "probescope.allocations" => "{object}")
+    own = kinds.select { |name, _| name.match?(/\Aprobescope\.(?!bridge)/) }
+    expect(own).to eq(
+      "probescope.function.calls" => "{call} sum rising cumulative", "probescope.function.time" => "s sum rising cumulative",
+      "probescope.function.time.self" => "s sum rising cumulative", "probescope.function.time.max" => "s gauge",
+      "probescope.exceptions" => "{exception} sum rising cumulative", "probescope.exception.backtrace.time" => "s sum rising cumulative",
+      "probescope.allocations" => "{object} sum rising cumulative", "probescope.allocation.bytes" => "By sum rising cumulative",
+      "probescope.gc.collections" => "{collection} sum rising cumulative", "probescope.gc.time" => "s sum rising cumulative"
+    )
+    expect(found.slice(*own.keys).values.map { |points| points.values.sum }).to all(be_positive)
+    major = found.fetch("probescope.gc.collections").select { |point, _| point["probescope.gc.kind"] == "major" }
+    expect(major.values.sum).to be >= rounds / 10
   end
 
   # GIVEN names that would paint a terminal or break a page, THEN they arrive with those characters escaped.

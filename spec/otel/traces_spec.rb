@@ -51,7 +51,7 @@ RSpec.describe "probescope otel", :bpf, :jaeger do
   it "puts each slow call of 8 threads below its own request" do
     jaeger = keep(Support::Jaeger.new)
     process = target(app, "8", "150", options: OpenTelemetryGems.options("opentelemetry-exporter-otlp"), stdin: true,
-                                  env: {"OTEL_EXPORTER_OTLP_ENDPOINT" => jaeger.endpoint, "OTEL_SERVICE_NAME" => "shop"}).ready
+                                      env: {"OTEL_EXPORTER_OTLP_ENDPOINT" => jaeger.endpoint, "OTEL_SERVICE_NAME" => "shop"}).ready
     bridge = bridge(jaeger, "-p", process.pid, "--slow", "1ms")
     process.await_on("function__slow1ms")
     process.puts("go")
@@ -65,7 +65,8 @@ RSpec.describe "probescope otel", :bpf, :jaeger do
     traces.each do |spans|
       shape = spans.values.to_h { |span| [span.name, spans[span.parent]&.name] }
       number = shape.key(nil)[/\d+/]
-      expect(shape).to eq("request #{number}" => nil, "Work.outer#{number}" => "request #{number}", "query #{number}" => "request #{number}",
+      expect(shape).to eq("request #{number}" => nil, "Work.outer#{number}" => "request #{number}",
+                          "query #{number}" => "request #{number}",
                           "Work.inner#{number}" => "Work.outer#{number}", "Work.query#{number}" => "query #{number}")
       spans.each_value do |span|
         around = spans[span.parent] or next

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "openssl"
 require "socket"
 require "zlib"
 require "opentelemetry/exporter/otlp"
@@ -20,7 +21,9 @@ module Support
     # :take, :reset, :hang, or an answer such as "503 Service Unavailable\r\nRetry-After: 2".
     attr_writer :behaviour
 
-    def initialize
+    # tls: the server's OpenSSL::SSL::SSLContext, where it is to encrypt.
+    def initialize(tls: nil)
+      @tls = tls
       @server = TCPServer.new("127.0.0.1", 0)
       @port = @server.addr[1]
       @behaviour = :take
@@ -31,7 +34,7 @@ module Support
       @threads = [Thread.new { accept }]
     end
 
-    def endpoint = "http://127.0.0.1:#{@port}"
+    def endpoint = "http#{"s" if @tls}://127.0.0.1:#{@port}"
 
     # Nobody listens there any more, until #start.
     def stop
@@ -70,10 +73,16 @@ module Support
       loop do
         socket = @server.accept
         @sockets << socket
-        @threads << Thread.new { serve(socket) }
+        @threads << Thread.new { serve(encrypted(socket)) }
       end
     rescue IOError, Errno::EBADF
       nil
+    end
+
+    def encrypted(socket)
+      return socket unless @tls
+
+      OpenSSL::SSL::SSLSocket.new(socket, @tls).tap(&:accept)
     end
 
     def serve(socket)
@@ -101,7 +110,7 @@ module Support
     def keep(socket, head, body)
       body = Zlib.gunzip(body) if head.match?(/^content-encoding: gzip/i)
       path = head[/\APOST (\S+)/, 1]
-      @kept[path] << REQUESTS.fetch(path).decode(body)
+      @kept[path] << REQUESTS.fetch(path).decode(body) if REQUESTS.key?(path)
       socket.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     end
   end

@@ -8,7 +8,9 @@ require_relative "../host/path"
 require_relative "../host/privilege"
 require_relative "../otel/endpoints"
 require_relative "../otel/program"
+require_relative "../otel/resources"
 require_relative "../otel/supervisor"
+require_relative "../otel/transport"
 
 module Probescope
   module Commands
@@ -69,11 +71,17 @@ module Probescope
       def call
         raise CLI::Usage.new("which process? -p PID or --comm NAME is missing", "probescope ps") if @pids.empty? && !@comm
 
-        Probescope::Otel::Endpoints.new(@endpoint)
+        check_environment
         check_gems
         Host::Kernel.new.check
         @pids.each { |pid| Host::Target.find(pid) } unless @workers
         supervise(Host::Bpftrace.find)
+      end
+
+      def check_environment
+        Probescope::Otel::Endpoints.new(@endpoint)
+        Probescope::Otel::Endpoints::SIGNALS.each { |signal| Probescope::Otel::Transport.new(signal) }
+        Probescope::Otel::Transport.metric_interval
       end
 
       def check_gems
@@ -101,7 +109,7 @@ module Probescope
           output.close
           require_relative "../otel/exporter"
           exporter = Probescope::Otel::Exporter.new(input, {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics,
-                                                                  service_name: @service_name})
+                                                            **names(Probescope::Otel::Resources.own)})
           drop_privilege
           exporter.run
           exit!(0)
@@ -110,6 +118,11 @@ module Probescope
           say("the exporter failed: #{e.class} at #{e.backtrace.first}")
           exit!(1)
         end
+      end
+
+      # own: attributes that the bridge's environment gives. They are those of all processes, but for what these say of themselves.
+      def names(own)
+        {service_name: @service_name || own["service.name"], attributes: own.reject { |name, _| name == "service.name" }}
       end
 
       # What is loaded later must be readable for everybody.

@@ -78,13 +78,13 @@ module Probescope
 
       def join(caller, node)
         caller.callees << node
-        node.each { |one, _| @nodes[one.event.span_id] = one }
+        node.each { |one,| @nodes[one.event.span_id] = one }
       end
 
       def keep(node, now)
         node.due = now + GRACE
         @whole << node
-        node.each { |one, _| @nodes[one.event.span_id] = one }
+        node.each { |one,| @nodes[one.event.span_id] = one }
       end
 
       # Those that have waited for longest.
@@ -102,7 +102,7 @@ module Probescope
 
       def let_go
         tree = @whole.shift
-        tree.each { |node, _| @nodes.delete(node.event.span_id) }
+        tree.each { |node,| @nodes.delete(node.event.span_id) }
         @released.call(tree)
       end
     end

@@ -21,7 +21,11 @@ module Probescope
       end
 
       # signal: "traces", "logs" or "metrics".
-      def [](signal) = @own[signal] || "#{@base.chomp("/")}/v1/#{signal}"
+      def [](signal)
+        return "#{@base.chomp("/")}/v1/#{signal}" unless @own[signal]
+
+        URI(@own[signal]).tap { |uri| uri.path = "/" if uri.path.empty? }.to_s
+      end
 
       private
 

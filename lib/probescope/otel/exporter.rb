@@ -4,12 +4,14 @@ require "json"
 require_relative "../host/clock"
 require_relative "../host/output"
 require_relative "../version"
+require_relative "counters"
 require_relative "endpoints"
 require_relative "exporters"
 require_relative "fair_queue"
 require_relative "resource"
 require_relative "sender"
 require_relative "source"
+require_relative "transport"
 
 module Probescope
   module Otel
@@ -21,13 +23,15 @@ module Probescope
       # As the SDK's batch processors have it.
       BATCH = 512
       PAUSE = 1.0
-      METRICS_EVERY = 60.0 # seconds
       TURN = 0.25 # seconds between two looks at what waits
       REPORT_EVERY = 60.0
       # The supervisor kills it after this many seconds more.
       FLUSH = 3.5
+      # Of which so much is for the last figures, those of the bridge itself.
+      LAST = 1.0
       # How a line of the supervisor begins.
       OURS = "{\"is\""
+      NONE = %i[lost_by_the_kernel details_suppressed names_lost unsampled late not_costly rows_dropped waiting].to_h { |name| [name, 0] }
       # Seconds after which the two clocks are compared again.
       COMPARE = 10
 
@@ -38,9 +42,9 @@ module Probescope
         @log = log
         @scope = OpenTelemetry::SDK::InstrumentationScope.new("probescope", VERSION)
         @sources = {}
-        @strangers = 0
+        @strangers = @dropped_unread = @dropped_events = 0
         @received = Hash.new(0)
-        @past = Hash.new(0)
+        @past = NONE.dup
         @output = Host::Output.new { |text| printed(text) }
         @compared = -COMPARE
         start_senders(Endpoints.new(options[:endpoint]))
@@ -60,19 +64,22 @@ module Probescope
       def start_senders(endpoints)
         silence
         @queues = ROOM.transform_values { |room| FairQueue.new(room) }
-        exporters = {"traces" => Exporters::Spans, "logs" => Exporters::Logs}
-        @senders = @queues.to_h do |signal, queue|
-          exporter = exporters.fetch(signal).new(endpoint: endpoints[signal])
-          [signal, Sender.new(signal, queue, exporter, batch: BATCH, pause: PAUSE, say: method(:say))]
+        # Of a process's figures the newest say all that older ones do.
+        if @options[:metrics]
+          points = ->(metrics) { metrics.sum { |one| one.data_points.size } }
+          @queues["metrics"] = FairQueue.new(Float::INFINITY, latest: true, weigh: points)
+          @counters = Counters.new(@options[:attributes], @scope)
+          @metrics_every = Transport.metric_interval
+          @collected = now
         end
-        return unless @options[:metrics]
+        @senders = @queues.to_h { |signal, queue| [signal, sender(signal, queue, endpoints[signal])] }
+      end
 
-        # The last two collections: older ones say nothing that the newest does not.
-        @queues["metrics"] = FairQueue.new(2 * Series::MOST)
-        @senders["metrics"] = Sender.new("metrics", @queues["metrics"], Exporters::Metrics.new(endpoint: endpoints["metrics"]),
-                                         batch: 1, pause: 0.1, say: method(:say))
-        @metrics_every = Integer(ENV.fetch("OTEL_METRIC_EXPORT_INTERVAL", METRICS_EVERY * 1000)) / 1000.0
-        @collected = now
+      def sender(signal, queue, endpoint)
+        transport = Transport.new(signal)
+        exporter = Exporters::BY_SIGNAL.fetch(signal).new(endpoint: endpoint, transport: transport)
+        batch, pause = signal == "metrics" ? [1, 0.1] : [BATCH, PAUSE]
+        Sender.new(signal, queue, exporter, batch: batch, pause: pause, timeout: transport.timeout, say: method(:say))
       end
 
       # The SDK tells of each failure; here that is the senders' part.
@@ -106,15 +113,17 @@ module Probescope
         when "target" then @sources[message[:pid]] = source(message)
         when "gone" then gone(message[:pid])
         when "tracing" then @sources.each_value(&:restarted)
+        when "dropped" then @dropped_unread, @dropped_events = message.values_at(:lines, :events)
         end
       end
 
       def source(message)
         pid = message[:pid]
-        resource = Resource.of(message, @options[:service_name])
-        Source.new(pid, resource, @scope, say: method(:say), exceptions: @options[:exceptions], metrics: @options[:metrics], offset: method(:offset),
-                                     spans: ->(spans) { @queues["traces"].push(pid, spans) },
-                                     logs: ->(records) { @queues["logs"].push(pid, records) })
+        resource = Resource.of(message, @options[:service_name], @options[:attributes])
+        Source.new(pid, resource, @scope, say: method(:say), exceptions: @options[:exceptions], metrics: @options[:metrics],
+                                          offset: method(:offset),
+                                          spans: ->(spans) { @queues["traces"].push(pid, spans) },
+                                          logs: ->(records) { @queues["logs"].push(pid, records) })
       end
 
       def gone(pid)
@@ -145,13 +154,17 @@ module Probescope
       def collect
         @collected = now
         @sources.each { |pid, source| push_metrics(pid, source) }
+        push_counters
       end
+
+      def push_counters = @queues["metrics"].push(:bridge, @counters.collect(figures, @queues))
 
       def push_metrics(pid, source) = @queues["metrics"].push(pid, source.series.collect)
 
       def counters(source)
         {lost_by_the_kernel: source.lost, details_suppressed: source.suppressed, names_lost: source.unnamed,
-         unsampled: source.spans.unsampled, late: source.assembly.late}
+         unsampled: source.spans.unsampled, late: source.assembly.late, not_costly: source.not_costly, rows_dropped: source.rows_dropped,
+         waiting: source.waiting}
       end
 
       def report
@@ -159,21 +172,29 @@ module Probescope
         say(JSON.generate(figures))
       end
 
+      # Every call and every exception that was received is exported, dropped, left out (unsampled, not_costly) or waiting.
       def figures
         totals = @sources.each_value.map { |source| counters(source) }.push(@past)
                          .reduce { |one, other| one.merge(other) { |_, a, b| a + b } }
+        # They are missed by their process's number, too.
+        totals[:lost_by_the_kernel] = [totals[:lost_by_the_kernel] - @dropped_events, 0].max
         signals = @senders.to_h do |signal, sender|
           [signal, {exported: sender.exported, waiting: @queues[signal].size,
-                    dropped: {"queue_full" => @queues[signal].dropped, **sender.dropped}.reject { |_, number| number.zero? }}]
+                    dropped: {@queues[signal].reason => @queues[signal].dropped, **sender.dropped}.reject { |_, number| number.zero? }}]
         end
-        {received: @received, of_other_processes: @strangers, lost_events: @output.lost_events, **totals, **signals}
+        {received: @received, of_other_processes: @strangers, lost_events: @output.lost_events, dropped_unread: @dropped_unread, **totals,
+         **signals}
       end
 
       def finish
         limit = now + FLUSH
         @output.maps.fetch("told", {}).each { |pid, told| @sources[pid.to_i]&.told(Integer(told)) }
-        @sources.keys.each { |pid| gone(pid) }
-        @senders.each_value.map { |sender| Thread.new { sender.finish([limit - now, 0.1].max) } }.each(&:join)
+        gone(@sources.first.first) while @sources.any?
+        @senders.values_at("traces", "logs").map { |sender| Thread.new { sender.finish([limit - LAST - now, 0.1].max) } }.each(&:join)
+        if @collected
+          push_counters
+          @senders["metrics"].finish([limit - now, 0.1].max)
+        end
         report
       end
     end

@@ -13,32 +13,85 @@ module Probescope
     module Exporters
       SUCCESS = OpenTelemetry::SDK::Trace::Export::SUCCESS
 
+      # The last answer of a backend, of which the exporters keep nothing.
+      module Answers
+        attr_reader :answer
+
+        def request(*) = @answer = super
+        def forget = @answer = nil
+      end
+
       module Verdict
+        # Answers after which OTLP has another try make sense.
+        AGAIN = %w[408 429 502 503 504].freeze
+
         # Seconds after which to try again, 0 where the backend did not say, nil when that is of no use.
         attr_reader :again
-        # What failed, as the exporter names it, or nil.
+        # What failed: a status of HTTP, a word of the exporter's, or nil.
         attr_reader :reason
+        # How many of what was taken the backend has rejected all the same, and why.
+        attr_reader :rejected, :rejection
+
+        def initialize(endpoint:, transport:)
+          @transport = transport
+          super(endpoint: endpoint, headers: transport.headers, compression: transport.compression)
+          @path = @uri.request_uri
+        end
 
         # True when it was taken.
         def deliver(data, timeout:)
-          @again = @reason = nil
-          export(data, timeout: timeout) == SUCCESS
+          @again = @reason = @rejection = nil
+          @rejected = 0
+          @http.forget
+          return partly if export(data, timeout: timeout) == SUCCESS
+
+          @reason ||= @http.answer&.code
+          false
         end
 
         private
 
+        # The exporters would read these files when they connect, as nobody, and keys of one kind only.
+        def http_connection(uri, verify_mode, *)
+          super(uri, verify_mode, nil, nil, nil).tap do |http|
+            @transport.certificates.each { |name, value| http.public_send("#{name}=", value) }
+            http.extend(Answers)
+          end
+        end
+
         # Called by the exporter for what may be tried again.
         def backoff?(retry_after: nil, reason: nil, **)
-          @again = Exporters.seconds(retry_after.to_s)
-          @reason = reason
+          @reason = reason || @http.answer&.code
+          @again = Exporters.seconds(retry_after.to_s) if @http.answer.nil? || AGAIN.include?(@http.answer.code)
           false
+        end
+
+        # A partial success: nothing of it is to be sent again.
+        def partly
+          partial = self.class::RESPONSE.decode(@http.answer.body.to_s).partial_success or return true
+          @rejected = partial[self.class::REJECTED]
+          @rejection = partial.error_message
+          true
+        rescue Google::Protobuf::ParseError
+          true # not all backends answer with what they should
         end
       end
 
-      # of: the part of the SDK's exporter's path behind the endpoint.
-      Spans = Class.new(OpenTelemetry::Exporter::OTLP::Exporter) { include Verdict }
-      Logs = Class.new(OpenTelemetry::Exporter::OTLP::Logs::LogsExporter) { include Verdict }
-      Metrics = Class.new(OpenTelemetry::Exporter::OTLP::Metrics::MetricsExporter) { include Verdict }
+      # exporter: the SDK's of one signal. response: what a backend answers it. rejected: the field of that which counts.
+      def self.of(exporter, response, rejected)
+        Class.new(exporter) do
+          include Verdict
+          const_set(:RESPONSE, response)
+          const_set(:REJECTED, rejected)
+        end
+      end
+
+      COLLECTOR = Opentelemetry::Proto::Collector
+      Spans = of(OpenTelemetry::Exporter::OTLP::Exporter, COLLECTOR::Trace::V1::ExportTraceServiceResponse, "rejected_spans")
+      Logs = of(OpenTelemetry::Exporter::OTLP::Logs::LogsExporter, COLLECTOR::Logs::V1::ExportLogsServiceResponse, "rejected_log_records")
+      Metrics = of(OpenTelemetry::Exporter::OTLP::Metrics::MetricsExporter, COLLECTOR::Metrics::V1::ExportMetricsServiceResponse,
+                   "rejected_data_points")
+      BY_SIGNAL = {"traces" => Spans, "logs" => Logs, "metrics" => Metrics}.freeze
 
       module_function
 

@@ -8,9 +8,11 @@ module Probescope
       # Items that found no room, so far.
       attr_reader :dropped
 
-      # most: items.
-      def initialize(most)
+      # most: items. latest: of each process the last bundle alone waits. weigh: how many items a bundle is.
+      def initialize(most, latest: false, weigh: :size.to_proc)
         @most = most
+        @latest = latest
+        @weigh = weigh
         @bundles = {} # by process, in the order of their turns
         @sizes = Hash.new(0)
         @size = 0
@@ -19,14 +21,21 @@ module Probescope
         @changed = ConditionVariable.new
       end
 
+      attr_reader :most
+
       def size = @lock.synchronize { @size }
+      def empty? = size.zero?
+      def weigh(bundle) = @weigh.call(bundle)
+      # Why items are dropped here.
+      def reason = @latest ? "superseded" : "queue_full"
 
       def push(process, bundle)
         return if bundle.empty?
 
         @lock.synchronize do
+          drop_oldest(process) if @latest && @bundles.key?(process)
           (@bundles[process] ||= []) << bundle
-          count(process, bundle.size)
+          count(process, weigh(bundle))
           drop_oldest(@sizes.max_by(&:last).first) while @size > @most
           @changed.signal
         end
@@ -40,10 +49,10 @@ module Probescope
           taken = []
           count = 0
           while (process, bundles = @bundles.first)
-            break if taken.any? && count + bundles.first.size > batch
+            break if taken.any? && count + weigh(bundles.first) > batch
 
             taken << shift(process)
-            count += taken.last.size
+            count += weigh(taken.last)
           end
           taken
         end
@@ -78,15 +87,15 @@ module Probescope
         bundles = @bundles.delete(process)
         bundle = bundles.shift
         @bundles[process] = bundles if bundles.any?
-        count(process, -bundle.size)
+        count(process, -weigh(bundle))
         bundle
       end
 
       def drop_oldest(process)
         bundle = @bundles[process].shift
         @bundles.delete(process) if @bundles[process].empty?
-        count(process, -bundle.size)
-        @dropped += bundle.size
+        count(process, -weigh(bundle))
+        @dropped += weigh(bundle)
       end
 
       def count(process, items)

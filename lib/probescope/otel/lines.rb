@@ -23,7 +23,8 @@ module Probescope
 
       # An event's members (`type` for `class`) are :pid, :at (bpftrace's nsecs), the names as addresses, the figures and :text.
       def self.kind(probe, names, figures, text = nil)
-        Kind.new(probe, names, figures, text, Struct.new(:pid, :at, *(names - [:class]), *(:type if names.include?(:class)), *figures, :text))
+        Kind.new(probe, names, figures, text,
+                 Struct.new(:pid, :at, *(names - [:class]), *(:type if names.include?(:class)), *figures, :text))
       end
 
       # The probe's threshold differs.

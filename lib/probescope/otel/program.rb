@@ -36,7 +36,7 @@ module Probescope
          */
 
       TEXT
-      TAIL = <<~TEXT
+      TAIL = <<~TEXT.freeze
         interval:s:#{Lines::RENAME}
         {
           clear(@named);

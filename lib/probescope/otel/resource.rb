@@ -14,12 +14,13 @@ module Probescope
 
       module_function
 
-      # message: Resources.of, as JSON. service_name: what the user wants it to be, or nil. Nothing is made up: no instance id.
-      def of(message, service_name)
+      # message: Resources.of, as JSON. service_name: what the user wants it to be, or nil. defaults: what the user says of all
+      # processes. Nothing is made up: no instance id.
+      def of(message, service_name, defaults = {})
         seen = message[:attributes].transform_keys(&:to_s)
         told = published(message[:published])
         name = service_name || told[NAME] || message[:service_name] || seen[NAME] || "unknown_service:#{message[:executable]}"
-        attributes = seen.merge(told, NAME => name).transform_values { |value| value.is_a?(String) ? Host::Text.clean(value) : value }
+        attributes = defaults.merge(seen, told, NAME => name).transform_values { |value| value.is_a?(String) ? Host::Text.clean(value) : value }
         OpenTelemetry::SDK::Resources::Resource.create(attributes)
       end
 

@@ -18,12 +18,18 @@ module Probescope
       def of(pid, snapshot)
         environment = environment(pid)
         executable = File.readlink("/proc/#{pid}/exe").sub(/ \(deleted\)\z/, "")
-        {attributes: {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]), "process.pid" => snapshot[:pid],
-                      "process.executable.path" => executable, **runtime(snapshot), **container(pid)},
+        process = {"process.pid" => snapshot[:pid], "process.executable.path" => executable}
+        {attributes: {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]), **process, **runtime(snapshot), **container(pid)},
          service_name: environment["OTEL_SERVICE_NAME"], executable: File.basename(executable),
          published: ProcessContext.read(pid)&.unpack1("H*")}
       rescue SystemCallError
         {attributes: {"process.pid" => pid}, service_name: nil, executable: nil, published: nil}
+      end
+
+      # What OpenTelemetry's environment of the bridge says, for all processes.
+      def own(environment = ENV)
+        name = environment["OTEL_SERVICE_NAME"].to_s.strip
+        {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]), **(name.empty? ? {} : {"service.name" => text(name)})}
       end
 
       def environment(pid)

@@ -8,13 +8,10 @@ module Probescope
       # Seconds between two tries: doubled each time, and by chance up to as much less.
       FIRST_PAUSE = 0.5
       LONGEST_PAUSE = 30
-      # Seconds for one try.
-      TIMEOUT = 10
-
       attr_reader :exported, :dropped, :failing
 
       # pause: seconds that data may wait for company. timeout: seconds for one request. say: takes a line for the log.
-      def initialize(name, queue, exporter, batch:, pause:, timeout: TIMEOUT, say: ->(_) {})
+      def initialize(name, queue, exporter, batch:, pause:, timeout:, say: ->(_) {})
         @name = name
         @queue = queue
         @exporter = exporter
@@ -35,7 +32,7 @@ module Probescope
         @queue.close
         @lock.synchronize { @wake.broadcast }
         @thread.join(seconds + 0.1) || @thread.kill.join
-        left = @queue.size + (@current&.size || 0)
+        left = @queue.size + @queue.weigh(@current || [])
         @dropped["shutdown"] += left if left.positive?
       end
 
@@ -44,7 +41,7 @@ module Probescope
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
       def run
-        until @queue.closed? && @queue.size.zero?
+        until @queue.closed? && @queue.empty?
           @current = @queue.take(@batch, @pause).flatten(1)
           send_current if @current.any?
           @current = nil
@@ -55,7 +52,7 @@ module Probescope
         tries = 0
         until deliver
           again = @exporter.again
-          return give_up(@exporter.reason || "refused") if again.nil?
+          return refused(@exporter.reason || "refused") if again.nil?
 
           tries += 1
           failed(@exporter.reason)
@@ -68,7 +65,8 @@ module Probescope
         timeout = @deadline ? [@deadline - now, 0.1].max : @timeout
         return false unless @exporter.deliver(@current, timeout: [timeout, @timeout].min)
 
-        @exported += @current.size
+        @exported += @queue.weigh(@current) - @exporter.rejected
+        rejected if @exporter.rejected.positive?
         @say.call("#{@name}: the backend takes them again") if @failing
         @failing = nil
         true
@@ -80,8 +78,17 @@ module Probescope
       end
 
       def give_up(reason)
-        @dropped[reason] += @current.size
-        @say.call("#{@name}: dropped #{@current.size}, refused for good by the backend") if reason == "refused" && @dropped[reason] == @current.size
+        @dropped[reason] += @queue.weigh(@current)
+      end
+
+      def refused(reason)
+        @say.call("#{@name}: the backend refuses them for good (#{reason}); they are dropped") unless @dropped.key?(reason)
+        give_up(reason)
+      end
+
+      def rejected
+        @say.call("#{@name}: the backend rejects some of them: #{@exporter.rejection}") unless @dropped.key?("rejected")
+        @dropped["rejected"] += @exporter.rejected
       end
 
       def backoff(tries) = [FIRST_PAUSE * (2**(tries - 1)), LONGEST_PAUSE].min * (0.5 + (rand / 2))

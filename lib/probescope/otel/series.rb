@@ -13,7 +13,12 @@ module Probescope
       POINT = OpenTelemetry::SDK::Metrics::Aggregation::NumberDataPoint
       DATA = OpenTelemetry::SDK::Metrics::State::MetricData
 
-      # unit: of UCUM. kind: :counter or :gauge, of which the largest of an interval counts.
+      # What tells the processes of one service apart where nobody has named its instances, as worker processes: most backends keep
+      # figures by service and instance alone.
+      IDENTITY = %w[process.pid container.id].freeze
+      INSTANCE = "service.instance.id"
+
+      # unit: of UCUM. kind: :counter, :up_down_counter, or :gauge, of which the largest of an interval counts.
       Metric = Struct.new(:name, :unit, :description, :kind)
 
       def initialize(resource, scope)
@@ -21,6 +26,8 @@ module Probescope
         @scope = scope
         @began = Time.now
         @points = {} # metric => {attributes => value}
+        attributes = resource.attribute_enumerator.to_h
+        @identity = attributes.key?(INSTANCE) ? {} : attributes.slice(*IDENTITY)
       end
 
       def add(metric, attributes, value)
@@ -28,6 +35,9 @@ module Probescope
         attributes = OVERFLOW if points.size >= MOST - 1 && !points.key?(attributes)
         points[attributes] = metric.kind == :gauge ? [points[attributes], value].max : points[attributes] + value
       end
+
+      # value: all of it since the beginning, or of now.
+      def set(metric, attributes, value) = (@points[metric] ||= {})[attributes] = value
 
       # Array of the SDK's MetricData as of now. Gauges begin anew.
       def collect
@@ -41,7 +51,7 @@ module Probescope
 
       def data(metric, points, time)
         began = nanoseconds(@began)
-        points = points.map { |attributes, value| POINT.new(attributes, began, time, value, nil) }
+        points = points.map { |attributes, value| POINT.new({**attributes, **@identity}, began, time, value, nil) }
         fields = {name: metric.name, description: metric.description, unit: metric.unit, instrument_kind: metric.kind, resource: @resource,
                   instrumentation_scope: @scope, data_points: points, start_time_unix_nano: began, time_unix_nano: time,
                   aggregation_temporality: :cumulative, is_monotonic: metric.kind == :counter}

@@ -37,7 +37,9 @@ module Probescope
       RECORD = OpenTelemetry::SDK::Logs::LogRecordData
       WARN = 13
 
-      attr_reader :lost, :suppressed, :unnamed, :spans, :assembly, :series
+      # Of single events: those that the kernel lost, exceptions that the process kept to itself, calls whose name was lost, exceptions
+      # that are not costly. Rows: what the process had no room for.
+      attr_reader :lost, :suppressed, :unnamed, :not_costly, :rows_dropped, :spans, :assembly, :series
 
       # resource: the SDK's. exceptions: "costly", "all" or "none". spans, logs: procs that take arrays.
       def initialize(pid, resource, scope, exceptions:, metrics:, offset:, spans:, logs:, say:)
@@ -57,7 +59,7 @@ module Probescope
         @costly = Costly.new
         @details = []
         @unready = []
-        @lost = @suppressed = @unnamed = @received = 0
+        @lost = @suppressed = @unnamed = @not_costly = @rows_dropped = @received = @calls = 0
       end
 
       def name(address, text)
@@ -67,7 +69,7 @@ module Probescope
 
       def take(event, now)
         case event
-        when Lines::SLOW.event then single { @assembly.add(event, now) }
+        when Lines::SLOW.event then call(event, now)
         when Lines::DETAIL.event then single { detail(event) }
         when Lines::MESSAGE.event then message(event)
         when Lines::RAISES.event then raises(event)
@@ -81,7 +83,7 @@ module Probescope
       def expire(now)
         @assembly.expire(now)
         ready, @unready = @unready.partition { |tree, since| named?(tree) || now - since > PATIENCE }
-        ready.each { |tree, _| emit(tree) }
+        ready.each { |tree,| emit(tree) }
       end
 
       # bpftrace begins anew.
@@ -93,10 +95,13 @@ module Probescope
       # bpftrace has printed so many lines for single events by now, and all of them are read.
       def told(number) = @lost = [@lost, number - (@first_told || 0) - @received].max
 
+      # Calls and exceptions that will yet be sent.
+      def waiting = @calls + @details.size
+
       # Nothing more will come.
       def finish
         @assembly.finish
-        @unready.each { |tree, _| emit(tree) }
+        @unready.each { |tree,| emit(tree) }
         @unready = []
         emit_details
       end
@@ -108,6 +113,11 @@ module Probescope
         yield
       end
 
+      def call(event, now)
+        @calls += 1
+        single { @assembly.add(event, now) }
+      end
+
       def release(tree)
         return emit(tree) if named?(tree)
 
@@ -115,12 +125,15 @@ module Probescope
       end
 
       def named?(tree)
-        tree.each { |node, _| return false unless @names.key?(node.event.function) }
+        tree.each { |node,| return false unless @names.key?(node.event.function) }
         true
       end
 
       def emit(tree)
-        tree.each { |node, _| @names[node.event.function] ||= nameless(node.event) }
+        tree.each do |node,|
+          @names[node.event.function] ||= nameless(node.event)
+          @calls -= 1
+        end
         @emit_spans.call(@spans.of(tree, @names, @offset.call))
         rootless unless @said || @spans.roots.zero?
       end
@@ -188,12 +201,14 @@ module Probescope
         @lost = [@lost, (@told || 0) - @first_told - @received].max
         @told = event.told
         @suppressed += event.details_suppressed
+        @rows_dropped += event.dropped
         emit_details
         @costly.tick
       end
 
       def emit_details
         wanted = @exceptions == "all" ? @details : @details.select { |event, _| @costly.include?(site(event)) }
+        @not_costly += @details.size - wanted.size
         @details = []
         @emit_logs.call(wanted.map { |event, message| record(event, message) }) if wanted.any?
       end

@@ -50,7 +50,8 @@ module Probescope
         inside = around && around.last&.span_id == own&.span_id
         trace_id, parent = if inside then around.first.then { |span| [span.trace_id, span.span_id] }
                            elsif own then [own.trace_id, own.span_id]
-                           else root
+                           else
+                             root
                            end
         began, ended = within(around&.first, start + event.at - event.elapsed, start + event.at)
         attributes = attributes(event, names)

@@ -21,6 +21,8 @@ module Probescope
       HIDDEN_LIMIT = 2.0 # the kernel does not tell where bpftrace waits
       # What the exporter has not read yet. More is dropped, and counted.
       ROOM = 8 << 20
+      # A line of bpftrace's that is a single call or exception.
+      EVENT = /"data": ?"[SX] /
       # Seconds for bpftrace to leave, and for the exporter after it.
       LEAVE = 1.0
       FLUSH = 3.8
@@ -37,7 +39,7 @@ module Probescope
         @said = Set.new
         @status = 0
         @pending = []
-        @pending_bytes = @dropped = 0
+        @pending_bytes = @dropped = @dropped_told = @dropped_events = 0
         @pause = FIRST_PAUSE
       end
 
@@ -69,6 +71,7 @@ module Probescope
         ready, writable = IO.select(streams, @pending.any? ? [@pipe] : nil, nil, POLL)
         ready&.each { |stream| read(stream) }
         flush if writable
+        tell_dropped if @dropped > @dropped_told && @pending.empty?
         attached unless @tracer.nil? || @attached
         tracer_ended if @tracer&.status && @tracer.streams.empty?
         exporter_ended if Process.wait(@exporter, Process::WNOHANG)
@@ -121,7 +124,7 @@ module Probescope
         @covered = @known.each_value.map { |one| one.target.identity }.uniq
         @tracer = Host::Tracer.new(@order.fetch(:tracer), @program, options, library)
         @began = now
-        tell("tracing", dropped: @dropped)
+        tell("tracing")
         @attached = false
       end
 
@@ -164,11 +167,21 @@ module Probescope
       def tell(kind, **fields) = queue("#{JSON.generate({is: kind, **fields})}\n")
 
       def queue(lines)
-        return @dropped += lines.count("\n") if @pending_bytes > ROOM
+        return drop(lines) if @pending_bytes > ROOM
 
         @pending << lines
         @pending_bytes += lines.bytesize
         flush
+      end
+
+      def drop(lines)
+        @dropped += lines.count("\n")
+        @dropped_events += lines.scan(EVENT).size
+      end
+
+      def tell_dropped
+        @dropped_told = @dropped
+        tell("dropped", lines: @dropped, events: @dropped_events)
       end
 
       def flush
@@ -192,7 +205,7 @@ module Probescope
       end
 
       def exporter_ended
-        @say.call("the exporter has ended (#{$?.to_s[/(exit|SIG).*/]}); starting another one")
+        @say.call("the exporter has ended (#{Process.last_status.to_s[/(exit|SIG).*/]}); starting another one")
         sleep(@pause)
         @pipe.close
         start_exporter
@@ -207,6 +220,7 @@ module Probescope
           ready&.each { |stream| read(stream) }
         end
         @tracer&.signal(:KILL)
+        tell_dropped
         flush
         @pipe.close
         await_exporter(now + FLUSH) ? @status : 1

@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+require "openssl"
+require "uri"
+require_relative "../cli"
+
+module Probescope
+  module Otel
+    # How one signal is sent, by OpenTelemetry's environment: a variable of the signal's own goes before the common one, and an empty
+    # one is none. All of it is read while there is privilege.
+    class Transport
+      COMPRESSIONS = %w[gzip none].freeze
+      TIMEOUT = 10 # seconds
+      # Smaller numbers are taken for seconds, as the SDKs of Ruby and Python take them; the specification says milliseconds.
+      LEAST_MILLISECONDS = 100
+
+      INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
+      METRICS_EVERY = 60_000 # ms
+
+      # Seconds between two exports of metrics.
+      def self.metric_interval(environment = ENV)
+        text = environment[INTERVAL].to_s.strip
+        milliseconds = text.empty? ? METRICS_EVERY : Integer(text, 10)
+        raise ArgumentError unless milliseconds.positive?
+
+        milliseconds / 1000.0
+      rescue ArgumentError
+        raise CLI::Usage.new("#{INTERVAL} is no number of milliseconds", "#{INTERVAL}=#{METRICS_EVERY}")
+      end
+
+      # timeout: seconds for one request. certificates: {attribute of Net::HTTP => value}.
+      attr_reader :headers, :compression, :timeout, :certificates
+
+      # signal: "traces", "logs" or "metrics". Raises CLI::Usage for what cannot be used.
+      def initialize(signal, environment = ENV)
+        @signal = signal
+        @environment = environment
+        @compression = read("COMPRESSION", COMPRESSIONS.first) { |text| compressions(text) }
+        @headers = read("HEADERS", {}) { |text| pairs(text) }
+        @timeout = read("TIMEOUT", TIMEOUT) { |text| seconds(Float(text)) }
+        @certificates = {cert_store: read("CERTIFICATE", nil) { |path| OpenSSL::X509::Store.new.add_file(path) },
+                         **client, key: read("CLIENT_KEY", nil) { |path| OpenSSL::PKey.read(File.read(path)) }}.compact
+      end
+
+      private
+
+      # What the block makes of the variable.
+      def read(name, default)
+        variables = ["OTEL_EXPORTER_OTLP_#{@signal.upcase}_#{name}", "OTEL_EXPORTER_OTLP_#{name}"]
+        variable = variables.find { |one| !@environment[one].to_s.strip.empty? } or return default
+        yield @environment[variable].strip
+      rescue ArgumentError, SystemCallError, OpenSSL::OpenSSLError => e
+        # Its value may be a secret.
+        raise CLI::Usage.new("#{variable} cannot be used: #{e.message}", "see https://opentelemetry.io/docs/specs/otel/protocol/exporter/")
+      end
+
+      def compressions(text)
+        COMPRESSIONS.include?(text) ? text : raise(ArgumentError, "#{COMPRESSIONS.join(" or ")} is wanted")
+      end
+
+      # "name=value,name=value", percent-encoded.
+      def pairs(text)
+        text.split(",").to_h do |pair|
+          name, value = found = pair.split("=", 2).map { |part| URI.decode_www_form_component(part.strip.gsub("+", "%2B")) }
+          next found unless name.to_s.empty? || value.nil? || found.join.match?(/[[:cntrl:]]/)
+
+          raise ArgumentError, "name=value,... is wanted, percent-encoded"
+        end
+      end
+
+      def seconds(number)
+        raise ArgumentError, "a number of milliseconds is wanted" unless number.positive?
+
+        number < LEAST_MILLISECONDS ? number : number / 1000
+      end
+
+      # The first one is the client's own.
+      def client
+        own, *chain = read("CLIENT_CERTIFICATE", nil) { |path| OpenSSL::X509::Certificate.load(File.read(path)) }
+        {cert: own, extra_chain_cert: (chain if chain.any?)}
+      end
+    end
+  end
+end
