@@ -4,14 +4,7 @@ require "support/shared/freight_desk"
 
 # The same web application in Python: Flask on gunicorn, two workers, preloaded.
 RSpec.describe "examples/flask_app", :python do
-  before do
-    next if Support::FlaskApp.packages?
-
-    missing = "the packages of examples/flask_app are missing: bin/setup specs installs them"
-    raise missing if ENV["CI"]
-
-    skip missing
-  end
+  before { Support::FlaskApp.require! { |reason| skip reason } }
 
   it_behaves_like "a freight desk",
                   app: Support::FlaskApp, hot: %w[checksum.Checksum.of], gone: "checksum.Checksum.of",

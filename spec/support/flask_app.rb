@@ -8,7 +8,18 @@ module Support
     PACKAGES = File.join(ROOT, "vendor/python")
 
     def self.gunicorn = File.join(PACKAGES, Python.full_version, "bin/gunicorn")
-    def self.packages? = File.executable?(gunicorn)
+    # The interpreter that has them.
+    def self.python = File.join(PACKAGES, Python.full_version, "bin/python")
+
+    # For `before`: without them the example fails in CI, and is skipped elsewhere.
+    def self.require!
+      return if File.executable?(gunicorn)
+
+      missing = "the packages of examples/flask_app are missing: bin/setup specs installs them"
+      raise missing if ENV["CI"]
+
+      yield missing
+    end
 
     # env: the switches of its README, such as "FIXED" => "parser".
     def initialize(env: {})

@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "ruby/support/opentelemetry"
+require "support/otlp_server"
+require "support/parents"
+
+# GIVEN requests that run beside each other on threads, fibers or tasks, WHEN a bridge is attached, THEN each slow call is a child
+# of what the program itself knows to be around it, and none is in a trace that the program does not sample.
+RSpec.describe "probescope otel and requests beside each other", :bpf do
+  programs = File.join(Support::ROOT, "spec/otel/programs")
+  ruby = {source: "#{programs}/requests.rb", options: OpenTelemetryGems.options}
+  python = {source: "#{programs}/requests.py", python: Support::FlaskApp.python}
+
+  {"Ruby's threads" => [ruby, "threads", 8, 40], "Ruby's fibers" => [ruby, "fibers", 50, 10],
+   "Python's threads" => [python, "threads", 8, 40], "asyncio's tasks" => [python, "tasks", 100, 10]}.each do |name, (language, mode, workers, requests)|
+    it "puts each slow call of #{name} where it belongs" do
+      if language == python
+        [Support::Python, Support::FlaskApp].each { |needed| needed.require! { |reason| skip reason } }
+      end
+      report = bridged(**language, arguments: [mode, workers, requests])
+      expect(report.to_s).to eq("#{report.expected} children: 0 with a wrong parent, 0 without theirs, 0 missing")
+      expect(@told).to include("lost_events" => 0, "unsampled" => be >= report.unsampled)
+    end
+  end
+
+  # Support::Parents of the program's run.
+  def bridged(source:, arguments:, **options)
+    server = keep(Support::OtlpServer.new)
+    Dir.mktmpdir do |directory|
+      file = File.join(directory, "report")
+      process = target(source, *arguments.map(&:to_s), file, stdin: true, **options).ready
+      bridge = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint)
+      bridge.await_line(/attached to/, stream: :err)
+      process.await_on("function__slow1ms")
+      process.puts("go")
+      process.await_line(/^done$/, within: 60)
+      parents = Support::Parents.new(JSON.parse(File.read(file)))
+      await("all spans", every: 0.2) { server.spans.size >= parents.expected }
+      expect(bridge.stop(within: 10)).to be_success
+      @told = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/])
+      parents.take(server.spans)
+    end
+  end
+end
