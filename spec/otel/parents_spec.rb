@@ -12,13 +12,15 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
   ruby = {source: "#{programs}/requests.rb", options: OpenTelemetryGems.options}
   python = {source: "#{programs}/requests.py", python: Support::FlaskApp.python}
 
-  {"Ruby's threads" => [ruby, "threads", 8, 40], "Ruby's fibers" => [ruby, "fibers", 50, 10],
-   "Python's threads" => [python, "threads", 8, 40], "asyncio's tasks" => [python, "tasks", 100, 10]}.each do |name, (language, mode, workers, requests)|
+  # [program, how, workers, requests of each]
+  runs = {"Ruby's threads" => [ruby, "threads", 8, 40], "Ruby's fibers" => [ruby, "fibers", 50, 10],
+          "Python's threads" => [python, "threads", 8, 40], "asyncio's tasks" => [python, "tasks", 100, 10]}
+  runs.each do |name, (language, *arguments)|
     it "puts each slow call of #{name} where it belongs" do
       if language == python
         [Support::Python, Support::FlaskApp].each { |needed| needed.require! { |reason| skip reason } }
       end
-      report = bridged(**language, arguments: [mode, workers, requests])
+      report = bridged(**language, arguments: arguments)
       expect(report.to_s).to eq("#{report.expected} children: 0 with a wrong parent, 0 without theirs, 0 missing")
       expect(@told).to include("lost_events" => 0, "unsampled" => be >= report.unsampled)
     end

@@ -13,7 +13,7 @@ RSpec.describe "probescope otel", :bpf do
       HOSTILE = "bad\e[31m\u202e\"'\n{}%s"
       define_method(HOSTILE) { raise Cheap }
       def deep(n) = n.zero? ? raise(Costly, "secret of #{Process.pid}") : deep(n - 1)
-      def costly = (deep(200) rescue $counts[:costly] += 1)
+      def costly = (deep(1000) rescue $counts[:costly] += 1)
       def cheap = (raise(Cheap, "secret") rescue $counts[:cheap] += 1)
       def round = (3.times { costly }; cheap; (send(HOSTILE) rescue 1) if ENV["HOSTILE"]; GC.start if ($counts[:rounds] += 1) % 10 == 1)
     WORK
@@ -77,7 +77,7 @@ RSpec.describe "probescope otel", :bpf do
     records = server.records.map { |_, record| attributes(record) }
     expect(records.map { |record| record["exception.type"] }.uniq).to eq(["Costly"])
     expect(records.first).to include("code.file.path" => end_with("spec/otel/work.rb"), "code.line.number" => 5,
-                                     "code.function.name" => "Object#deep", "probescope.exception.depth" => be > 200)
+                                     "code.function.name" => "Object#deep", "probescope.exception.depth" => be > 1000)
     expect(records.to_s).not_to include("secret")
     expect(server.records.first.last.time_unix_nano).to be_within(60_000_000_000).of(Time.now.to_i * 1_000_000_000)
   end
@@ -93,7 +93,7 @@ RSpec.describe "probescope otel", :bpf do
     found = metrics
     expect(server.records).to be_empty
     calls = found.fetch("probescope.function.calls").transform_keys { |point| point["code.function.name"] }
-    expect(calls.values_at("Object#round", "Object#costly", "Object#cheap", "Object#deep")).to eq([rounds, costly, cheap, costly * 201])
+    expect(calls.values_at("Object#round", "Object#costly", "Object#cheap", "Object#deep")).to eq([rounds, costly, cheap, costly * 1001])
     raised = found.fetch("probescope.exceptions").transform_keys { |point| point["exception.type"] }
     expect(raised.values_at("Costly", "Cheap")).to eq([costly, cheap])
     own = kinds.select { |name, _| name.match?(/\Aprobescope\.(?!bridge)/) }

@@ -25,7 +25,7 @@ module Probescope
       PAUSE = 1.0
       TURN = 0.25 # seconds between two looks at what waits
       REPORT_EVERY = 60.0
-      # The supervisor kills it after this many seconds more.
+      # Seconds for the end, where the supervisor does not say.
       FLUSH = 3.5
       # Of which so much is for the last figures, those of the bridge itself.
       LAST = 1.0
@@ -113,6 +113,7 @@ module Probescope
         when "target" then @sources[message[:pid]] = source(message)
         when "gone" then gone(message[:pid])
         when "tracing" then @sources.each_value(&:restarted)
+        when "end" then @flush = message[:within]
         when "dropped" then @dropped_unread, @dropped_events = message.values_at(:lines, :events)
         end
       end
@@ -187,7 +188,7 @@ module Probescope
       end
 
       def finish
-        limit = now + FLUSH
+        limit = now + (@flush || FLUSH)
         @output.maps.fetch("told", {}).each { |pid, told| @sources[pid.to_i]&.told(Integer(told)) }
         gone(@sources.first.first) while @sources.any?
         @senders.values_at("traces", "logs").map { |sender| Thread.new { sender.finish([limit - LAST - now, 0.1].max) } }.each(&:join)

@@ -14,7 +14,9 @@ module Probescope
       SAMPLED = OpenTelemetry::Trace::TraceFlags::SAMPLED
       NO_PARENT = OpenTelemetry::Trace::INVALID_SPAN_ID
       RAISED = 1
-      SKEW = 1_000_000 # ns
+      # In ns: what two clocks may differ by, and what a busy machine may take from the end of a call to its event.
+      SKEW = 1_000_000
+      DELAY = 100_000_000
       OUTCOMES = %w[returned raised suspended].freeze
 
       # Calls within traces that the application does not sample.
@@ -32,18 +34,33 @@ module Probescope
       # Array of SpanData, callers first. names: what an address stands for. start: ns of the day's clock when bpftrace's was 0.
       def of(tree, names, start)
         made = {}.compare_by_identity
+        delays = delays(tree)
         tree.each do |node, caller|
           own = TraceParent.parse(node.event.text)
           if own && !own.sampled
             @unsampled += 1
             next
           end
-          made[node] = [data(node.event, own, made[caller], names, start), own]
+          made[node] = [data(node.event, own, made[caller], names, start - delays[node]), own]
         end
         made.each_value.map(&:first)
       end
 
       private
+
+      # How late the events of calls were at least, by node: a call began no later than those that it made.
+      def delays(tree)
+        delays = Hash.new(0).compare_by_identity
+        tree.to_enum(:each).reverse_each do |node, caller|
+          next if caller.nil?
+
+          late = began(caller) - began(node) + delays[node]
+          delays[caller] = late if late.between?(delays[caller] + 1, DELAY)
+        end
+        delays
+      end
+
+      def began(node) = node.event.at - node.event.elapsed
 
       # around: [SpanData, TraceParent] of the caller, or nil.
       def data(event, own, around, names, start)

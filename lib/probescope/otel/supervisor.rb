@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "io/wait"
 require "json"
 require "set"
 require_relative "../host/links"
@@ -23,9 +24,12 @@ module Probescope
       ROOM = 8 << 20
       # A line of bpftrace's that is a single call or exception.
       EVENT = /"data": ?"[SX] /
-      # Seconds for bpftrace to leave, and for the exporter after it.
-      LEAVE = 1.0
-      FLUSH = 3.8
+      # Seconds for all of the end; for bpftrace's part of it; and what the exporter has at least.
+      LAST = 4.8
+      LEAVE = 2.5
+      FLUSH = 1.5
+      # For the exporter to end when it has given up.
+      SPARE = 0.3
 
       # order: as Tracing takes it, with :program (text). exporter: starts one, with the end of a pipe to read, and
       # returns its pid. say: takes a line for the log.
@@ -213,17 +217,30 @@ module Probescope
 
       # bpftrace first, so that what it has to say is sent too.
       def leave
-        limit = now + LEAVE
+        limit = now + LAST
         @tracer&.signal(:INT)
-        while @tracer && now < limit && !(@tracer.status && @tracer.streams.empty?)
-          ready, = IO.select(@tracer.streams, nil, nil, POLL)
-          ready&.each { |stream| read(stream) }
-        end
+        read_rest(now + LEAVE)
+        @say.call("bpftrace did not end in time; what it had not told yet is lost") if @tracer&.streams&.any?
         @tracer&.signal(:KILL)
+        write_rest(limit - FLUSH)
         tell_dropped
-        flush
+        tell("end", within: limit - now - SPARE)
         @pipe.close
-        await_exporter(now + FLUSH) ? @status : 1
+        await_exporter(limit) ? @status : 1
+      end
+
+      def read_rest(limit)
+        while @tracer&.streams&.any? && now < limit
+          ready, writable = IO.select(@tracer.streams, @pending.any? ? [@pipe] : nil, nil, POLL)
+          ready&.each { |stream| read(stream) }
+          flush if writable
+        end
+      end
+
+      def write_rest(limit)
+        while @pending.any? && now < limit
+          flush if @pipe.wait_writable(POLL)
+        end
       end
 
       def await_exporter(limit)
