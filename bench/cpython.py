@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from attacher import Attacher  # noqa: E402
 from probescope.abi import PROBES  # noqa: E402
 from tracing import start_program  # noqa: E402
 
+TIMEOUT_S = 1800
 # A package from 3.12 on.
 MULTIPROCESSING = "test_multiprocessing_fork" + (".test_processes" if sys.version_info >= (3, 12) else "")
 MODULES = ["test_exceptions", "test_generators", "test_coroutines", "test_asyncgen", "test_contextlib", "test_traceback",
@@ -54,18 +56,27 @@ def outcomes(module: str, traced: bool) -> "tuple[dict[str, str], str]":
     if module == "test_monitoring":
         command = [sys.executable, "-c", MONITORING]
     with tempfile.TemporaryDirectory() as directory:
-        # In a group of its own, with no terminal.
-        done = subprocess.run(command, env=env, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, start_new_session=True, timeout=900)  # fmt: skip
-    text = done.stdout.decode(errors="replace")
+        output = Path(directory, "output")
+        with output.open("wb") as file:
+            # In a group of its own, with no terminal.
+            child = subprocess.Popen(command, env=env, cwd=directory, stdin=subprocess.DEVNULL, stdout=file,
+                                     stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+        try:
+            status = child.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            status = child.wait()
+        text = output.read_text(errors="replace")
     # "test_x (test.module.Class.test_x)", perhaps a line of documentation, perhaps what the test wrote, "... ok"
     found = re.findall(r"^(test\w*) \(([\w.]+)\)(?:\n[^\n]*)? \.\.\. (?:[^\n]*?)(ok|FAIL|ERROR|skipped|expected failure)",
                        text, re.MULTILINE)  # fmt: skip
-    return {f"{place}.{name}": outcome for name, place, outcome in found}, f"status {done.returncode}\n{text[-1500:]}"
+    return {f"{place}.{name}": outcome for name, place, outcome in found}, f"status {status}\n{text[-1500:]}"
 
 
 def main() -> int:
     failed = 0
+    # Some tests interrupt themselves and would wait for ever: what a shell starts in the background ignores that, and so its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as directory:
         keeper = start_program("import gate\ngate.done()\n", Path(directory))
         keeper.line("report ")

@@ -72,15 +72,8 @@ LATENCIES = 30
 
 OUTPUT = ROOT / "docs/performance.md"
 SECTION = re.compile(r"^<!-- bench/soak.py -->\n.*^<!-- end of bench/soak.py -->\n", re.MULTILINE | re.DOTALL)
-# Without it `line` and `exception__raise` are refused before 3.12. `rake memcheck:python` sets the others.
-ENVIRONMENT = {
-    "PROBESCOPE_FORCE": "1",
-    **{
-        name: os.environ[name]
-        for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONHOME")
-        if name in os.environ
-    },
-}
+# Without it `line` and `exception__raise` are refused before 3.12.
+ENVIRONMENT = {"PROBESCOPE_FORCE": "1"}
 
 
 class Holdings(NamedTuple):

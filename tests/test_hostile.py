@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from hostile_programs import HOSTILE_PROGRAMS
 from probescope.abi import PROBES
-from tracing import ROOT, Child
+from tracing import ENVIRONMENT, ROOT, Child
 
 ONLY = os.environ.get("PROBESCOPE_HOSTILE", "")
 # Without a GIL modules are let go of by the last collection, not one by one: ours, which takes out the hooks, comes no sooner.
@@ -20,7 +20,7 @@ def outcome(directory, source, options, **env):
     path = directory / "app.py"
     path.write_text(source)
     paths = [ROOT / "tests/listening", ROOT / "tests", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": os.pathsep.join(map(str, paths)), **env}
+    environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(map(str, paths)), **env}
     child = Child([sys.executable, *options, str(path)], env=environment, cwd=directory)
     try:
         status = child.wait(120)

@@ -15,6 +15,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from probescope.abi import PROBES
 
 ROOT = Path(__file__).resolve().parent.parent
+# What a process gets of our environment: the rest is what rake memcheck:python sets.
+KEPT = ("PATH", "LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONHOME")
+ENVIRONMENT = {"LANG": "C.UTF-8", **{name: os.environ[name] for name in KEPT if name in os.environ}}
 
 
 def wait_for(what: str, condition: Callable[[], Any], within: float = 30) -> Any:
@@ -156,10 +159,10 @@ def text_of(fields: Dict[str, List[str]]) -> str:
 
 def python(*arguments: str, env: Optional[Dict[str, str]] = None) -> "subprocess.CompletedProcess[str]":
     """A Python with these arguments and little in its environment, until it ends."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     return subprocess.run(
         [sys.executable, *arguments],
-        env={**kept, "LANG": "C.UTF-8", **(env or {})},
+        env={**ENVIRONMENT, **kept, **(env or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -174,7 +177,7 @@ def start_program(
     """Writes a program to a file of its own and starts it; `import gate` in it installs the probes."""
     path = directory / "app.py"
     path.write_text(source)
-    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "GATE_DIRECTORY": str(directory), **(env or {})}
+    environment = {**ENVIRONMENT, "GATE_DIRECTORY": str(directory), **(env or {})}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])])
     # From its own folder, so that the functions of gate.py are none of the application.
     return Child([sys.executable, *options, str(path)], env=environment, cwd=directory)

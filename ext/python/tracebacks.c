@@ -374,14 +374,14 @@ static void end_call(const ps_formatter *formatter, struct subject *of, PyObject
 
 PyObject *ps_traceback_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
-    if (nested || !ps_tracebacks_on()) return ps_traceback_original(function, args, flags, names);
+    if (nested || !ps_tracebacks_on()) return ps_traceback_run(function, args, flags, names);
     Py_ssize_t count = PyVectorcall_NARGS(flags) + (names ? PyTuple_GET_SIZE(names) : 0);
     /* What a finalizer formats meanwhile counts as nested too. */
     nested++;
     struct subject of = nothing;
     const ps_formatter *formatter = begin_call(function, args, count, &of);
     ps_stopwatch start = ps_stopwatch_start();
-    PyObject *result = ps_traceback_original(function, args, flags, names);
+    PyObject *result = ps_traceback_run(function, args, flags, names);
     uint64_t ticks = ps_stopwatch_stop(start);
     if (formatter) end_call(formatter, &of, args, count, result, ticks);
     nested--;

@@ -23,7 +23,8 @@ const ps_formatter *ps_tracebacks_hooked(PyObject *function);
 bool ps_tracebacks_on(void);
 
 /* Called instead of a formatter's own: what it runs by itself, `ps_traceback_original`, is called from there and timed. */
-PyObject *ps_traceback_call(PyObject *function, PyObject *const *args, size_t count, PyObject *names);
+PyObject *ps_traceback_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names);
+PyObject *ps_traceback_run(PyObject *function, PyObject *const *args, size_t flags, PyObject *names);
 extern vectorcallfunc ps_traceback_original;
 
 /* Before the first hook: false with an exception. */

@@ -114,6 +114,22 @@ static void unhook(PyObject *function)
     Py_DECREF(function);
 }
 
+#if PS_CALLS_ARE_INLINED && defined(Py_DEBUG)
+/* As what it is, which debug builds assert: while it runs, calls of it from Python are not seen. */
+PyObject *ps_traceback_run(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
+{
+    Py_SET_TYPE(function, &PyFunction_Type);
+    PyObject *result = ps_traceback_original(function, args, flags, names);
+    if (ps_tracebacks_hooked(function)) Py_SET_TYPE(function, &hooked_function);
+    return result;
+}
+#else
+PyObject *ps_traceback_run(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
+{
+    return ps_traceback_original(function, args, flags, names);
+}
+#endif
+
 /* ---- All of them ---- */
 
 /* A new reference, or NULL. */
