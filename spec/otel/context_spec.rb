@@ -25,7 +25,9 @@ RSpec.describe "Probescope::OpenTelemetry.install" do
     expect(process.out).to start_with("true\n")
     [process.pid, child].each do |pid|
       payload = await("the context of #{pid}") { Probescope::Otel::ProcessContext.read(pid) }
-      expect(Probescope::Otel::Resource.published(payload.unpack1("H*"))).to include("service.name" => "shop", "n" => 3, "list" => %w[a b])
+      message = {attributes: {"process.pid": pid}, published: payload.unpack1("H*")}
+      expect(Probescope::Otel::Resource.of(message, nil).attribute_enumerator.to_h)
+        .to include("service.name" => "shop", "n" => 3, "list" => %w[a b], "process.pid" => pid)
     end
   end
 end

@@ -9,6 +9,7 @@ module Probescope
     # The Resource of a traced process: what it says of itself, and what can be seen from outside.
     module Resource
       NAME = "service.name"
+      PID = "process.pid"
       # Field 1 of the message ProcessContext, a Resource.
       RESOURCE = (1 << 3) | 2
 
@@ -20,7 +21,9 @@ module Probescope
         seen = message[:attributes].transform_keys(&:to_s)
         told = published(message[:published])
         name = service_name || told[NAME] || message[:service_name] || seen[NAME] || "unknown_service:#{message[:executable]}"
-        attributes = defaults.merge(seen, told, NAME => name).transform_values { |value| value.is_a?(String) ? Host::Text.clean(value) : value }
+        # A child that was forked says what its parent published: its number is not that.
+        found = defaults.merge(seen, told, seen.slice(PID), NAME => name)
+        attributes = found.transform_values { |value| value.is_a?(String) ? Host::Text.clean(value) : value }
         OpenTelemetry::SDK::Resources::Resource.create(attributes)
       end
 

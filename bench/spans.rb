@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+# What `probescope otel` costs the application that it looks at: a slow call, and the look for the application's own span with it; and a
+# change of the current span, where it is published for other tools (the thread-context record).
+#
+#   bundle exec ruby bench/spans.rb                                     # as root, a minute: this Ruby
+#   PYTHON=/path/to/venv/bin/python bundle exec ruby bench/spans.rb     # and that Python, which can import opentelemetry.sdk
+#
+# ns of the thread's own CPU. Turns with bpftrace and without it alternate in one process; "added" is the median of what a turn with it
+# added to the one before, with its standard error. What bpftrace itself takes of a thread, by the program that it runs, is in it: the
+# bridge's own, and one that only counts.
+%w[paths await elf info child python target bpf tracer].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "../spec/ruby/support/opentelemetry"
+$LOAD_PATH.unshift(File.join(Support::ROOT, "lib"))
+require "probescope/otel/program"
+
+class Spans
+  include Support::Await
+
+  TURNS = 10
+  PROBE = "function__slow1ms"
+  BRIDGE = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false, messages: false)
+  PROGRAMS = {"the bridge's program" => BRIDGE.text,
+              "one that counts" => "usdt:*:probescope:#{PROBE} { @calls = count(); }"}.freeze
+  # As `probescope otel` starts bpftrace.
+  TRACER = {args: ["*"], options: ["-f", "json"], env: {"BPFTRACE_STRLEN" => "200", "BPFTRACE_PERF_RB_PAGES" => "256"}}.freeze
+  KINDS = ["slow", "slow in a span"].freeze
+  CHANGES = %w[change switch].freeze
+
+  def initialize(label, source, **options)
+    @label = label
+    @source = File.join(__dir__, "spans", source)
+    @options = options
+  end
+
+  def slow_rows
+    with_subject do |subject|
+      turns = Array.new(TURNS) { PROGRAMS.each_value.map { |program| turn(subject, program) } }
+      PROGRAMS.keys.zip(turns.transpose).map do |name, of_one|
+        alone, without, within = of_one.transpose
+        span = within.zip(without).map { |one, other| one - other }
+        "| #{@label}, #{name} | #{ns(alone)} | #{added(without)} | #{added(within)} | #{added(span)} |"
+      end
+    end
+  end
+
+  def change_row
+    with_subject do |subject|
+      before = figures(subject)
+      ask(subject, "install", /^ok/)
+      after = figures(subject)
+      cells = CHANGES.flat_map { |kind| [ns(before[kind]), "#{signed(median(after[kind]) - median(before[kind]))} ns"] }
+      "| #{@label} | #{cells.join(" | ")} |"
+    end
+  end
+
+  private
+
+  def with_subject
+    subject = Support::Target.new(@source, stdin: true, **@options).ready
+    yield subject
+  ensure
+    subject&.kill_all
+  end
+
+  # [ns of a slow call by itself, what is added without a span of the application, what is added within one]
+  def turn(subject, program)
+    before = KINDS.map { |kind| measure(subject, kind) }
+    during = listened(subject, program) { KINDS.map { |kind| measure(subject, kind) } }
+    [before.first, *during.zip(before).map { |on, off| on - off }]
+  end
+
+  def listened(subject, program)
+    tracer = Support::Tracer.new(program, pid: subject.pid, **TRACER)
+    await_state(subject, :on)
+    yield
+  ensure
+    tracer&.stop(:INT)
+    await_state(subject, :off)
+  end
+
+  # A Ruby that sleeps switches no hooks.
+  def await_state(subject, state)
+    await("#{PROBE} #{state}", within: 60) { ask(subject, "spin", /^ok/) && subject.info.state(PROBE) == state }
+  end
+
+  def figures(subject)
+    CHANGES.to_h { |kind| [kind, Array.new(TURNS) { measure(subject, kind) }] }
+  end
+
+  def measure(subject, what) = ask(subject, what, /^ns (\S+)/)[1].to_f
+
+  # Sends one command and waits for its own answer.
+  def ask(subject, command, pattern)
+    answered = subject.out.lines.size
+    subject.puts(command)
+    await("an answer to #{command}", within: 60) do
+      subject.out.lines[answered]&.then { |line| line.end_with?("\n") && line.match(pattern) }
+    end
+  end
+
+  def median(values) = values.sort.then { |sorted| (sorted[(sorted.size - 1) / 2] + sorted[sorted.size / 2]) / 2 }
+  def ns(values) = "#{median(values).round} ns"
+  def signed(value) = format("%+d", value.round)
+
+  # Their median and its standard error, which a few disturbed turns do not move.
+  def added(values)
+    spread = 1.4826 * median(values.map { |value| (value - median(values)).abs })
+    "#{signed(median(values))} ± #{(1.2533 * spread / Math.sqrt(values.size)).round} ns"
+  end
+end
+
+subjects = [Spans.new("Ruby #{RUBY_VERSION}", "subject.rb", options: ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options])]
+subjects << Spans.new("CPython #{Support::Python.full_version}", "subject.py") if ENV["PYTHON"]
+load = File.read("/proc/loadavg").split.first
+puts <<~TABLE
+  By `bench/spans.rb` on #{`uname -srm`.strip}, bpftrace #{`bpftrace --version`[/[\d.]+/]}, load #{load}.
+
+  | a slow call under | by itself | added | added within a span | the span's part |
+  |---|---|---|---|---|
+TABLE
+subjects.each { |subject| puts subject.slow_rows }
+puts "", "| | a change of the current span | published | a switch of fibers or tasks | published |", "|---|---|---|---|---|"
+subjects.each { |subject| puts subject.change_row }
