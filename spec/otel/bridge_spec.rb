@@ -31,6 +31,7 @@ RSpec.describe "probescope otel", :bpf do
   def exporter_of(bridge) = children(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm") == File.read("/proc/#{bridge.pid}/comm") }
   def bpftrace_of(bridge) = children(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm").start_with?("bpftrace") }
 
+  def files(pid) = Dir["/proc/#{pid}/fd/*"].map { |path| File.readlink(path) }
   def status(pid) = File.read("/proc/#{pid}/status").scan(/^(\w+):[ \t]*(.*)$/).to_h
 
   let(:server) { keep(Support::OtlpServer.new) }
@@ -54,6 +55,9 @@ RSpec.describe "probescope otel", :bpf do
     bridge.await_line(/the exporter has ended/, stream: :err)
     before = server.spans.size
     await("spans once more") { server.spans.size > before }
+    # It was forked by a supervisor that has open what only root may.
+    expect(files(exporter_of(bridge)).grep(%r{/mem\z|/run/})).to be_empty
+    expect(status(exporter_of(bridge))["NoNewPrivs"]).to eq("1")
 
     bridge.signal(:KILL)
     process.await_off("function__slow1ms")

@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
-require "etc"
+require "shellwords"
 require_relative "base"
 require_relative "../host/bpftrace"
 require_relative "../host/kernel"
 require_relative "../host/path"
 require_relative "../host/privilege"
 require_relative "../otel/endpoints"
+require_relative "../otel/nobody"
 require_relative "../otel/program"
 require_relative "../otel/resources"
 require_relative "../otel/supervisor"
@@ -42,6 +43,11 @@ module Probescope
         @exceptions = "costly"
       end
 
+      def run(argv)
+        @argv = argv.dup
+        super
+      end
+
       private
 
       def options(parser)
@@ -74,8 +80,10 @@ module Probescope
         check_environment
         check_gems
         Host::Kernel.new.check
+        bpftrace = Host::Bpftrace.find
+        Host::Privilege.new.check(bpftrace, "probescope otel #{Shellwords.join(@argv)}")
         @pids.each { |pid| Host::Target.find(pid) } unless @workers
-        supervise(Host::Bpftrace.find)
+        supervise(bpftrace)
       end
 
       def check_environment
@@ -103,14 +111,13 @@ module Probescope
       end
 
       # The pid of a child that reads `input`, as nobody.
-      def start_exporter(input, output)
+      def start_exporter(input)
         Process.fork do
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
-          output.close
           require_relative "../otel/exporter"
           exporter = Probescope::Otel::Exporter.new(input, {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics,
                                                             **names(Probescope::Otel::Resources.own)})
-          drop_privilege
+          Probescope::Otel::Nobody.become([input, $stdin, $stdout, $stderr])
           exporter.run
           exit!(0)
         rescue StandardError => e
@@ -123,16 +130,6 @@ module Probescope
       # own: attributes that the bridge's environment gives. They are those of all processes, but for what these say of themselves.
       def names(own)
         {service_name: @service_name || own["service.name"], attributes: own.reject { |name, _| name == "service.name" }}
-      end
-
-      # What is loaded later must be readable for everybody.
-      def drop_privilege
-        return unless Process.euid.zero?
-
-        nobody = Etc.getpwnam("nobody")
-        Process.groups = []
-        Process::GID.change_privilege(nobody.gid)
-        Process::UID.change_privilege(nobody.uid)
       end
 
       def say(text) = warn("probescope otel: #{Host::Text.clean(text)}")

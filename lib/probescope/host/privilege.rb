@@ -8,12 +8,14 @@ module Probescope
     # Whether what this process starts may trace, and if not, how to get there. What counts are capabilities: root in a
     # container often lacks them.
     class Privilege
-      BITS = {cap_dac_override: 1, cap_dac_read_search: 2, cap_sys_ptrace: 19, cap_sys_admin: 21, cap_perfmon: 38,
-              cap_bpf: 39, cap_checkpoint_restore: 40}.freeze
+      BITS = {cap_dac_override: 1, cap_dac_read_search: 2, cap_kill: 5, cap_setgid: 6, cap_setuid: 7, cap_sys_ptrace: 19,
+              cap_sys_admin: 21, cap_perfmon: 38, cap_bpf: 39, cap_checkpoint_restore: 40}.freeze
       # CAP_SYS_ADMIN includes BPF and PERFMON; CAP_SYS_PTRACE opens /proc/PID/mem.
       NEEDED = %i[cap_sys_admin cap_sys_ptrace].freeze
-      # The smaller set, for a bpftrace that does not insist on root.
-      SMALL = %i[cap_bpf cap_perfmon cap_dac_read_search cap_dac_override cap_sys_ptrace cap_checkpoint_restore].freeze
+      # The smaller set, for a bpftrace that does not insist on root. With CAP_KILL it sees whether another user's process lives.
+      SMALL = %i[cap_bpf cap_perfmon cap_dac_read_search cap_dac_override cap_sys_ptrace cap_checkpoint_restore cap_kill].freeze
+      # What root needs besides for a child that is nobody: to become it, and to end it.
+      CHILD = %i[cap_setuid cap_setgid cap_kill].freeze
 
       # status: the text of /proc/self/status, so that a spec can show any.
       def initialize(status = File.read("/proc/self/status"))
@@ -28,9 +30,8 @@ module Probescope
       # The command line to put before a program so that it may trace: [] when it may already.
       # bpftrace: nil when only the helper is to run. Raises Error when there is no way.
       def prefix(bpftrace = nil)
-        return [] if missing(NEEDED).empty? && root?
-        return [] if missing(SMALL).empty? && (bpftrace.nil? || bpftrace.runs_without_root?)
-        raise lacking if root?
+        return [] if traces?(bpftrace)
+        raise lacking(NEEDED) if root?
 
         sudo = Path.find("sudo")
         return [sudo, "-p", "[probescope] sudo password for %p: ", "--"] if sudo
@@ -38,12 +39,39 @@ module Probescope
         raise Error.new("tracing needs root, and there is no sudo", "run the command as root")
       end
 
+      # For a program that traces by itself and starts a child without privilege. command: its command line, for the next step.
+      # Raises Error when it may not.
+      def check(bpftrace, command)
+        raise unprivileged(bpftrace, command) unless root? || traces?(bpftrace)
+        return unless root?
+
+        needed = missing(%i[cap_dac_override]).any? ? %i[cap_dac_read_search] : []
+        needed |= bpftrace.runs_without_root? ? SMALL : NEEDED unless traces?(bpftrace)
+        raise lacking(needed | CHILD) if missing(needed | CHILD).any?
+      end
+
       private
 
-      def lacking
-        names = missing(NEEDED).map { |name| name.to_s.upcase }
-        Error.new("root lacks #{names.join(" and ")} here",
-                  "in a container: start it with --privileged --pid=host, or run the command on the host")
+      def traces?(bpftrace)
+        (root? && missing(NEEDED).empty?) || (missing(SMALL).empty? && (bpftrace.nil? || bpftrace.runs_without_root?))
+      end
+
+      def lacking(needed)
+        names = missing(needed).map { |name| name.to_s.upcase }
+        Error.new("root lacks #{list(names)} here",
+                  "in a container: start it with --pid=host #{names.map { |name| "--cap-add #{name.delete_prefix("CAP_")}" }.join(" ")}, " \
+                  "or run the command on the host")
+      end
+
+      def unprivileged(bpftrace, command)
+        message = "tracing needs root"
+        message += ", or ambient capabilities: #{list(missing(SMALL).map { |name| name.to_s.upcase })}" if bpftrace.runs_without_root?
+        Error.new(message, Path.find("sudo") ? "sudo -E env \"PATH=$PATH\" #{command}" : "run it as root: #{command}")
+      end
+
+      def list(names)
+        *rest, last = names
+        rest.empty? ? last : "#{rest.join(", ")} and #{last}"
       end
     end
   end

@@ -31,8 +31,8 @@ module Probescope
       # For the exporter to end when it has given up.
       SPARE = 0.3
 
-      # order: as Tracing takes it, with :program (text). exporter: starts one, with the end of a pipe to read, and
-      # returns its pid. say: takes a line for the log.
+      # order: as Tracing takes it, with :program (text). exporter: starts one, with the end of a pipe to read, and returns its
+      # pid. say: takes a line for the log.
       def initialize(order, probes, exporter, say)
         @order = order
         @watch = Watch.new(order, probes)
@@ -203,7 +203,7 @@ module Probescope
 
       def start_exporter
         input, @pipe = IO.pipe
-        @exporter = @start_exporter.call(input, @pipe)
+        @exporter = @start_exporter.call(input)
         input.close
         @known.each_value { |one| tell_target(one) }
       end
