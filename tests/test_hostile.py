@@ -13,6 +13,8 @@ from tracing import ENVIRONMENT, ROOT, Child
 ONLY = os.environ.get("PROBESCOPE_HOSTILE", "")
 # Without a GIL modules are let go of by the last collection, not one by one: ours, which takes out the hooks, comes no sooner.
 LEFT_OUT = ["atexit handlers are thrown away"] if sysconfig.get_config_var("Py_GIL_DISABLED") else []
+# AddressSanitizer's own memory would be.
+LEFT_OUT += ["memory is short"] if "ASAN_OPTIONS" in os.environ else []
 
 
 def outcome(directory, source, options, **env):
