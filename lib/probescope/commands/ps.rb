@@ -12,7 +12,8 @@ module Probescope
       ABOUT = <<~TEXT
         Lists the processes that can be traced.
 
-          NAME     what `--comm` takes
+          NAME     what `--comm` takes: the first word of the title that a server gives itself ("puma: cluster worker 0"), or the
+                   name that the kernel has for it
           LIBRARY  version of probescope in it; "gone" when its file was deleted or replaced on disk, and the process still
                    uses the old one: it is traced all the same
           ENABLED  probes that some tracer listens to right now

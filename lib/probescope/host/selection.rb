@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "error"
+require_relative "names"
 require_relative "target"
 
 module Probescope
@@ -10,8 +11,6 @@ module Probescope
     class Selection
       # Each has its memory open, and is looked at every 20 ms.
       MOST = 500
-      # The kernel keeps so much of a process's name.
-      COMM_BYTES = 15
 
       # What is worth a word besides.
       attr_reader :notes
@@ -56,7 +55,7 @@ module Probescope
 
       def with_name
         all, = Target.all
-        found = all.select { |target| target.name == @comm.byteslice(0, COMM_BYTES).scrub }
+        found = all.select { |target| Names.match?(target.pid, @comm) }
         return found if found.any?
 
         names = all.map(&:name).tally.map { |name, count| "#{name} (#{count})" }

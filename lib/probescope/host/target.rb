@@ -5,6 +5,7 @@ require_relative "elf"
 require_relative "error"
 require_relative "info"
 require_relative "mappings"
+require_relative "names"
 
 module Probescope
   module Host
@@ -132,12 +133,8 @@ module Probescope
         info.snapshot.merge(pid: pid, name: name, path: file.path.dup.force_encoding(Encoding::UTF_8).scrub, deleted: !on_disk?)
       end
 
-      # As the kernel keeps it: at most 15 bytes, and what `--comm` compares.
-      def name
-        File.binread("/proc/#{pid}/comm").chomp.force_encoding(Encoding::UTF_8).scrub
-      rescue SystemCallError
-        ""
-      end
+      # See Names; empty when it is gone.
+      def name = Names.best(pid) || ""
 
       private
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../host/names"
 require_relative "../host/participant"
-require_relative "../host/selection"
 require_relative "../host/target"
 
 module Probescope
@@ -37,18 +37,10 @@ module Probescope
         roots | roots.flat_map { |pid| descendants(pid) }
       end
 
-      # The kernel keeps the first bytes of a name.
       def with_name
         return [] unless @order[:comm]
 
-        name = @order[:comm].b.byteslice(0, Host::Selection::COMM_BYTES)
-        Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i).select { |pid| comm(pid) == name }
-      end
-
-      def comm(pid)
-        File.binread("/proc/#{pid}/comm").chomp
-      rescue SystemCallError
-        nil
+        Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i).select { |pid| Host::Names.match?(pid, @order[:comm]) }
       end
 
       def descendants(pid)
