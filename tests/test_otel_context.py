@@ -78,7 +78,9 @@ def test_the_current_span_of_threads_and_tasks_is_seen_from_outside(reader):
     import probescope._native
 
     seen = []
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         for line in process.stdout:
             _, name, thread, inside = line.rstrip("\n").split(" ", 3)
             command = [reader, str(process.pid), thread, probescope._native.__file__]
