@@ -11,9 +11,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define PS_HAVE_MONITORING (PY_VERSION_HEX >= 0x030C0000)
-#define PS_HAVE_QUALNAME   (PY_VERSION_HEX >= 0x030B0000)
+/* The profile hook of all threads: without a GIL they would have to stand still while it is put in. */
+#define PS_HAVE_PROFILE_HOOK PS_HAVE_GIL
+#define PS_HAVE_QUALNAME     (PY_VERSION_HEX >= 0x030B0000)
 /* Frames are objects only once somebody asks, a traceback for one. */
 #define PS_HAVE_LAZY_FRAMES (PY_VERSION_HEX >= 0x030B0000)
 
@@ -284,14 +287,15 @@ static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
  */
 #define PS_CAN_TRACE_LINES (PY_VERSION_HEX >= 0x030A0000)
 
-#if !PS_HAVE_MONITORING
+#if PS_HAVE_PROFILE_HOOK
 #include <opcode.h>
 
 /*
  * The profile and trace hooks of any thread, with the GIL held. PyEval_SetProfile() knows the calling thread alone, and
- * _PyEval_SetProfile() of 3.9 to 3.11 tells the application's audit hooks: so these write the fields that it writes. They stand in
- * a public header, and 3.8 to 3.11 get no more changes.
+ * _PyEval_SetProfile() of 3.9 to 3.11 tells the application's audit hooks: so before 3.12 these write the fields that it writes. They
+ * stand in a public header, and 3.8 to 3.11 get no more changes.
  */
+#if !PS_HAVE_MONITORING
 static inline void ps_thread_update_tracing(PyThreadState *thread)
 {
     /* While a Python trace function runs it is off, and made up afterwards. */
@@ -305,38 +309,117 @@ static inline void ps_thread_update_tracing(PyThreadState *thread)
 #endif
 }
 
-/* The instruction that the frame is at, and its argument; of one that has not begun, the first one. */
-static inline const unsigned char *ps_frame_instruction(PyFrameObject *frame, PyCodeObject *code)
+static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
+{
+    return true;
+}
+#else
+static inline void ps_thread_update_tracing(PyThreadState *thread) {}
+
+/* Not in a public header; exported for the interpreter's own extensions. It tells audit hooks, and fails where one objects. */
+extern int _PyEval_SetProfile(PyThreadState *thread, Py_tracefunc function, PyObject *object);
+
+/*
+ * From 3.12 on the interpreter counts the threads that have a profile function, and instruments code while there are some. This makes
+ * it count one more or one fewer, by way of the calling thread, which has it again what it had afterwards. False: an audit hook
+ * objects. May let others have the GIL.
+ */
+static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
+{
+    PyThreadState *own = ps_thread_state();
+    Py_tracefunc kept = own->c_profilefunc;
+    own->c_profilefunc = more ? NULL : nobodys;
+    bool done = _PyEval_SetProfile(own, more ? nobodys : NULL, own->c_profileobj) == 0;
+    own->c_profilefunc = kept;
+    if (!done) PyErr_Clear();
+    return done;
+}
+#endif
+
+/* The instruction that the frame is at; of one that has not begun, the first one. */
+typedef struct {
+    unsigned char code, argument;
+} ps_instruction;
+
+static inline ps_instruction ps_frame_instruction(PyFrameObject *frame, PyCodeObject *code)
 {
 #if PY_VERSION_HEX >= 0x030B0000
     int offset = PyFrame_GetLasti(frame);
-    const char *instructions = (const char *)_PyCode_CODE(code);
 #else
     int offset = frame->f_lasti * (PY_VERSION_HEX >= 0x030A0000 ? 2 : 1); /* 3.10 counts instructions */
+#endif
+    if (offset < 0) offset = 0;
+#if PS_HAVE_MONITORING
+    /* As it was compiled, whatever tools have put in its place. The code object keeps that once it was asked for. */
+    PyObject *bytes = PyCode_GetCode(code);
+    ps_instruction instruction = {0, 0};
+    if (bytes) memcpy(&instruction, PyBytes_AS_STRING(bytes) + offset, sizeof(instruction));
+    else PyErr_Clear();
+    Py_XDECREF(bytes);
+#else
+    ps_instruction instruction;
+#if PS_HAVE_LAZY_FRAMES
+    const char *instructions = code->co_code_adaptive;
+#else
     const char *instructions = PyBytes_AS_STRING(code->co_code);
 #endif
-    return (const unsigned char *)instructions + (offset > 0 ? offset : 0);
+    memcpy(&instruction, instructions + offset, sizeof(instruction));
+#endif
+    return instruction;
 }
 
-/* Both only for the code of generators, coroutines and async generators. At an entry: did it run before? */
+#if PY_VERSION_HEX >= 0x030B0000
+/* Where a call begins (argument 0), or goes on after it was suspended. */
+static inline bool ps_is_resume(ps_instruction instruction)
+{
+#if PS_HAVE_MONITORING
+    return instruction.code == RESUME;
+#else
+    return instruction.code == RESUME || instruction.code == RESUME_QUICK;
+#endif
+}
+#endif
+
+/* At an exit of any code: with an exception? What was returned is NULL then; in 3.12 it is None. */
+static inline bool ps_frame_has_raised(PyFrameObject *frame, PyCodeObject *code, PyObject *result)
+{
+#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
+    if (result != Py_None) return !result;
+    unsigned char instruction = ps_frame_instruction(frame, code).code;
+    return instruction != RETURN_CONST && instruction != RETURN_VALUE && instruction != YIELD_VALUE;
+#else
+    return !result;
+#endif
+}
+
+/* These three only for the code of generators, coroutines and async generators. At an entry: did it run before? */
 static inline bool ps_frame_is_resumed(PyFrameObject *frame, PyCodeObject *code)
 {
 #if PY_VERSION_HEX >= 0x030B0000
-    const unsigned char *instruction = ps_frame_instruction(frame, code);
-    return !(instruction[0] == RESUME || instruction[0] == RESUME_QUICK) || (instruction[1] & 3) != 0;
+    ps_instruction instruction = ps_frame_instruction(frame, code);
+    return !ps_is_resume(instruction) || (instruction.argument & 3) != 0;
 #else
     return frame->f_lasti >= 0;
 #endif
 }
 
+#if PY_VERSION_HEX >= 0x030B0000
+/* Is the call suspended there? Since 3.13 it stands at the instruction after the yield, where it is to go on. */
+static inline bool ps_is_suspension(ps_instruction instruction)
+{
+    if (instruction.code == YIELD_VALUE) return true;
+    return PY_VERSION_HEX >= 0x030D0000 && ps_is_resume(instruction) && (instruction.argument & 3) != 0;
+}
+#endif
+
 /* At an exit with an exception: was that thrown into it where it was suspended, or before it began, and not handled? */
 static inline bool ps_frame_was_thrown_into(PyFrameObject *frame, PyCodeObject *code)
 {
-    unsigned char instruction = ps_frame_instruction(frame, code)[0];
+    ps_instruction instruction = ps_frame_instruction(frame, code);
 #if PY_VERSION_HEX >= 0x030B0000
-    return instruction == YIELD_VALUE || instruction == RETURN_GENERATOR;
+    return ps_is_suspension(instruction) || instruction.code == RETURN_GENERATOR;
 #else
-    return instruction == YIELD_VALUE || frame->f_lasti < 0;
+    return instruction.code == YIELD_VALUE || frame->f_lasti < 0;
 #endif
 }
 
@@ -344,7 +427,7 @@ static inline bool ps_frame_was_thrown_into(PyFrameObject *frame, PyCodeObject *
 static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *code)
 {
 #if PY_VERSION_HEX >= 0x030B0000
-    return ps_frame_instruction(frame, code)[0] == YIELD_VALUE;
+    return ps_is_suspension(ps_frame_instruction(frame, code));
 #elif PY_VERSION_HEX >= 0x030A0000
     return frame->f_state == FRAME_SUSPENDED;
 #else

@@ -53,6 +53,8 @@ bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed);
 bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome, uint64_t now);
 /* Makes the VM tell of calls, or stop: functions_monitoring.c (3.12 and later), functions_profile.c (before). */
 bool ps_functions_hook(bool on);
+/* functions_profile.c: the same by the profile hook, on 3.12 and later where sys.monitoring has no room. False: not even so. */
+bool ps_functions_profile(bool on);
 /* The place of a function that is covered, or NULL. Of the one that runs right now. */
 const ps_site *ps_functions_site(PyCodeObject *code);
 /* The flags of code that can be suspended. */
@@ -61,17 +63,20 @@ enum { PS_RESUMABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR };
 /* lines.c: line */
 bool ps_lines_switch(uint32_t wanted);
 
-/* thread_hooks.c: the hooks that each thread has, before 3.12. */
-#if !PS_HAVE_MONITORING
+/* thread_hooks.c: the hooks that each thread has. */
+#if PS_HAVE_PROFILE_HOOK
 enum ps_hook { PS_HOOK_PROFILE, PS_HOOK_TRACE, PS_HOOKS };
-void ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours);
+/* False: an audit hook of the application's objects. */
+bool ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours);
 void ps_thread_hooks_take_out(enum ps_hook kind);
+#if !PS_HAVE_MONITORING
 /* The trace hook has several listeners, each with one place. NULL: not any more. */
 enum ps_traced { PS_TRACED_LINES, PS_TRACED_EXCEPTIONS, PS_TRACED };
 typedef void (*ps_trace_listener)(PyFrameObject *frame, int what, PyObject *argument);
 void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener);
-/* Is this the built-in function that starts a thread? Then ps_thread_hooks_upkeep() is to come at once. */
-bool ps_thread_hooks_starts_one(PyObject *function);
+#endif
+/* To be called after each call of a built-in function: is it the one that starts a thread? Then that one has ours at once. */
+void ps_thread_hooks_mind_thread(PyObject *function);
 /*
  * To be called before each call of a built-in function. The return from sys.setprofile() would be told to the function that was just
  * set, which without us hears nothing of it: the pure-Python profiler takes it for an error. Pending calls, and so this, are the main
@@ -209,6 +214,8 @@ enum {
 };
 /* Asks for these events, globally. False when all tool ids are taken: *reason says by whom. */
 bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason);
+/* Their names, when it was refused. */
+const char *ps_monitoring_owners(void);
 /* Has events told again that a callback of ours disabled, if any did. All tools see theirs again. */
 void ps_monitoring_restart(void);
 /* What a callback returns: new references. */

@@ -25,7 +25,7 @@ static PyMethodDef callbacks[] = {
     {"RERAISE", (PyCFunction)(void (*)(void))ps_on_reraise, METH_FASTCALL, NULL},
     {"LINE", (PyCFunction)(void (*)(void))ps_on_line, METH_FASTCALL, NULL},
 };
-enum { CALLBACKS = sizeof(callbacks) / sizeof(callbacks[0]) };
+enum { CALLBACKS = sizeof(callbacks) / sizeof(callbacks[0]), OWNER_BUFFER = 12 };
 
 static struct {
     PyObject *module, *disable;     /* sys.monitoring and its DISABLE, once they are needed */
@@ -33,7 +33,7 @@ static struct {
     int id;                         /* -1: none */
     unsigned asked[PS_MONITORING_PARTS];
     bool disabled; /* a callback disabled something since the last restart */
-    char reason[120];
+    char owners[6 * (OWNER_BUFFER + 1)], reason[120];
 } monitoring = {.id = -1};
 
 PyObject *ps_monitoring_go_on(void)
@@ -89,20 +89,21 @@ static int event_of(const char *name)
     return value;
 }
 
-/* Names of who holds the ids, for the reason. */
-static void tell_owners(void)
+/* Who holds the ids, each name cut to what leaves room for all of them in a reason. */
+static void find_owners(void)
 {
-    size_t size =
-        (size_t)snprintf(monitoring.reason, sizeof(monitoring.reason), "all sys.monitoring tool ids are taken:");
+    char *to = monitoring.owners;
     for (int id = 0; id < 6; id++) {
         PyObject *owner = PyObject_CallMethod(monitoring.module, "get_tool", "i", id);
-        const char *name = owner && PyUnicode_Check(owner) ? PyUnicode_AsUTF8(owner) : NULL;
-        if (size < sizeof(monitoring.reason))
-            size += (size_t)snprintf(monitoring.reason + size, sizeof(monitoring.reason) - size, "%s %s", id ? "," : "",
-                                     name ? name : "?");
+        Py_ssize_t size = 1;
+        const char *name = owner && PyUnicode_Check(owner) ? PyUnicode_AsUTF8AndSize(owner, &size) : NULL;
+        if (id) to = stpcpy(to, ", ");
+        to += ps_copy_utf8(to, OWNER_BUFFER, name ? name : "?", name ? (size_t)size : 1);
         Py_XDECREF(owner);
         PyErr_Clear();
     }
+    snprintf(monitoring.reason, sizeof(monitoring.reason), "all sys.monitoring tool ids are taken: %s",
+             monitoring.owners);
 }
 
 static bool claim(void)
@@ -110,7 +111,7 @@ static bool claim(void)
     for (size_t i = 0; monitoring.id < 0 && i < sizeof(preferred_ids) / sizeof(preferred_ids[0]); i++)
         if (call("use_tool_id", "(is)", preferred_ids[i], "probescope")) monitoring.id = preferred_ids[i];
     if (monitoring.id < 0) {
-        tell_owners();
+        find_owners();
         return false;
     }
     for (int i = 0; i < CALLBACKS; i++) {
@@ -146,6 +147,11 @@ bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char
     call("set_events", "(ii)", monitoring.id, set);
     if (!asked) release();
     return true;
+}
+
+const char *ps_monitoring_owners(void)
+{
+    return monitoring.owners;
 }
 
 void ps_monitoring_restart(void)

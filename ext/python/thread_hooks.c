@@ -1,6 +1,6 @@
 #include "hooks.h"
 
-#if !PS_HAVE_MONITORING
+#if PS_HAVE_PROFILE_HOOK
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +9,20 @@
 #include "atomic.h"
 
 /*
- * The profile hook and the trace hook of 3.8 to 3.11: each thread has one of each. Ours is put in for all threads, and where somebody
- * else has it (cProfile, sys.setprofile, a debugger, coverage) ours calls theirs. The object beside it stays theirs, so that
+ * The profile hook and, on 3.8 to 3.11, the trace hook: each thread has one of each. Ours is put in for all threads, and where
+ * somebody else has it (cProfile, sys.setprofile, a debugger, coverage) ours calls theirs. The object beside it stays theirs, so that
  * sys.getprofile() and sys.gettrace() say what they said.
  *
  *   a thread is born      the profile hook sees start_new_thread() return, which the new thread's state exists at; threads that
  *                         were started otherwise are found by the upkeep, 50 ms later at most
  *   the hook is replaced  by the application: the upkeep finds that too, and goes between. What was open then is forgotten
  *   the tracer leaves     each thread gets what it had. Whoever was put in meanwhile stays
+ *
+ * From 3.12 on the interpreter counts who has a profile function, and that has to be right for whatever the application sets meanwhile.
+ * To have it count may run audit hooks of the application's: only the worker does that, beforehand, and never in the middle of a walk.
  */
+enum { RESERVE = 32 };
+
 struct owner {
     PyThreadState *thread;
     Py_tracefunc function; /* what it had */
@@ -30,6 +35,9 @@ static struct hook {
     size_t count, capacity; /* threads that ours is in */
     size_t chained;         /* those of them that had an owner */
 } hooks[PS_HOOKS];
+
+/* How many threads the interpreter counts and that are not there yet. */
+static size_t reserved;
 
 static Py_tracefunc *place_of(PyThreadState *thread, enum ps_hook kind)
 {
@@ -59,11 +67,13 @@ static struct owner *add_owner(struct hook *hook, PyThreadState *thread)
 
 static void put_in(struct hook *hook, PyThreadState *thread, Py_tracefunc *place)
 {
+    if (!*place && !reserved) return; /* until the next look */
     struct owner *owner = find_owner(hook, thread);
     if (*place != hook->ours) {
         if (owner) ps_contexts_forget(thread);
         else owner = add_owner(hook, thread);
         if (!owner) return;
+        if (!*place) reserved--;
         owner->function = *place;
         *place = hook->ours;
     }
@@ -90,10 +100,29 @@ static void put_in_all(enum ps_hook kind)
     hook->count = kept;
 }
 
-void ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours)
+static int tell_nobody(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
 {
+    return 0;
+}
+
+/* On the worker. So that all threads that have none can have ours, and some more. False: an audit hook objects. */
+static bool reserve(enum ps_hook kind)
+{
+    size_t wanted = RESERVE;
+    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (; thread; thread = PyThreadState_Next(thread)) wanted += !*place_of(thread, kind);
+    for (; reserved < wanted; reserved++)
+        if (!ps_count_profiled(tell_nobody, true)) return false;
+    return true;
+}
+
+bool ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours)
+{
+    bool done = reserve(kind);
     PS_WRITE(hooks[kind].ours, ours);
-    put_in_all(kind);
+    if (done) put_in_all(kind);
+    else ps_thread_hooks_take_out(kind);
+    return done;
 }
 
 void ps_thread_hooks_take_out(enum ps_hook kind)
@@ -106,14 +135,18 @@ void ps_thread_hooks_take_out(enum ps_hook kind)
         if (*place != hook->ours) continue;
         const struct owner *owner = find_owner(hook, thread);
         *place = owner ? owner->function : NULL;
+        if (!*place) reserved++;
         ps_thread_update_tracing(thread);
     }
     free(hook->owners);
     hook->owners = NULL;
     hook->count = hook->capacity = hook->chained = 0;
     PS_WRITE(hook->ours, NULL);
+    /* Where an audit hook objects now the interpreter goes on instrumenting, for nobody. */
+    while (reserved && ps_count_profiled(tell_nobody, false)) reserved--;
 }
 
+#if !PS_HAVE_MONITORING
 static ps_trace_listener listeners[PS_TRACED];
 
 /* A thread that was just started comes first: so whoever started it finds that at the next call. */
@@ -134,6 +167,7 @@ void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener)
     if (!any) ps_thread_hooks_take_out(PS_HOOK_TRACE);
     else if (!hooks[PS_HOOK_TRACE].ours) ps_thread_hooks_put(PS_HOOK_TRACE, on_trace);
 }
+#endif
 
 static bool is_built_in(PyObject *function, const char *name)
 {
@@ -142,10 +176,17 @@ static bool is_built_in(PyObject *function, const char *name)
     return its[0] == name[0] && strcmp(its, name) == 0;
 }
 
-bool ps_thread_hooks_starts_one(PyObject *function)
+static bool starts_thread(PyObject *function)
 {
-    /* By its name: gevent puts one of its own in the place of _thread's, and calls that. */
-    return is_built_in(function, "start_new_thread");
+    /* By their names: gevent puts one of its own in the place of _thread's, and calls that. threading has had the second since 3.13. */
+    return is_built_in(function, "start_new_thread") || is_built_in(function, "start_joinable_thread");
+}
+
+void ps_thread_hooks_mind_thread(PyObject *function)
+{
+    if (!starts_thread(function)) return;
+    if (!PS_HAVE_MONITORING) reserve(PS_HOOK_PROFILE); /* else that may run audit hooks */
+    put_in_all(PS_HOOK_PROFILE);
 }
 
 /* Called by the VM, as a pending call. */
@@ -181,8 +222,10 @@ bool ps_thread_hooks_need_upkeep(void)
 
 void ps_thread_hooks_upkeep(void)
 {
-    put_in_all(PS_HOOK_PROFILE);
-    put_in_all(PS_HOOK_TRACE);
+    for (int kind = 0; kind < PS_HOOKS; kind++) {
+        if (hooks[kind].ours) reserve(kind);
+        put_in_all(kind);
+    }
 }
 
 #endif

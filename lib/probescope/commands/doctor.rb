@@ -21,6 +21,8 @@ module Probescope
         probescope doctor -p 4711
       TEXT
       MARKS = {good: "ok", note: "--", bad: "NO"}.freeze
+      # A reason of ext/python/monitoring.c.
+      TOOL_IDS_TAKEN = "tool ids are taken"
 
       private
 
@@ -121,7 +123,8 @@ module Probescope
         return if %w[off on].include?(state) && reason.empty?
 
         state = "off, and was refused or degraded when it was last listened to" if state == "off"
-        raise Host::Error.new("#{name} is #{state}#{": #{reason}" unless reason.empty?}", nil)
+        step = "end one of these tools there, and attach anew" if reason.include?(TOOL_IDS_TAKEN)
+        raise Host::Error.new("#{name} is #{state}#{": #{reason}" unless reason.empty?}", step)
       end
 
       def trace_hook

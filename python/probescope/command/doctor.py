@@ -17,6 +17,7 @@ TRACE_HOOK = (
     "before Python 3.12 only with PROBESCOPE_FORCE=1 in its environment, for the trace hook that they take makes a call take "
     "1.3 (3.8) to 6.4 (3.11) times as long while somebody listens"
 )
+TOOL_IDS_TAKEN = "tool ids are taken"  # a reason of ext/python/monitoring.c
 MARKS = {"good": "ok", "note": "--", "bad": "NO"}
 
 
@@ -92,7 +93,8 @@ class Checks:
         for name, state, reason in refused:
             now = "off, and was refused or degraded when it was last listened to" if state == "off" else state
             text = f"{name} is {now}{': ' + reason if reason else ''}"
-            self.rows.append({"state": "note", "text": text, "next_step": None})
+            step = "end one of these tools there, and attach anew" if TOOL_IDS_TAKEN in reason else None
+            self.rows.append({"state": "note", "text": text, "next_step": step})
         traced = [name for name in FORCED if name in known["probes"]] if _takes_trace_hook(known) else []
         if traced:
             self.rows.append({"state": "note", "text": f"{', '.join(traced)}: {TRACE_HOOK}", "next_step": None})
