@@ -8,7 +8,10 @@ module Probescope
     module Resources
       VARIABLES = %w[OTEL_SERVICE_NAME OTEL_RESOURCE_ATTRIBUTES].freeze
       CONTAINER = /\h{64}/
-      POD = /pod(\h{8}[-_]\h{4}[-_]\h{4}[-_]\h{4}[-_]\h{12})/
+      UID = /\h{8}[-_]\h{4}[-_]\h{4}[-_]\h{4}[-_]\h{12}/
+      POD = /pod(#{UID})/
+      # The kubelet mounts a file of the pod's on each container's /etc/hosts.
+      HOSTS = %r{/pods/(#{UID})/etc-hosts /etc/hosts }
       RUNTIMES = {"ruby" => "ruby", "python" => "cpython"}.freeze
 
       module_function
@@ -19,7 +22,8 @@ module Probescope
         environment = environment(pid)
         executable = File.readlink("/proc/#{pid}/exe").sub(/ \(deleted\)\z/, "")
         process = {"process.pid" => snapshot[:pid], "process.executable.path" => executable}
-        {attributes: {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]), **process, **runtime(snapshot), **container(pid)},
+        {attributes: {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]), **process, **runtime(snapshot),
+                      **container(*%w[cgroup mountinfo].map { |file| File.binread("/proc/#{pid}/#{file}") })},
          service_name: environment["OTEL_SERVICE_NAME"], executable: File.basename(executable),
          published: ProcessContext.read(pid)&.unpack1("H*")}
       rescue SystemCallError
@@ -56,9 +60,11 @@ module Probescope
         {"process.runtime.name" => RUNTIMES.fetch(name, name), "process.runtime.version" => version}
       end
 
-      def container(pid)
-        groups = File.read("/proc/#{pid}/cgroup")
-        {"container.id" => groups[CONTAINER], "k8s.pod.uid" => groups[POD, 1]&.tr("_", "-")}.compact
+      # groups and mounts: the process's /proc/PID/cgroup and mountinfo. Where containers are nested the innermost one counts. From
+      # a cgroup namespace of its own a bridge does not see the names above both, such as that of a pod which it shares.
+      def container(groups, mounts)
+        pod = groups.scan(POD).flatten.last || mounts[HOSTS, 1]
+        {"container.id" => groups.scan(CONTAINER).last, "k8s.pod.uid" => pod&.tr("_", "-")}.compact
       end
     end
   end

@@ -1,0 +1,101 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "probescope/otel/resources"
+require "support/otlp_server"
+
+RSpec.describe "probescope otel and containers" do
+  container = "3f2a#{"0123456789abcdef" * 3}0123456789ab"
+  pod = "2d6f7a5e-8c1b-4f3a-9e7d-0a1b2c3d4e5f"
+
+  app = <<~RUBY
+    $stdout.sync = true
+    eval(<<~WORK, TOPLEVEL_BINDING, "/mnt/app.rb", 1)
+      def slow = sleep(0.002)
+    WORK
+    puts "ready"
+    loop { slow }
+  RUBY
+
+  # The folder of a cgroup of version 2, or nil where there can be none.
+  def make_cgroup(path)
+    root = File.foreach("/proc/self/mounts").map(&:split).find { |_, _, type| type == "cgroup2" }&.at(1) or return
+    folders = path.split("/").reduce([root]) { |made, name| made << File.join(made.last, name) }.drop(1)
+    @cgroups = (@cgroups || []) | folders
+    folders.each { |folder| Dir.mkdir(folder) unless Dir.exist?(folder) }.last
+  rescue SystemCallError
+    nil
+  end
+
+  def remove_cgroups
+    stop_processes
+    @cgroups&.reverse_each do |folder|
+      await("nobody in #{folder}") { File.read("#{folder}/cgroup.procs").empty? }
+      Dir.rmdir(folder)
+    end
+  end
+
+  # A process whose library has a path that only exists in its own mounts, with PID 1 in its own numbers.
+  def contained(app, cgroup, hosts)
+    FileUtils.mkdir_p(File.dirname(hosts))
+    File.write(hosts, "127.0.0.1 localhost\n")
+    inside = "mount --bind #{Support::ROOT} /mnt && mount --bind #{hosts} /etc/hosts && cd /mnt && exec \"$@\""
+    command = ["unshare", "--mount", "--pid", "--cgroup", "--fork", "--mount-proc", "--kill-child", "sh", "-c", inside, "sh",
+               RbConfig.ruby, "-I/mnt/lib", "-r/mnt/lib/probescope/auto", "-e", app]
+    process = keep(Support::Child.new("sh", "-c", "echo $$ > #{cgroup || "/dev/null"}; exec \"$@\"", "sh", *command))
+    process.await_line(/\Aready$/)
+    File.read("/proc/#{process.pid}/task/#{process.pid}/children").to_i
+  end
+
+  # What the bridge, started in this way, sends of it.
+  def resource(pid, *before)
+    server = keep(Support::OtlpServer.new)
+    arguments = ["otel", "-p", pid.to_s, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
+    bridge = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments, env: ENV.to_h))
+    bridge.await_line(/attached to/, stream: :err)
+    found = await("spans") { server.spans.first }
+    expect(found.last.name).to eq("Object#slow")
+    expect(bridge.stop(within: 10)).to be_success
+    found.first
+  end
+
+  # GIVEN a process in mounts, PIDs and cgroups of its own, THEN the bridge on the host finds its library, and says whose it is, also
+  # from a container of the same pod, which does not see the pod in the names of cgroups.
+  it "attaches to a process in one, and says which it is", :bpf do
+    name = "probescope-spec.slice/kubepods-burstable-pod#{pod.tr("-", "_")}.slice"
+    cgroup = make_cgroup("#{name}/cri-containerd-#{container}.scope")
+    beside = cgroup && make_cgroup("#{name}/cri-containerd-#{container.reverse}.scope")
+    process = contained(app, cgroup && "#{cgroup}/cgroup.procs", File.join(Support::ROOT, "tmp/pods/#{pod}/etc-hosts"))
+
+    expect(resource(process)).to include("process.pid" => 1, "k8s.pod.uid" => pod, **(cgroup ? {"container.id" => container} : {}))
+    next unless cgroup
+
+    other = ["sh", "-c", "echo $$ > #{beside}/cgroup.procs; exec unshare --cgroup \"$@\"", "sh"]
+    expect(resource(process, *other)).to include("k8s.pod.uid" => pod, "container.id" => container)
+  ensure
+    remove_cgroups
+  end
+
+  names = {
+    "0::/system.slice/docker-#{container}.scope" => [container, nil],
+    "0::/docker/#{container}" => [container, nil],
+    "0::/kubepods.slice/kubepods-pod#{pod.tr("-", "_")}.slice/crio-#{container}.scope/container" => [container, pod],
+    "0::/kubepods/besteffort/pod#{pod}/#{container}" => [container, pod],
+    "4:memory:/kubepods/pod#{pod}/#{container}\n1:name=systemd:/kubepods/pod#{pod}/#{container}\n0::/" => [container, pod],
+    # kind: a node that is a container itself.
+    "0::/docker/#{container.reverse}/kubelet/kubepods/pod#{pod}/#{container}" => [container, pod],
+    "0::/../../kubepods-pod#{pod.tr("-", "_")}.slice/cri-containerd-#{container}.scope" => [container, pod],
+    "0::/user.slice/user-1000.slice/session-3.scope" => [nil, nil]
+  }
+  it "knows the names that runtimes give to cgroups" do
+    names.each do |groups, (id, uid)|
+      expect(Probescope::Otel::Resources.container("#{groups}\n", "")).to eq({"container.id" => id, "k8s.pod.uid" => uid}.compact)
+    end
+  end
+
+  it "takes the volumes of other pods, which a node mounts, for nobody's" do
+    mounts = "91 29 0:42 / /var/lib/kubelet/pods/#{pod}/volumes/token rw - tmpfs tmpfs rw\n" \
+             "92 29 8:1 /etc/hosts /etc/hosts rw - ext4 /dev/sda rw\n"
+    expect(Probescope::Otel::Resources.container("0::/\n", mounts)).to eq({})
+  end
+end
