@@ -5,16 +5,14 @@ require "net/http"
 require "socket"
 
 module Support
-  # A real Jaeger for spans: JAEGER=/path, or one on PATH, or the one beside a development checkout. Without one the examples that
-  # ask for it are skipped, and fail in CI.
+  # A real Jaeger for spans: JAEGER=/path, or one on PATH. Without one the examples that ask for it are skipped, and fail in CI.
   class Jaeger < Child
-    BESIDE = File.expand_path("../shared/bin/jaeger", ROOT)
     PORTS = %w[collector.otlp.http collector.otlp.grpc collector.grpc-server collector.http-server query.http-server query.grpc-server
                admin.http].freeze
 
     # nil where there is none.
     def self.path
-      [ENV["JAEGER"], *ENV["PATH"].split(":").flat_map { |dir| %w[jaeger jaeger-all-in-one].map { |name| File.join(dir, name) } }, BESIDE]
+      [ENV["JAEGER"], *ENV["PATH"].split(":").flat_map { |dir| %w[jaeger jaeger-all-in-one].map { |name| File.join(dir, name) } }]
         .compact.find { |path| File.executable?(path) && File.file?(path) }
     end
 

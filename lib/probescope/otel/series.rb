@@ -13,9 +13,9 @@ module Probescope
       POINT = OpenTelemetry::SDK::Metrics::Aggregation::NumberDataPoint
       DATA = OpenTelemetry::SDK::Metrics::State::MetricData
 
-      # What tells the processes of one service apart where nobody has named its instances, as worker processes: most backends keep
-      # figures by service and instance alone.
-      IDENTITY = %w[process.pid container.id].freeze
+      # What tells processes of one service apart where nobody has named its instances: Prometheus keeps figures by service and instance
+      # alone. Its name is not one of the Resource's: other backends put those beside it, and take none twice.
+      PROCESS = "probescope.process"
       INSTANCE = "service.instance.id"
 
       # unit: of UCUM. kind: :counter, :up_down_counter, or :gauge, of which the largest of an interval counts.
@@ -26,8 +26,7 @@ module Probescope
         @scope = scope
         @began = Time.now
         @points = {} # metric => {attributes => value}
-        attributes = resource.attribute_enumerator.to_h
-        @identity = attributes.key?(INSTANCE) ? {} : attributes.slice(*IDENTITY)
+        @identity = identity(resource.attribute_enumerator.to_h)
       end
 
       def add(metric, attributes, value)
@@ -46,6 +45,13 @@ module Probescope
       end
 
       private
+
+      # "4711", or "1@" and how containers are called for short.
+      def identity(resource)
+        return {} if resource.key?(INSTANCE)
+
+        {PROCESS => [resource["process.pid"], resource["container.id"]&.slice(0, 12)].compact.join("@")}
+      end
 
       def nanoseconds(time) = (time.to_i * 1_000_000_000) + time.nsec
 

@@ -171,7 +171,12 @@ module Probescope
       def site(event) = [event.type, event.path, event.line]
 
       def place(event)
-        {"code.function.name" => @names[event.function], "code.file.path" => @names[event.path], "code.line.number" => event.line}
+        {"code.function.name" => @names[event.function], **line(event)}
+      end
+
+      # Where code has no file it has no line either.
+      def line(event)
+        {"code.file.path" => @names[event.path], "code.line.number" => (event.line if event.line.positive?)}
       end
 
       def calls(event)
@@ -183,8 +188,7 @@ module Probescope
       end
 
       def allocations(event)
-        attributes = {"probescope.object.type" => @names[event.type], "code.file.path" => @names[event.path],
-                      "code.line.number" => event.line}.compact
+        attributes = {"probescope.object.type" => @names[event.type], **line(event)}.compact
         @series.add(METRICS[:allocations], attributes, event.allocated)
         @series.add(METRICS[:bytes], attributes, event.bytes)
       end
