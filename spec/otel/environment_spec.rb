@@ -55,6 +55,8 @@ RSpec.describe "The environment of probescope otel" do
     end
   end
 
+  before { OpenTelemetry.logger = Logger.new(File::NULL) }
+
   let(:server) { keep(Support::OtlpServer.new) }
 
   # Sends nothing of each signal, and returns the heads of the requests.

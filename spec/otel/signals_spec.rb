@@ -109,6 +109,37 @@ RSpec.describe "probescope otel", :bpf do
     expect(major.values.sum).to be >= rounds / 10
   end
 
+  # GIVEN more functions than attribute sets that a metric may have, THEN the calls of the rest are under otel.metric.overflow, and none
+  # is lost.
+  it "keeps the number of attribute sets bounded" do
+    many = <<~'RUBY'
+      $stdout.sync = true
+      COUNT = 2200
+      eval("class Many\n" + Array.new(COUNT) { |i| "def f#{i} = nil\n" }.join + "end", TOPLEVEL_BINDING, ENV.fetch("WORK_FILE"), 1)
+      many = Many.new
+      go = false
+      trap("USR1") { go = true }
+      puts "ready"
+      sleep 0.01 until go
+      3.times { COUNT.times { |i| many.public_send("f#{i}") } }
+      puts "called"
+      loop { sleep 0.01 }
+    RUBY
+    process = target(many, env: {"WORK_FILE" => File.join(Support::ROOT, "spec/otel/work.rb")}).ready
+    bridge = probescope_start("otel", "-p", process.pid, "--endpoint", server.endpoint, "--exceptions", "none", "--metrics")
+    bridge.await_line(/attached to/, stream: :err)
+    process.await_on("function__stats")
+    process.signal(:USR1)
+    process.await_line(/^called$/)
+    flushes = process.info.header[:flushes]
+    await("two flushes") { process.info.header[:flushes] > flushes + 2 }
+    expect(bridge.stop(within: 10)).to be_success
+    calls = metrics.fetch("probescope.function.calls")
+    rest = calls.select { |point, _| point["otel.metric.overflow"] }
+    expect([calls.size, rest.size, calls.values.sum]).to eq([2000, 1, 6600]), bridge.err
+    expect(rest.keys.first.keys).to contain_exactly("otel.metric.overflow", "probescope.process")
+  end
+
   # GIVEN names that would paint a terminal or break a page, THEN they arrive with those characters escaped.
   it "names the process as it names itself, and sends nothing that is not plain text" do
     run("--exceptions", "all", env: {"HOSTILE" => "1"})

@@ -18,7 +18,8 @@ module Support
 
     # How many requests came, whatever became of them; and when each did.
     attr_reader :times, :headers
-    # :take, :reset, :hang, or an answer such as "503 Service Unavailable\r\nRetry-After: 2".
+    # :take, :part (one log record of each request is rejected), :reset, :hang, or an answer such as
+    # "503 Service Unavailable\r\nRetry-After: 2".
     attr_writer :behaviour
 
     # tls: the server's OpenSSL::SSL::SSLContext, where it is to encrypt.
@@ -73,7 +74,7 @@ module Support
       loop do
         socket = @server.accept
         @sockets << socket
-        @threads << Thread.new { serve(encrypted(socket)) }
+        @threads << Thread.new { serve(socket) }
       end
     rescue IOError, Errno::EBADF
       nil
@@ -86,19 +87,21 @@ module Support
     end
 
     def serve(socket)
+      socket = encrypted(socket)
       while (head = socket.gets("\r\n\r\n"))
         body = socket.read(head[/^content-length: (\d+)/i, 1].to_i)
         @times << Process.clock_gettime(Process::CLOCK_MONOTONIC)
         @headers << head
         answer(socket, head, body)
       end
-    rescue IOError, SystemCallError
+    rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
       nil
     end
 
     def answer(socket, head, body)
       case @behaviour
       when :take then keep(socket, head, body)
+      when :part then part(socket, head, body)
       when :hang then sleep
       when :reset
         socket.setsockopt(Socket::Option.linger(true, 0))
@@ -107,11 +110,17 @@ module Support
       end
     end
 
-    def keep(socket, head, body)
+    def keep(socket, head, body, answer = "")
       body = Zlib.gunzip(body) if head.match?(/^content-encoding: gzip/i)
       path = head[/\APOST (\S+)/, 1]
       @kept[path] << REQUESTS.fetch(path).decode(body) if REQUESTS.key?(path)
-      socket.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+      socket.write("HTTP/1.1 200 OK\r\nContent-Length: #{answer.bytesize}\r\n\r\n#{answer}")
+    end
+
+    def part(socket, head, body)
+      success = Opentelemetry::Proto::Collector::Logs::V1::ExportLogsPartialSuccess.new(rejected_log_records: 1, error_message: "too\told")
+      answer = Opentelemetry::Proto::Collector::Logs::V1::ExportLogsServiceResponse.new(partial_success: success)
+      keep(socket, head, body, answer.class.encode(answer))
     end
   end
 end

@@ -23,7 +23,7 @@ module Probescope
 
       # environment: the attributes of the bridge's own.
       def initialize(environment, scope)
-        resource = {"process.pid" => Process.pid, Series::INSTANCE => SecureRandom.uuid, **environment, "service.name" => SERVICE}
+        resource = {"process.pid" => Process.pid, "service.instance.id" => SecureRandom.uuid, **environment, "service.name" => SERVICE}
         @series = Series.new(OpenTelemetry::SDK::Resources::Resource.create(resource), scope)
       end
 

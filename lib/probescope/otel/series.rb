@@ -13,10 +13,9 @@ module Probescope
       POINT = OpenTelemetry::SDK::Metrics::Aggregation::NumberDataPoint
       DATA = OpenTelemetry::SDK::Metrics::State::MetricData
 
-      # What tells processes of one service apart where nobody has named its instances: Prometheus keeps figures by service and instance
-      # alone. Its name is not one of the Resource's: other backends put those beside it, and take none twice.
+      # What tells processes of one service apart: Prometheus keeps figures by service and instance alone, and forked workers say that
+      # they are the instance that their parent is. Not a name of the Resource's: other backends put those beside it, and take none twice.
       PROCESS = "probescope.process"
-      INSTANCE = "service.instance.id"
 
       # unit: of UCUM. kind: :counter, :up_down_counter, or :gauge, of which the largest of an interval counts.
       Metric = Struct.new(:name, :unit, :description, :kind)
@@ -48,8 +47,6 @@ module Probescope
 
       # "4711", or "1@" and how containers are called for short.
       def identity(resource)
-        return {} if resource.key?(INSTANCE)
-
         {PROCESS => [resource["process.pid"], resource["container.id"]&.slice(0, 12)].compact.join("@")}
       end
 

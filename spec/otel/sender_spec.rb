@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/otlp_server"
+require "probescope/otel/exporters"
+require "probescope/otel/fair_queue"
+require "probescope/otel/sender"
+require "probescope/otel/transport"
+require "opentelemetry-logs-sdk"
+
+# What is put into a queue is exported, or dropped for a reason that is counted, whatever the backend does.
+RSpec.describe Probescope::Otel::Sender do
+  server = -> { Support::OtlpServer.new }
+  record = OpenTelemetry::SDK::Logs::LogRecordData
+  fields = {timestamp: 1, observed_timestamp: 1, severity_number: 13, attributes: {}, total_recorded_attributes: 0,
+            trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT, resource: OpenTelemetry::SDK::Resources::Resource.create({}),
+            instrumentation_scope: OpenTelemetry::SDK::InstrumentationScope.new("spec", "0")}
+  record = record.new(*record.members.map { |member| fields[member] })
+
+  before { OpenTelemetry.logger = Logger.new(File::NULL) }
+
+  # {behaviour => what is dropped of 50, in batches of 10, and what is said}
+  failures = {
+    take: [{}, []],
+    part: [{"rejected" => 5}, ["logs: the backend rejects some of them: too\told"]],
+    "400 Bad Request": [{"400" => 50}, ["logs: the backend refuses them for good (400); they are dropped"]],
+    "301 Moved\r\nLocation: /": [{"301" => 50}, ["logs: the backend refuses them for good (301); they are dropped"]],
+    "503 Service Unavailable": [{"shutdown" => 50}, ["logs: the backend does not take them (503); they wait"]],
+    hang: [{"shutdown" => 50}, nil]
+  }
+  failures.each do |behaviour, (dropped, words)|
+    it "counts what becomes of log records when the backend's answer is #{behaviour.inspect}" do
+      backend = keep(server.call)
+      backend.behaviour = behaviour.is_a?(Symbol) && %i[take part hang].include?(behaviour) ? behaviour : behaviour.to_s
+      queue = Probescope::Otel::FairQueue.new(50)
+      30.times { |i| [1, 2, 3, 1].each { |process| queue.push(process, [record]) if i < 20 || process == 1 } }
+      expect([queue.size, queue.dropped]).to eq([50, 50])
+      said = []
+      exporter = Probescope::Otel::Exporters::Logs.new(endpoint: "#{backend.endpoint}/v1/logs",
+                                                       transport: Probescope::Otel::Transport.new("logs", {}))
+      sender = described_class.new("logs", queue, exporter, batch: 10, pause: 0.01, timeout: 1, say: ->(line) { said << line })
+      sender.finish(1.5)
+      expect(sender.dropped).to eq(dropped)
+      expect(sender.exported + dropped.values.sum).to eq(50)
+      expect(said).to eq(words) if words
+    end
+  end
+
+  it "keeps the newest figures of each process alone" do
+    queue = Probescope::Otel::FairQueue.new(Float::INFINITY, latest: true, weigh: :sum.to_proc)
+    [[1, [3]], [2, [4]], [1, [5, 1]]].each { |process, bundle| queue.push(process, bundle) }
+    expect([queue.size, queue.dropped, queue.reason]).to eq([10, 3, "superseded"])
+    expect(queue.take(1, 0)).to eq([[4]])
+    expect(queue.take(1, 0)).to eq([[5, 1]])
+  end
+end
