@@ -139,10 +139,9 @@ void ps_threads_resume(void)
     ps_watcher_resume();
 }
 
-/* Does this thread have the GIL, and can nobody but the worker want it? */
+/* Does this thread have the GIL (without one: may it use objects), and can nobody but the worker want it? */
 static bool is_alone_with_worker(void)
 {
-    if (!PS_HAVE_GIL) return false;
     PyThreadState *own = PyGILState_GetThisThreadState();
     if (!own || own != ps_thread_state() || ps_is_finalizing()) return false;
     PyThreadState *state = PyInterpreterState_ThreadHead(own->interp);
