@@ -6,6 +6,7 @@ require_relative "../host/text"
 require_relative "assembly"
 require_relative "costly"
 require_relative "lines"
+require_relative "raised"
 require_relative "series"
 require_relative "spans"
 
@@ -34,7 +35,10 @@ module Probescope
         pauses: Series::Metric.new("probescope.gc.time", "s", "Time that garbage collections held the program", :counter)
       }.freeze
 
+      # "logs" asks for log records alone.
+      EXCEPTIONS = "OTEL_SEMCONV_EXCEPTION_SIGNAL_OPT_IN"
       RECORD = OpenTelemetry::SDK::Logs::LogRecordData
+      EVENT = OpenTelemetry::SDK::Trace::Event
       WARN = 13
 
       # Of single events: those that the kernel lost, exceptions that the process kept to itself, calls whose name was lost, exceptions
@@ -58,6 +62,8 @@ module Probescope
         @assembly = Assembly.new { |tree| release(tree) }
         @costly = Costly.new
         @details = []
+        # Nobody asks for them twice.
+        @raised = Raised.new unless ENV[EXCEPTIONS] == "logs"
         @unready = []
         @lost = @suppressed = @unnamed = @not_costly = @rows_dropped = @received = @calls = 0
       end
@@ -82,7 +88,7 @@ module Probescope
 
       def expire(now)
         @assembly.expire(now)
-        ready, @unready = @unready.partition { |tree, since| named?(tree) || now - since > PATIENCE }
+        ready, @unready = @unready.partition { |tree, since| ready?(tree) || now - since > PATIENCE }
         ready.each { |tree,| emit(tree) }
       end
 
@@ -119,10 +125,12 @@ module Probescope
       end
 
       def release(tree)
-        return emit(tree) if named?(tree)
+        return emit(tree) if ready?(tree)
 
         @unready << [tree, Process.clock_gettime(Process::CLOCK_MONOTONIC)]
       end
+
+      def ready?(tree) = named?(tree) && !@raised&.undecided?(tree)
 
       def named?(tree)
         tree.each { |node,| return false unless @names.key?(node.event.function) }
@@ -134,7 +142,7 @@ module Probescope
           @names[node.event.function] ||= nameless(node.event)
           @calls -= 1
         end
-        @emit_spans.call(@spans.of(tree, @names, @offset.call))
+        @emit_spans.call(@spans.of(tree, @names, @offset.call, @raised&.of(tree) || {}))
         rootless unless @said || @spans.roots.zero?
       end
 
@@ -150,6 +158,7 @@ module Probescope
 
       def detail(event)
         @details << [event, nil]
+        @raised&.add(event)
         emit_details if @details.size >= DETAILS
       end
 
@@ -214,19 +223,23 @@ module Probescope
         wanted = @exceptions == "all" ? @details : @details.select { |event, _| @costly.include?(site(event)) }
         @not_costly += @details.size - wanted.size
         @details = []
-        @emit_logs.call(wanted.map { |event, message| record(event, message) }) if wanted.any?
+        wanted = wanted.map { |event, message| [event, attributes(event, message)] }
+        @raised&.decide(wanted.map { |event, attributes| [event, EVENT.new("exception", attributes, @offset.call + event.at)] })
+        @emit_logs.call(wanted.map { |event, attributes| record(event, attributes) }) if wanted.any?
       end
 
-      def record(event, message)
+      def attributes(event, message)
+        {"exception.type" => @names[event.type], "exception.message" => message, **place(event),
+         "thread.id" => event.thread_id, "probescope.exception.depth" => event.depth,
+         "probescope.exception.backtrace.time" => event.backtrace_cost / 1e9, "probescope.app.file.path" => @names[event.app_file],
+         "probescope.app.line.number" => (event.app_line if event.app_line.positive?)}.compact
+      end
+
+      def record(event, attributes)
         context = TraceParent.parse(event.text)
         time = @offset.call + event.at
-        attributes = {"exception.type" => @names[event.type], "exception.message" => message, **place(event),
-                      "thread.id" => event.thread_id, "probescope.exception.depth" => event.depth,
-                      "probescope.exception.backtrace.time" => event.backtrace_cost / 1e9,
-                      "probescope.app.file.path" => @names[event.app_file],
-                      "probescope.app.line.number" => (event.app_line if event.app_line.positive?)}.compact
         # Up to its version 0.4 the SDK's record has no place for the name of an event.
-        attributes["event.name"] = "exception" unless RECORD.members.include?(:event_name)
+        attributes = {**attributes, "event.name" => "exception"} unless RECORD.members.include?(:event_name)
         fields = {timestamp: time, observed_timestamp: time, severity_text: "WARN", severity_number: WARN, event_name: "exception",
                   attributes: attributes, trace_id: context&.trace_id, span_id: context&.span_id,
                   trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT, resource: @resource, instrumentation_scope: @scope,

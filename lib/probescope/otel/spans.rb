@@ -32,7 +32,8 @@ module Probescope
       end
 
       # Array of SpanData, callers first. names: what an address stands for. start: ns of the day's clock when bpftrace's was 0.
-      def of(tree, names, start)
+      # events: the SDK's by node (Raised#of).
+      def of(tree, names, start, events = {})
         made = {}.compare_by_identity
         delays = delays(tree)
         tree.each do |node, caller|
@@ -41,7 +42,7 @@ module Probescope
             @unsampled += 1
             next
           end
-          made[node] = [data(node.event, own, made[caller], names, start - delays[node]), own]
+          made[node] = [data(node.event, own, made[caller], names, start - delays[node], events[node]), own]
         end
         made.each_value.map(&:first)
       end
@@ -63,7 +64,7 @@ module Probescope
       def began(node) = node.event.at - node.event.elapsed
 
       # around: [SpanData, TraceParent] of the caller, or nil.
-      def data(event, own, around, names, start)
+      def data(event, own, around, names, start, events)
         inside = around && around.last&.span_id == own&.span_id
         trace_id, parent = if inside then around.first.then { |span| [span.trace_id, span.span_id] }
                            elsif own then [own.trace_id, own.span_id]
@@ -73,8 +74,8 @@ module Probescope
         began, ended = within(around&.first, start + event.at - event.elapsed, start + event.at)
         attributes = attributes(event, names)
         span(name: names[event.function], kind: :internal, status: status(event), parent_span_id: parent,
-             start_timestamp: began, end_timestamp: ended, attributes: attributes,
-             total_recorded_attributes: attributes.size, total_recorded_events: 0, total_recorded_links: 0,
+             start_timestamp: began, end_timestamp: ended, attributes: attributes, events: events,
+             total_recorded_attributes: attributes.size, total_recorded_events: events.to_a.size, total_recorded_links: 0,
              resource: @resource, instrumentation_scope: @scope, span_id: [event.span_id].pack("Q>"), trace_id: trace_id,
              trace_flags: SAMPLED, tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT, parent_span_is_remote: !inside && !own.nil?)
       end
