@@ -27,22 +27,17 @@ module Support
       @ports = PORTS.zip(free_ports(PORTS.size)).to_h
       super(self.class.path, *@ports.map { |name, port| "--#{name}.host-port=127.0.0.1:#{port}" }, "--memory.max-traces=20000",
             "--log-level=error", env: Support.plain_env.merge("COLLECTOR_OTLP_ENABLED" => "true"))
-      await("Jaeger", within: 60) { get("services") }
+      await("Jaeger", within: 60) { answers.get("services") }
     end
 
     def endpoint = "http://127.0.0.1:#{@ports.fetch("collector.otlp.http")}"
 
     # Of a service: [{id => Span}, ...], the spans of each trace.
-    def traces(service, limit: 10_000)
-      get("traces?service=#{service}&limit=#{limit}&lookback=1h").map { |trace| spans(trace) }
-    end
-
-    # times in microseconds; parent: id or nil.
-    Span = Struct.new(:id, :parent, :name, :service, :began, :elapsed, :tags) do
-      def ended = began + elapsed
-    end
+    def traces(service) = answers.traces(service)
 
     private
+
+    def answers = Answers.new("http://127.0.0.1:#{@ports.fetch("query.http-server")}")
 
     # They may be taken by the time that they are wanted, which is seldom.
     def free_ports(count)
@@ -52,20 +47,42 @@ module Support
       servers&.each(&:close)
     end
 
-    def get(path)
-      response = Net::HTTP.get_response(URI("http://127.0.0.1:#{@ports.fetch("query.http-server")}/api/#{path}"))
-      response.is_a?(Net::HTTPOK) ? JSON.parse(response.body).fetch("data") || [] : nil
-    rescue SystemCallError, EOFError
-      nil
-    end
-
-    def spans(trace)
-      trace.fetch("spans").to_h do |span|
-        tags = span.fetch("tags").to_h { |tag| tag.values_at("key", "value") }
-        service = trace.dig("processes", span.fetch("processID"), "serviceName")
-        [span["spanID"], Span.new(span["spanID"], span.fetch("references").first&.fetch("spanID"), span["operationName"], service,
-                                  span["startTime"], span["duration"], tags)]
+    # What a Jaeger says.
+    class Answers
+      # times in microseconds; parent: id or nil. ours: whether the bridge sent it. raised: attributes of the exceptions in it.
+      Span = Struct.new(:id, :parent, :name, :service, :began, :elapsed, :tags, :raised) do
+        def ended = began + elapsed
+        def ours? = tags.values_at("otel.scope.name", "otel.library.name").include?("probescope")
       end
+
+      def initialize(url)
+        @url = url
+      end
+
+      def traces(service, limit: 10_000)
+        get("traces?service=#{service}&limit=#{limit}&lookback=1h").map { |trace| spans(trace) }
+      end
+
+      # nil where it does not answer.
+      def get(path)
+        response = Net::HTTP.get_response(URI("#{@url}/api/#{path}"))
+        response.is_a?(Net::HTTPOK) ? JSON.parse(response.body).fetch("data") || [] : nil
+      rescue SystemCallError, EOFError
+        nil
+      end
+
+      private
+
+      def spans(trace)
+        trace.fetch("spans").to_h do |span|
+          service = trace.dig("processes", span.fetch("processID"), "serviceName")
+          raised = (span["logs"] || []).map { |log| tags(log["fields"]) }
+          [span["spanID"], Span.new(span["spanID"], span.fetch("references").first&.fetch("spanID"), span["operationName"], service,
+                                    span["startTime"], span["duration"], tags(span["tags"]), raised)]
+        end
+      end
+
+      def tags(list) = list.to_h { |tag| tag.values_at("key", "value") }
     end
   end
 end

@@ -42,7 +42,7 @@ module Probescope
         found = {}.compare_by_identity
         return found if @wanted.empty?
 
-        calls = tree.to_enum(:each).map(&:first).group_by { |node| node.event.text }
+        calls = tree.to_enum(:each).map { |node,| node }.group_by { |node| node.event.text }
         calls.slice(*@wanted.keys).each { |text, nodes| give(nodes, text, found) }
         found
       end

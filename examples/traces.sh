@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# One trace over two languages: brings up Jaeger, both example applications and a client, attaches `probescope otel`, and prints the
+# trace of one request as a tree, with the functions that took the time and the lines that raised costly exceptions.
+#
+#   examples/traces.sh [--slow TIME] [--stay]
+#
+#   --slow TIME   the shortest call to show (1ms)
+#   --stay        goes on until Ctrl-C, so that Jaeger's pages can be looked at
+#
+# Jaeger is a jaeger-all-in-one of version 1: JAEGER=/path/to/it, or one in PATH. What else it needs bin/setup installs. Everything
+# runs on free ports, and ends with this script. As root, or with sudo, which the bridge is started with. RUBY=/path/to/ruby and
+# PYTHON=/path/to/python take others than those in PATH.
+set -euo pipefail
+examples=$(cd "$(dirname "$0")" && pwd)
+root=${examples%/*}
+export LANG=C.UTF-8 BUNDLE_SILENCE_ROOT_WARNING=1
+ruby=${RUBY:-ruby}
+python=${PYTHON:-python3}
+slow=1ms
+stay=''
+
+help() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
+
+# fail MESSAGE NEXT_STEP
+fail() {
+  printf 'traces: %s\n  try: %s\n' "$1" "$2" >&2
+  exit "${3:-1}"
+}
+
+say() { echo "traces: $*"; }
+
+while [ $# -gt 0 ]; do
+  case $1 in
+  -h | --help) help; exit ;;
+  --slow) [ $# -gt 1 ] || fail "--slow wants a time" "--slow 5ms" 2; slow=$2; shift ;;
+  --stay) stay=yes ;;
+  *) fail "there is no option $1" "examples/traces.sh --help" 2 ;;
+  esac
+  shift
+done
+
+jaeger=${JAEGER:-$(command -v jaeger-all-in-one || command -v jaeger || true)}
+[ -n "$jaeger" ] || fail "Jaeger is not in PATH" \
+  "download jaeger 1.x from https://github.com/jaegertracing/jaeger/releases, then JAEGER=/path/to/jaeger-all-in-one $0"
+[ -x "$jaeger" ] || fail "JAEGER=$jaeger cannot be run" "JAEGER=/path/to/jaeger-all-in-one $0"
+packages=$root/vendor/python/$("$python" -c 'import platform; print(platform.python_version())')
+[ -x "$packages/bin/gunicorn" ] || fail "the packages of examples/flask_app are missing" "bin/setup"
+(cd "$examples/rack_app" && "$ruby" -S bundle check >/dev/null 2>&1) || fail "the gems of examples/rack_app are missing" "bin/setup"
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  sudo -v || fail "the bridge needs root" "sudo $0"
+  as_root=(sudo env "PATH=$PATH" "LANG=$LANG") # hands signals on
+fi
+
+logs=$(mktemp -d)
+started=()
+# The last one first: the bridge leaves before what it traces does.
+clean() {
+  for ((i = ${#started[@]} - 1; i >= 0; i--)); do
+    kill "${started[i]}" 2>/dev/null || true
+    wait "${started[i]}" 2>/dev/null || true
+  done
+  rm -rf "$logs"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+
+# start NAME COMMAND...
+start() {
+  local name=$1
+  shift
+  "$@" >"$logs/$name" 2>&1 &
+  started+=($!)
+}
+
+# await NAME COMMAND...: until the command succeeds. NAME is what has to live meanwhile.
+await() {
+  local name=$1 pid=${started[-1]}
+  shift
+  for ((i = 0; i < 600; i++)); do
+    if "$@" >/dev/null 2>&1; then return; fi
+    kill -0 "$pid" 2>/dev/null || break
+    sleep 0.1
+  done
+  tail -n 5 "$logs/$name" >&2
+  fail "$name does not come up" "what it says is above"
+}
+
+answers() { "$ruby" -rnet/http -e 'exit Net::HTTP.get_response(URI(ARGV[0])).is_a?(Net::HTTPOK)' "$1"; }
+free_ports() { "$ruby" -rsocket -e 'puts Array.new(ARGV[0].to_i) { TCPServer.new("127.0.0.1", 0) }.map { |one| one.addr[1] }' "$1"; }
+
+mapfile -t ports < <(free_ports 9)
+otlp=http://127.0.0.1:${ports[0]}
+query=http://127.0.0.1:${ports[1]}
+desk=http://127.0.0.1:${ports[2]}
+second=http://127.0.0.1:${ports[3]}
+
+say "starting Jaeger: $query"
+start jaeger env COLLECTOR_OTLP_ENABLED=true "$jaeger" --log-level=error --collector.otlp.http.host-port="${otlp#http://}" \
+  --query.http-server.host-port="${query#http://}" --query.grpc-server.host-port="127.0.0.1:${ports[4]}" \
+  --collector.otlp.grpc.host-port="127.0.0.1:${ports[5]}" --collector.grpc-server.host-port="127.0.0.1:${ports[6]}" \
+  --collector.http-server.host-port="127.0.0.1:${ports[7]}" --admin.http.host-port="127.0.0.1:${ports[8]}"
+await jaeger answers "$query/api/services"
+
+export OTEL_EXPORTER_OTLP_ENDPOINT=$otlp OTEL_BSP_SCHEDULE_DELAY=500
+say "starting the freight desk in Python: $second"
+cd "$examples/flask_app"
+PORT=${ports[3]} PYTHONPATH=$root/python start flask_app "$packages/bin/gunicorn"
+await flask_app answers "$second/"
+flask=${started[-1]}
+say "starting the freight desk in Ruby, which asks it: $desk"
+cd "$examples/rack_app"
+PORT=${ports[2]} SECOND_DESK=$second start rack_app "$ruby" -S bundle exec puma -C config/puma.rb
+await rack_app answers "$desk/"
+rack=${started[-1]}
+# A request or two in a second: a process tells of ten exceptions of a line in a second, and so of each request's.
+client() { while "$ruby" load.rb --url "$desk" --threads 1 --requests 3; do sleep 1; done; }
+start client client
+
+say "attaching: probescope otel -p $rack -p $flask --workers --slow $slow --endpoint $otlp"
+cd "$root"
+start bridge "${as_root[@]}" "$ruby" -S bundle exec "$ruby" exe/probescope otel -p "$rack" -p "$flask" --workers --slow "$slow" --endpoint "$otlp"
+await bridge grep -q 'attached to' "$logs/bridge"
+say "waiting for a request that both have told of"
+"$ruby" examples/trace_tree.rb "$query"
+if [ -n "$stay" ]; then
+  say "all of them are at $query; Ctrl-C ends it"
+  wait
+fi
