@@ -113,9 +113,13 @@ cd "$examples/rack_app"
 PORT=${ports[2]} SECOND_DESK=$second start rack_app "$ruby" -S bundle exec puma -C config/puma.rb
 await rack_app answers "$desk/"
 rack=${started[-1]}
-# A request or two in a second: a process tells of ten exceptions of a line in a second, and so of each request's.
-client() { while "$ruby" load.rb --url "$desk" --threads 1 --requests 3; do sleep 1; done; }
-start client client
+# A request each second, of 12 containers in each other with 2,000 goods: a process tells of ten exceptions of a line in a second,
+# and so of each request's.
+# shellcheck disable=SC2016 # that is Ruby's
+start client "$ruby" -rnet/http -e '
+  containers = (1..12).map { |i| "(container C-#{i} " }.join
+  goods = (1..2000).map { |i| "good-#{i} #{i % 90}" }.join(" ")
+  loop { sleep 1 if Net::HTTP.post(URI(ARGV[0]), "#{containers}#{goods}#{")" * 12}", "Content-Type" => "text/plain") }' "$desk/manifests"
 
 say "attaching: probescope otel -p $rack -p $flask --workers --slow $slow --endpoint $otlp"
 cd "$root"
