@@ -63,4 +63,30 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       expect(report.values_at(:lost_events, :lost_by_the_kernel)).to eq([0, 0])
     end
   end
+
+  # Figures of the bridge itself come to where others do, whatever becomes of spans.
+  {"refuses all of it" => "400 Bad Request", "hangs to the end" => :hang}.each do |name, behaviour|
+    it "counts what it drops when it #{name}" do
+      server = keep(Support::OtlpServer.new)
+      figures = keep(Support::OtlpServer.new)
+      server.behaviour = behaviour
+      process = target(app).ready
+      bridge = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--metrics",
+                                env: {"OTEL_EXPORTER_OTLP_ENDPOINT" => server.endpoint,
+                                      "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" => "#{figures.endpoint}/v1/metrics"})
+      bridge.await_line(/attached to/, stream: :err)
+      await("a request") { server.times.any? }
+      began = monotonic
+      expect(bridge.stop(within: 10)).to be_success
+      expect(monotonic - began).to be < 6
+
+      report = report(bridge)
+      traces = report[:traces]
+      expect(traces[:dropped].keys).to eq([behaviour == :hang ? :shutdown : :"400"])
+      expect(report[:received][:slow_calls]).to eq(traces[:exported] + traces[:dropped].values.sum + traces[:waiting] + report[:waiting])
+      points = figures.metrics.select { |_, metric| metric.name == "otel.sdk.exporter.span.exported" }.last.last.sum.data_points
+      by_error = points.to_h { |point| [Support::OtlpServer.attributes(point.attributes)["error.type"], point.as_int] }
+      expect(by_error).to eq(nil => 0, traces[:dropped].keys.first.to_s => traces[:dropped].values.first)
+    end
+  end
 end

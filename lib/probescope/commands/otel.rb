@@ -28,12 +28,16 @@ module Probescope
       ABOUT = <<~TEXT
         Sends what running processes do to an OpenTelemetry backend, over OTLP/HTTP, until Ctrl-C or TERM: slow calls as spans
         inside the traces that the application itself sends, costly exceptions as log records, and with --metrics the figures of
-        functions, exceptions, allocations and the garbage collector. What OTEL_EXPORTER_OTLP_* says holds here too.
+        functions, exceptions, allocations and the garbage collector. What OTEL_EXPORTER_OTLP_* says holds here too: endpoints,
+        headers, compression, timeouts (ms), certificates; OTEL_SERVICE_NAME names the processes, OTEL_RESOURCE_ATTRIBUTES are
+        added to theirs, OTEL_METRIC_EXPORT_INTERVAL (ms) says how often figures go. What was received, exported and dropped is
+        logged each minute, and with --metrics sent as the service probescope-otel.
       TEXT
       EXAMPLES = <<~TEXT
         probescope otel -p 4711                                     slow calls and costly exceptions of one process
         probescope otel --comm puma --workers --slow 50ms           of a server's workers, also those to come
         probescope otel --comm gunicorn --metrics --endpoint http://collector:4318
+        OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20YTpi probescope otel -p 4711 --endpoint https://otlp.example.org
       TEXT
 
       def initialize

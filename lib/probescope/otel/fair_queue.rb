@@ -58,6 +58,15 @@ module Probescope
         end
       end
 
+      # Number of items that waited.
+      def clear
+        @lock.synchronize do
+          @bundles.clear
+          @sizes.clear
+          @size.tap { @size = 0 }
+        end
+      end
+
       # Nobody waits in #take any more.
       def close
         @lock.synchronize do

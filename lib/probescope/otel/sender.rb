@@ -32,7 +32,7 @@ module Probescope
         @queue.close
         @lock.synchronize { @wake.broadcast }
         @thread.join(seconds + 0.1) || @thread.kill.join
-        left = @queue.size + @queue.weigh(@current || [])
+        left = @queue.clear + @queue.weigh(@current || [])
         @dropped["shutdown"] += left if left.positive?
       end
 
