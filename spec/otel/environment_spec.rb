@@ -105,7 +105,7 @@ RSpec.describe "The environment of probescope otel" do
     {"TIMEOUT" => "0"} => /TIMEOUT cannot be used/,
     {"HEADERS" => "authorization"} => /HEADERS cannot be used: name=value/,
     {"HEADERS" => "a=secret%0d%0ab"} => /\A(?!.*secret).*HEADERS cannot be used/,
-    {"CERTIFICATE" => "/nowhere"} => /CERTIFICATE cannot be used/,
+    {"CERTIFICATE" => "/nowhere"} => %r{CERTIFICATE cannot be used: No such file.*/nowhere},
     {"CLIENT_CERTIFICATE" => "/etc/passwd"} => /CLIENT_CERTIFICATE cannot be used/,
     {"CLIENT_KEY" => "/etc/passwd"} => /CLIENT_KEY cannot be used/
   }
@@ -115,6 +115,12 @@ RSpec.describe "The environment of probescope otel" do
       expect { endpoints.new(nil, given) && endpoints::SIGNALS.each { |signal| transport.new(signal, given) } }
         .to raise_error(Probescope::CLI::Usage, message)
     end
+  end
+
+  it "is told of where figures would be other ones" do
+    name = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+    expect([{}, {name => "Cumulative"}].map { |given| transport.complaint(given) }).to eq([nil, nil])
+    expect(transport.complaint(name => "delta")).to match(/#{name} asks for delta; figures are sent as cumulative only/)
   end
 
   it "stops the command before it traces anything" do

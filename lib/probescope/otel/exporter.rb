@@ -3,6 +3,7 @@
 require "json"
 require_relative "../host/clock"
 require_relative "../host/output"
+require_relative "../host/text"
 require_relative "../version"
 require_relative "counters"
 require_relative "endpoints"
@@ -70,6 +71,7 @@ module Probescope
           @queues["metrics"] = FairQueue.new(Float::INFINITY, latest: true, weigh: points)
           @counters = Counters.new(@options[:attributes], @scope)
           @metrics_every = Transport.metric_interval
+          Transport.complaint&.then { |text| say(text) }
           @collected = now
         end
         @senders = @queues.to_h { |signal, queue| [signal, sender(signal, queue, endpoints[signal])] }
@@ -87,7 +89,8 @@ module Probescope
         OpenTelemetry.logger = Logger.new(File::NULL)
       end
 
-      def say(text) = @log.puts("probescope otel: #{text}")
+      # It may hold what a backend answers.
+      def say(text) = @log.puts("probescope otel: #{Host::Text.clean(text)}")
 
       def read
         if @input.wait_readable(TURN)

@@ -17,6 +17,14 @@ module Probescope
       INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
       METRICS_EVERY = 60_000 # ms
 
+      TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+
+      # What is asked for and is not done, for the log; or nil.
+      def self.complaint(environment = ENV)
+        wanted = environment[TEMPORALITY].to_s.strip.downcase
+        "#{TEMPORALITY} asks for #{wanted}; figures are sent as cumulative only" unless ["", "cumulative"].include?(wanted)
+      end
+
       # Seconds between two exports of metrics.
       def self.metric_interval(environment = ENV)
         text = environment[INTERVAL].to_s.strip
@@ -38,7 +46,7 @@ module Probescope
         @compression = read("COMPRESSION", COMPRESSIONS.first) { |text| compressions(text) }
         @headers = read("HEADERS", {}) { |text| pairs(text) }
         @timeout = read("TIMEOUT", TIMEOUT) { |text| seconds(Float(text)) }
-        @certificates = {cert_store: read("CERTIFICATE", nil) { |path| OpenSSL::X509::Store.new.add_file(path) },
+        @certificates = {cert_store: read("CERTIFICATE", nil) { |path| authorities(path) },
                          **client, key: read("CLIENT_KEY", nil) { |path| OpenSSL::PKey.read(File.read(path)) }}.compact
       end
 
@@ -72,6 +80,11 @@ module Probescope
         raise ArgumentError, "a number of milliseconds is wanted" unless number.positive?
 
         number < LEAST_MILLISECONDS ? number : number / 1000
+      end
+
+      def authorities(path)
+        File.open(path, &:close) # which says what is wrong
+        OpenSSL::X509::Store.new.add_file(path)
       end
 
       # The first one is the client's own.
