@@ -1,0 +1,38 @@
+// Holds Kubernetes manifests to the API's schema: node .ci/manifests.js FILE..., with kubernetes-models and js-yaml installed.
+// Its validators pass over fields that they do not know. What none of them has read is such a field, and wrong as well.
+const fs = require("fs");
+const { createRequire } = require("module");
+const modules = createRequire(process.cwd() + "/");
+const yaml = modules("js-yaml");
+
+function watched(value, path, unread) {
+  if (value === null || typeof value !== "object") return value;
+  const inner = Array.isArray(value) ? [] : {};
+  for (const key of Object.keys(value)) {
+    unread.add(`${path}.${key}`);
+    inner[key] = watched(value[key], `${path}.${key}`, unread);
+  }
+  return new Proxy(inner, {
+    get(target, key) {
+      unread.delete(`${path}.${String(key)}`);
+      return target[key];
+    },
+  });
+}
+
+let failed = false;
+for (const file of process.argv.slice(2)) {
+  for (const manifest of yaml.loadAll(fs.readFileSync(file, "utf8"))) {
+    const name = `${file}: ${manifest.kind} ${manifest.metadata.name}`;
+    const unread = new Set();
+    const { apiVersion, kind } = manifest;
+    // rbac.authorization.k8s.io/v1: RbacV1
+    const group = (apiVersion.includes("/") ? apiVersion : `core/${apiVersion}`).split("/").map((part) => part.split(".")[0]);
+    const prefix = group.map((part) => part[0].toUpperCase() + part.slice(1)).join("");
+    const { validate } = modules(`./node_modules/kubernetes-models/_schemas/IoK8sApi${prefix}${kind}.js`);
+    const good = validate(watched(manifest, "", unread)) && unread.size === 0;
+    failed ||= !good;
+    console.log(good ? `${name}: ok` : `${name}: ${JSON.stringify(validate.errors)} unknown: ${[...unread].join(" ")}`);
+  }
+}
+process.exit(failed ? 1 : 0);

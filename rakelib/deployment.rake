@@ -1,0 +1,19 @@
+# frozen_string_literal: true
+
+# Over the network, so no part of bin/test; spec/deployment_spec.rb holds to the rest.
+namespace :deployment do
+  desc "Hold the Kubernetes manifests to the API's schema (wants node and npm)"
+  task :manifests do
+    modules = File.expand_path("../tmp/manifests", __dir__)
+    manifests = FileList[File.expand_path("../examples/kubernetes/*.yaml", __dir__)]
+    mkdir_p modules, verbose: false
+    sh "npm", "install", "--silent", "--no-save", "--prefix", modules, "kubernetes-models@4", "js-yaml@4"
+    chdir(modules, verbose: false) { sh "node", File.expand_path("../.ci/manifests.js", __dir__), *manifests, verbose: false }
+  end
+
+  desc "Take the steps of the Dockerfile in a chroot, and run the doctor in there as the DaemonSet would (as root, on Debian)"
+  task(:image) { sh ".ci/image" }
+end
+
+desc "Try what the bridge is deployed with (as root; two minutes)"
+task deployment: %w[deployment:manifests deployment:image]
