@@ -76,6 +76,14 @@ RSpec.describe "probescope otel and containers" do
     remove_cgroups
   end
 
+  it "is refused inside one where bpftrace knows other numbers", :bpf do
+    skip "this bpftrace knows its own" if (Support::Bpf.version <=> [0, 23]) >= 0
+    inside = keep(Support::Child.new("unshare", "--pid", "--fork", "--mount-proc", RbConfig.ruby, Support::EXE, "otel", "-p", "1",
+                                     env: ENV.to_h))
+    expect(inside.wait.exitstatus).to eq(1)
+    expect(inside.err).to match(/\Aprobescope: bpftrace 0\.\d+\.\d+ counts processes by .*\n  try: .*hostPID/)
+  end
+
   names = {
     "0::/system.slice/docker-#{container}.scope" => [container, nil],
     "0::/docker/#{container}" => [container, nil],

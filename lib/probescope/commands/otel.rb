@@ -6,6 +6,7 @@ require_relative "../host/bpftrace"
 require_relative "../host/kernel"
 require_relative "../host/path"
 require_relative "../host/privilege"
+require_relative "../host/tracing"
 require_relative "../otel/endpoints"
 require_relative "../otel/nobody"
 require_relative "../otel/program"
@@ -86,6 +87,7 @@ module Probescope
         Host::Kernel.new.check
         bpftrace = Host::Bpftrace.find
         Host::Privilege.new.check(bpftrace, "probescope otel #{Shellwords.join(@argv)}")
+        check_numbers(bpftrace)
         @pids.each { |pid| Host::Target.find(pid) } unless @workers
         supervise(bpftrace)
       end
@@ -101,6 +103,15 @@ module Probescope
         return if missing.empty?
 
         raise Host::Error.new("the bridge needs gems that are not installed: #{missing.join(", ")}", "gem install #{missing.join(" ")}")
+      end
+
+      # Each row names its process, by the number that bpftrace has for it.
+      def check_numbers(bpftrace)
+        return if File.readlink("/proc/self/ns/pid") == Host::Tracing::INITIAL
+        return if (bpftrace.version <=> Host::Tracing::OWN_NUMBERS_SINCE) >= 0
+
+        raise Host::Error.new("bpftrace #{bpftrace} counts processes by their numbers outside of this PID namespace",
+                              "run the bridge on the host, or in a container with --pid=host (hostPID), or use bpftrace 0.23 or later")
       end
 
       def supervise(bpftrace)
