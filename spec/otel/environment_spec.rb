@@ -89,6 +89,14 @@ RSpec.describe "The environment of probescope otel" do
     end
   end
 
+  it "is followed where a signal's endpoint is the common one" do
+    variables = %w[OTEL_EXPORTER_OTLP_ENDPOINT OTEL_EXPORTER_OTLP_LOGS_ENDPOINT OTEL_EXPORTER_OTLP_METRICS_ENDPOINT]
+    variables.each { |name| ENV[name] = "#{server.endpoint}/own" }
+    expect(sent(ENV)).to match([match(%r{^POST /own/v1/traces }), match(%r{^POST /own }), match(%r{^POST /own })])
+  ensure
+    variables.each { |name| ENV.delete(name) }
+  end
+
   timeouts = {{} => 10, {"TIMEOUT" => "2500"} => 2.5, {"TIMEOUT" => "3"} => 3, {"TIMEOUT" => "1", "TRACES_TIMEOUT" => "500"} => 0.5}
   timeouts.each do |variables, seconds|
     it "gives a request #{seconds} s: #{variables}" do

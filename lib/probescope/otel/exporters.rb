@@ -35,7 +35,8 @@ module Probescope
         def initialize(endpoint:, transport:)
           @transport = transport
           super(endpoint: endpoint, headers: transport.headers, compression: transport.compression)
-          @path = @uri.request_uri
+          # They would drop its query, and add to one that is that of OTEL_EXPORTER_OTLP_ENDPOINT too.
+          @path = URI(endpoint).request_uri
         end
 
         # True when it was taken.
