@@ -2,9 +2,13 @@
 
 require "etc"
 require "spec_helper"
+require "support/host_helpers"
+require "support/jaeger"
 require "support/otlp_server"
 
 RSpec.describe "probescope otel", :bpf do
+  include Support::HostTarget
+
   # Makes a call of 2 ms and more again and again, and tells what it is; its children do the same.
   app = <<~RUBY
     $stdout.sync = true
@@ -86,13 +90,43 @@ RSpec.describe "probescope otel", :bpf do
     expect(second.status.exitstatus).to eq(1)
   end
 
-  it "refuses what it cannot send to" do
-    {["--endpoint", "no url"] => /"no url" is no URL/, ["--endpoint", "ftp://host"] => /is no URL of an OTLP/}.each do |arguments, message|
+  it "refuses what it cannot use, and says what to do" do
+    {["--endpoint", "no url"] => /"no url" is no URL.*try: --endpoint http:/m, ["--endpoint", "ftp://host"] => /is no URL of an OTLP/,
+     ["--endpoint", "http://host:99999"] => /is no URL of an OTLP/, ["--slow", "soon"] => /"soon" is no time.*try: --slow 10ms/m,
+     ["--slow", "100us"] => /no probe fires for calls under 1ms/, ["--comm", ""] => /a name is missing/,
+     ["--exceptions", "some"] => /"some" is none of costly, all, none.*try: --exceptions costly/m}.each do |arguments, message|
       result = probescope("otel", "-p", "1", *arguments)
       expect(result.err).to match(message)
       expect(result.status.exitstatus).to eq(2)
     end
     result = probescope("otel", "-p", "1", env: {"OTEL_EXPORTER_OTLP_PROTOCOL" => "grpc"})
     expect(result.err).to match(/asks for grpc; OTLP is sent as http.protobuf only/)
+  end
+
+  it "refuses processes that cannot be traced: none, one without the library, one with a library that is too old" do
+    older = host_target("--old")
+    too_old = /process #{older.pid} .*does not have the probe function__slow10ms; try: update it there/
+    {["-p", Process.pid] => /does not have probescope loaded/, ["-p", (2**22) + 1] => /there is no process/,
+     ["-p", (2**22) + 1, "--workers"] => /there is no process/, ["-p", older.pid] => too_old}.each do |arguments, message|
+      result = probescope("otel", *arguments)
+      expect(result.err).to match(message)
+      expect(result.status.exitstatus).to eq(1)
+    end
+  end
+
+  # It is said once, nothing is lost, and the application does not notice.
+  it "says so when nobody listens at the endpoint, or nobody who speaks HTTP", :jaeger do
+    Support::Jaeger.require! { |reason| skip reason }
+    process = target(app).ready
+    [["http://127.0.0.1:1", /does not take them \(.*\); they wait/],
+     [keep(Support::Jaeger.new).grpc, /does not take them \(.*\); they wait.*OTLP.HTTP/]].each do |endpoint, message|
+      bridge = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--endpoint", endpoint)
+      bridge.await_line(message, stream: :err)
+      expect(bridge.stop(within: 10)).to be_success
+      report = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/])
+      expect(report.dig("traces", "dropped").values.sum).to eq(report.dig("received", "slow_calls"))
+      expect(bridge.err.scan("they wait").size).to eq(1)
+    end
+    expect(process).to be_alive
   end
 end

@@ -32,6 +32,9 @@ module Support
 
     def endpoint = "http://127.0.0.1:#{@ports.fetch("collector.otlp.http")}"
 
+    # Where it takes OTLP over gRPC alone.
+    def grpc = "http://127.0.0.1:#{@ports.fetch("collector.otlp.grpc")}"
+
     # Of a service: [{id => Span}, ...], the spans of each trace.
     def traces(service) = answers.traces(service)
 

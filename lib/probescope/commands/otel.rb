@@ -58,18 +58,32 @@ module Probescope
       def options(parser)
         parser.on("-p", "--pid PID", "a process; give several for several") { |text| @pids |= [process_id(text)] }
         parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
-        parser.on("--comm NAME", "the processes of that name, also those to come") { |text| @comm = text }
+        parser.on("--comm NAME", "the processes of that name, also those to come") do |text|
+          @comm = some(text, "--comm puma")
+        end
         parser.on("--slow TIME", "the shortest call to send, 10ms by default, 1ms at least") { |text| @slow = slow(text) }
-        parser.on("--exceptions WHICH", EXCEPTIONS, "costly: those from the lines that make up 90 % of the backtraces' cost " \
-                                                    "(default); all; none") { |which| @exceptions = which }
+        parser.on("--exceptions WHICH", "costly: those from the lines that make up 90 % of the backtraces' cost " \
+                                                    "(default); all; none") { |which| @exceptions = exceptions(which) }
         parser.on("--messages", "exceptions with their messages, which may hold what is private") { @messages = true }
         parser.on("--metrics", "figures of all functions, exceptions, allocations and collections too") { @metrics = true }
         parser.on("--endpoint URL", "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default") { |url| @endpoint = url }
         parser.on("--service-name NAME", "service.name, where the process does not tell a better one") do |name|
           raise CLI::Usage.new("a service name has no control characters", "--service-name shop") if name.match?(/[[:cntrl:]]/)
 
-          @service_name = name
+          @service_name = some(name, "--service-name shop")
         end
+      end
+
+      def some(text, example)
+        raise CLI::Usage.new("a name is missing", example) if text.strip.empty?
+
+        text
+      end
+
+      def exceptions(which)
+        return which if EXCEPTIONS.include?(which)
+
+        raise CLI::Usage.new("#{which.inspect} is none of #{EXCEPTIONS.join(", ")}", "--exceptions #{EXCEPTIONS.first}")
       end
 
       def slow(text)
@@ -88,8 +102,15 @@ module Probescope
         bpftrace = Host::Bpftrace.find
         Host::Privilege.new.check(bpftrace, "probescope otel #{Shellwords.join(@argv)}")
         check_numbers(bpftrace)
-        @pids.each { |pid| Host::Target.find(pid) } unless @workers
+        @pids.each { |pid| check_process(pid) }
         supervise(bpftrace)
+      end
+
+      # A server may have workers that can be traced and not be one itself.
+      def check_process(pid)
+        Host::Target.find(pid)
+      rescue Host::Target::NotLoaded
+        raise unless @workers
       end
 
       def check_environment

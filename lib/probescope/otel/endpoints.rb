@@ -33,7 +33,7 @@ module Probescope
 
       def check(url)
         uri = URI(url)
-        return if uri.is_a?(URI::HTTP) && !uri.host.to_s.empty?
+        return if uri.is_a?(URI::HTTP) && !uri.host.to_s.empty? && uri.port.between?(1, 65_535)
 
         raise URI::InvalidURIError
       rescue URI::InvalidURIError

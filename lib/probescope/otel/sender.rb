@@ -8,6 +8,8 @@ module Probescope
       # Seconds between two tries: doubled each time, and by chance up to as much less.
       FIRST_PAUSE = 0.5
       LONGEST_PAUSE = 30
+      # How a server that speaks gRPC only answers, which others may do too.
+      GRPC = %w[Errno::ECONNRESET EOFError Net::HTTPBadResponse].freeze
       attr_reader :exported, :dropped, :failing
 
       # pause: seconds that data may wait for company. timeout: seconds for one request. say: takes a line for the log.
@@ -73,8 +75,12 @@ module Probescope
       end
 
       def failed(reason)
-        @say.call("#{@name}: the backend does not take them (#{reason || "no reason"}); they wait") if @failing.nil?
+        @say.call("#{@name}: the backend does not take them (#{reason || "no reason"}); they wait#{hint(reason)}") if @failing.nil?
         @failing = reason || "no reason"
+      end
+
+      def hint(reason)
+        "; is that an endpoint of OTLP/HTTP (port 4318), not of gRPC (4317)?" if @exported.zero? && GRPC.include?(reason)
       end
 
       def give_up(reason)

@@ -35,7 +35,7 @@ module Probescope
       # pid. say: takes a line for the log.
       def initialize(order, probes, exporter, say)
         @order = order
-        @watch = Watch.new(order, probes)
+        @watch = Watch.new(order, probes) { |why| refuse(why) }
         @start_exporter = exporter
         @say = say
         @known = {}
@@ -86,7 +86,7 @@ module Probescope
         found = @watch.look.to_h { |one| [one.pid, one] }
         (@known.keys - found.keys).each { |pid| forget(pid) }
         (found.keys - @known.keys).each { |pid| meet(found[pid]) }
-        return ended if @known.empty? && @watch.closed?
+        return ended if @known.empty? && (@watch.closed? || @watch.over?)
 
         say_once("there is no such process yet; waiting for one") if @known.empty?
         trace if @known.any? && (@tracer.nil? || uncovered?)
@@ -95,13 +95,16 @@ module Probescope
       # Two bridges on one process would send everything twice.
       def meet(one)
         lock = Lock.take(one.pid)
-        if lock.nil?
-          @refused = true
-          return say_once("process #{one.pid} has another bridge already, and is left to it")
-        end
+        return refuse("process #{one.pid} has another bridge already, and is left to it") if lock.nil?
+
         @locks[one.pid] = lock
         @known[one.pid] = one
         tell_target(one)
+      end
+
+      def refuse(why)
+        @refused = true
+        say_once(why)
       end
 
       def forget(pid)

@@ -9,8 +9,9 @@ module Probescope
     # The processes that a bridge is about, as they come and go: those named by number, those with a name, and with `workers` all
     # that descend from them. Runs with privilege.
     class Watch
-      # order: {pids:, comm:, workers:}; probes: those that are to be traced.
-      def initialize(order, probes)
+      # order: {pids:, comm:, workers:}; probes: those that are to be traced. The block takes why a process cannot be.
+      def initialize(order, probes, &refused)
+        @refused = refused
         @order = order
         @probes = probes
         @found = {} # pid => Participant, or nil for one that has nothing to tell
@@ -27,6 +28,9 @@ module Probescope
 
       # True when only processes that are there already can be meant.
       def closed? = !@order[:comm] && !@order[:workers]
+
+      # True when those that were named by number have ended, and no others are meant.
+      def over? = !@order[:comm] && @order[:pids].none? { |pid| File.exist?("/proc/#{pid}") }
 
       private
 
@@ -56,7 +60,8 @@ module Probescope
       def participant(pid)
         target = Host::Target.try(pid) or return
         Host::Participant.new(target, @probes)
-      rescue Host::Error
+      rescue Host::Error => e
+        @refused.call([e.message, e.next_step].compact.join("; try: "))
         nil
       end
     end
