@@ -4,13 +4,13 @@ module Support
   # A Ruby or Python process to trace: a script of examples/ or a few lines of Ruby, with probescope loaded from this checkout.
   class Target < Child
     # source: path of a script (.rb or .py), or Ruby code. It prints a line "ready" when specs are to wait for it (#ready).
-    def initialize(source, *args, loaded: true, ruby: RbConfig.ruby, python: Python.interpreter, options: [], env: {}, **child)
+    def initialize(source, *args, loaded: true, ruby: RbConfig.ruby, python: nil, options: [], env: {}, **child)
       in_python = source.end_with?(".py")
       @library = in_python ? Python.library : LIBRARY
       program = in_python || source.end_with?(".rb") ? [source] : ["-e", source, "--"]
       program.unshift("-r#{AUTO}") if loaded && !in_python
       env = Python.env(loaded: loaded).merge(env) if in_python
-      super(in_python ? python : ruby, *options, *program, *args, env: Support.plain_env.merge(env), **child)
+      super(in_python ? python || Python.interpreter : ruby, *options, *program, *args, env: Support.plain_env.merge(env), **child)
     end
 
     def ready

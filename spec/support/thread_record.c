@@ -86,7 +86,8 @@ int main(int argc, char **argv)
     if (waitpid(thread, NULL, __WALL) < 0 || ptrace(PTRACE_GETREGS, thread, 0, &registers) < 0) fail("ptrace");
     uint64_t module = word(base_of(pid, argv[3]) + place), vector = word(registers.fs_base + 8);
     uint64_t size = word(vector - 16), block = module <= size ? word(vector + 16 * module) : UINT64_MAX;
-    uint64_t record = block == UINT64_MAX ? 0 : word(block + symbol[index].st_value);
+    /* A thread has none, or -1, until it uses one of the library's variables. */
+    uint64_t record = block == 0 || block == UINT64_MAX ? 0 : word(block + symbol[index].st_value);
     unsigned char bytes[28] = {0};
     if (record && pread(memory, bytes, sizeof(bytes), (off_t)record) != sizeof(bytes)) fail("record");
     ptrace(PTRACE_DETACH, thread, 0, 0);
