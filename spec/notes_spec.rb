@@ -49,8 +49,8 @@ RSpec.describe "The notes of the extension" do
     end
   end
 
-  it "are the only thing exported besides probescope_info and Ruby's entry point" do
+  it "are the only thing exported besides probescope_info, OpenTelemetry's thread context and Ruby's entry point" do
     exported = tool("nm", "-D", "--defined-only", Support::LIBRARY).lines.map { |line| line.split.last }
-    expect(exported).to contain_exactly("Init_probescope", "probescope_info")
+    expect(exported).to contain_exactly("Init_probescope", "probescope_info", "otel_thread_ctx_v1")
   end
 end
