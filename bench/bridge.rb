@@ -2,17 +2,21 @@
 
 # How many slow calls a second the bridge's exporter takes in and sends on, on one core, and where the time goes.
 #
-#   bundle exec ruby bench/bridge.rb [events]
+#   bundle exec ruby bench/bridge.rb                     120,000 of them, as fast as it takes them
+#   bundle exec ruby bench/bridge.rb 600000 10000        so many, at 10,000 a second
 #
 # Lines as bpftrace prints them, of 12 calls within each other, go into a real exporter, which sends them to a server of ours that
-# takes everything. CPU time of the exporter's process; the server is another one.
+# takes everything. CPU time and memory are those of the exporter's process, which has one CPU for itself at most (taskset); the
+# server and what feeds it are others.
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "socket"
 require "stackprof"
+require "stringio"
 require "probescope/otel/exporter"
 
 NEST = 12
-events = Integer(ARGV.first || 120_000)
+events = Integer(ARGV[0] || 120_000)
+rate = Integer(ARGV[1] || 0)
 
 server = TCPServer.new("127.0.0.1", 0)
 sink = Process.fork do
@@ -26,16 +30,24 @@ sink = Process.fork do
   end
 end
 
+def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+def memory = File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i / 1024.0
+
 def line(text) = "#{JSON.generate({type: "printf", data: "#{text}\n"})}\n"
 
 reader, writer = IO.pipe
 feeder = Process.fork do
   reader.close
-  writer.write(JSON.generate({is: "target", pid: 7, resource: {"service.name" => "bench"}}), "\n")
+  target = {is: "target", pid: 7, attributes: {"process.pid" => 7}, service_name: "bench", executable: "bench", published: nil}
+  writer.write(JSON.generate(target), "\n")
   (0...NEST).each { |i| writer.write(line("N 7 #{1000 + i}\tShop::Order#step#{i}")) }
   writer.write(line("N 7 2000\t/srv/shop/app/models/order.rb"))
-  at = Process.clock_gettime(Process::CLOCK_BOOTTIME, :nanosecond)
+  began = clock
   (events / NEST).times do |round|
+    ahead = rate.zero? ? 0 : (round * NEST / rate.to_f) - (clock - began)
+    sleep(ahead) if ahead.positive?
+    at = Process.clock_gettime(Process::CLOCK_BOOTTIME, :nanosecond)
     trace = format("00-%032x-%016x-01", round + 1, round + 1)
     writer.write((0...NEST).map do |i|
       id = (round * NEST) + NEST - i
@@ -44,12 +56,28 @@ feeder = Process.fork do
   end
 end
 writer.close
+own = Process.pid
+at_exit { [sink, feeder].each { |pid| Process.kill(:KILL, pid) } if Process.pid == own }
 
-exporter = Probescope::Otel::Exporter.new(reader, {endpoint: "http://127.0.0.1:#{server.addr[1]}", exceptions: "none"})
+log = StringIO.new
+exporter = Probescope::Otel::Exporter.new(reader, {endpoint: "http://127.0.0.1:#{server.addr[1]}", exceptions: "none", attributes: {}},
+                                          log: log)
+system("taskset", "--all-tasks", "--pid", "--cpu-list", "0", Process.pid.to_s, out: File::NULL, exception: true)
+seen = []
+watch = Thread.new { loop { sleep(1).then { seen << memory } } }
 cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+began = clock
 profile = StackProf.run(mode: :cpu, interval: 1000) { exporter.run }
+took = clock - began
 cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - cpu
-[sink, feeder].each { |pid| Process.kill(:KILL, pid) }
-puts format("%d events, %.2f s of CPU: %.1f us an event, %d a second of one core; RSS %d MB", events, cpu, cpu / events * 1e6, events / cpu,
-            File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i / 1024)
+watch.kill
+figures = JSON.parse(log.string.lines.last[/\{.*/])
+traces = figures.fetch("traces")
+puts format("%d events in %.1f s, %.2f s of CPU: %.1f us an event, %d a second of one core", events, took, cpu, cpu / events * 1e6,
+            events / cpu)
+puts format("received %d, exported %d, dropped %s", figures.dig("received", "slow_calls"), traces["exported"], traces["dropped"])
+if seen.any?
+  puts format("RSS: %.0f MB after a quarter of the time, %.0f MB at the end, %.0f MB at most", seen[seen.size / 4], seen.last,
+              seen.max)
+end
 StackProf::Report.new(profile).print_text(false, 25)
