@@ -12,9 +12,11 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
   ruby = {source: "#{programs}/requests.rb", options: OpenTelemetryGems.options}
   python = {source: "#{programs}/requests.py", python: Support::FlaskApp.python}
 
+  # TIMES=8 makes it 10,000 children of each and more.
+  times = Integer(ENV.fetch("TIMES", 1))
   # [program, how, workers, requests of each]
-  runs = {"Ruby's threads" => [ruby, "threads", 8, 40], "Ruby's fibers" => [ruby, "fibers", 50, 10],
-          "Python's threads" => [python, "threads", 8, 40], "asyncio's tasks" => [python, "tasks", 100, 10]}
+  runs = {"Ruby's threads" => [ruby, "threads", 8, 40 * times], "Ruby's fibers" => [ruby, "fibers", 50, 10 * times],
+          "Python's threads" => [python, "threads", 8, 40 * times], "asyncio's tasks" => [python, "tasks", 100, 10 * times]}
   runs.each do |name, (language, *arguments)|
     it "puts each slow call of #{name} where it belongs" do
       if language == python
@@ -36,7 +38,7 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
       bridge.await_line(/attached to/, stream: :err)
       process.await_on("function__slow1ms")
       process.puts("go")
-      process.await_line(/^done$/, within: 60)
+      process.await_line(/^done$/, within: 60 * times)
       parents = Support::Parents.new(JSON.parse(File.read(file)))
       await("all spans", every: 0.2) { server.spans.size >= parents.expected }
       expect(bridge.stop(within: 10)).to be_success
