@@ -194,7 +194,8 @@ static PyMethodDef methods[] = {
     {"follow_contexts", ps_follow_contexts, METH_NOARGS,
      "follow_contexts()\n--\n\nHas that done at each switch of contexts. False where the interpreter tells of none."},
     {"publish_process_context", ps_publish_process_context, METH_O,
-     "publish_process_context(payload)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False where that cannot "
+     "publish_process_context(payload, /)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False where that "
+     "cannot "
      "be."},
     {NULL, NULL, 0, NULL},
 };

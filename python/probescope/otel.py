@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import struct
 import sys
-from typing import Any, Callable, Collection, Mapping, TypeVar
+from typing import Any, Callable, Collection, Mapping, TypeVar, cast
 
 import probescope
 
@@ -79,7 +79,7 @@ def _then_publish(function: Function) -> Function:
         finally:
             publish()
 
-    return wrapped  # type: ignore[return-value]
+    return cast(Function, wrapped)
 
 
 def _follow_tasks() -> None:
@@ -87,7 +87,8 @@ def _follow_tasks() -> None:
     from asyncio import events
 
     publish = _native().publish_thread_context
-    run: Any = events.Handle._run  # type: ignore[attr-defined]
+    handle: Any = events.Handle
+    run = handle._run
 
     @functools.wraps(run)
     def wrapped(self: Any) -> Any:
@@ -97,7 +98,7 @@ def _follow_tasks() -> None:
         finally:
             publish()
 
-    events.Handle._run = wrapped  # type: ignore[attr-defined]
+    handle._run = wrapped
 
 
 # As much of protobuf as the message ProcessContext takes.

@@ -38,7 +38,7 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
       bridge.await_line(/attached to/, stream: :err)
       process.await_on("function__slow1ms")
       process.puts("go")
-      process.await_line(/^done$/, within: 60 * times)
+      process.await_line(/^done$/, within: 300)
       parents = Support::Parents.new(JSON.parse(File.read(file)))
       await("all spans", every: 0.2) { server.spans.size >= parents.expected }
       expect(bridge.stop(within: 10)).to be_success
