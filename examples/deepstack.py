@@ -114,18 +114,44 @@ def document(depth):
 
 
 class EmptyBacktrace(logging.Formatter):
-    """--empty-backtrace: the same exceptions, logged without a traceback. The difference in CPU time between this and the
-    normal run is what the formatting costs: a truth that a tracer's figure is held against."""
+    """Formats no traceback."""
 
     def formatException(self, exc_info):
         return ""
+
+
+class Turns:
+    """--differential: the same exceptions are logged as always, and in every second turn without a traceback. What such a turn
+    saves is what the formatting costs: a truth that a tracer's figure is held against. Turns are short, so that whatever slows
+    the machine down, or this process, is in both kinds alike."""
+
+    DOCUMENTS = 10
+
+    def __init__(self, handler):
+        self.handler = handler
+        self.formatters = logging.Formatter(), EmptyBacktrace()
+        # CPU seconds so far, of the turns with tracebacks and of those without.
+        self.spent = [0.0, 0.0]
+        self.kind = 0
+        self.started = time.process_time()
+
+    def change(self):
+        """Ends a turn and begins one of the other kind. True when as many of each are done."""
+        now = time.process_time()
+        self.spent[self.kind] += now - self.started
+        self.started = now
+        self.kind = 1 - self.kind
+        self.handler.setFormatter(self.formatters[self.kind])
+        return self.kind == 0
 
 
 def options():
     parser = argparse.ArgumentParser(description="Ctrl-C stops it, kill -USR1 prints its counters.")
     parser.add_argument("--fixed", action="store_true", help="ask first instead of catching")
     parser.add_argument(
-        "--empty-backtrace", action="store_true", help="log the same exceptions with an empty traceback"
+        "--differential",
+        action="store_true",
+        help="take turns: log as always, and with an empty traceback; count the CPU time of each",
     )
     parser.add_argument("--depth", type=int, default=45, metavar="N", help="nesting of the documents (%(default)s)")
     parser.add_argument("--documents", type=float, default=float("inf"), metavar="N", help="stop after N documents")
@@ -137,9 +163,8 @@ def options():
 def main():
     chosen = options()
     handler = logging.FileHandler(chosen.log)
-    if chosen.empty_backtrace:
-        handler.setFormatter(EmptyBacktrace())
     log.addHandler(handler)
+    turns = Turns(handler) if chosen.differential else None
     log.propagate = False
 
     parser = Parser(FixedSource if chosen.fixed else Source)
@@ -151,7 +176,8 @@ def main():
     def report():
         cpu, wall = time.process_time() - started[0], time.monotonic() - started[1]
         raises = 0 if chosen.fixed else parser.strings
-        print(f"documents={documents} raises={raises} cpu={cpu:.3f}s wall={wall:.3f}s", flush=True)
+        each_kind = f" full={turns.spent[0]:.3f}s empty={turns.spent[1]:.3f}s" if turns else ""
+        print(f"documents={documents} raises={raises} cpu={cpu:.3f}s wall={wall:.3f}s{each_kind}", flush=True)
 
     # A signal may come in the middle of a write, so it only leaves word.
     word = {"stop": False, "report": False}
@@ -167,7 +193,8 @@ def main():
     while not word["stop"] and documents < chosen.documents:
         weigh_it(parser.parse(io.StringIO(text)))
         documents += 1
-        if word["report"]:
+        both_done = not turns or (documents % Turns.DOCUMENTS == 0 and turns.change())
+        if word["report"] and both_done:
             word["report"] = False
             report()
     report()

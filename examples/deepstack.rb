@@ -77,23 +77,47 @@ def document(depth)
   "(#{few} " * depth + "(#{many})" + ")" * depth
 end
 
-# Before the VM captures a backtrace it asks the exception for the one that it has. This one has an empty one, so what
-# the program saves against a plain run is what the backtraces cost: the truth that a tracer's figure is held against.
-def empty_backtraces
-  NoMethodError.class_eval { def backtrace = [] }
+# Before the VM captures a backtrace it asks the exception for the one that it has. In every second turn it has an empty one, so
+# what such a turn saves is what backtraces cost: the truth that a tracer's figure is held against. Turns are short, so that
+# whatever slows the machine down, or this process, is in both kinds alike.
+class Turns
+  DOCUMENTS = 50
+
+  # CPU seconds so far, of the turns with backtraces and of those without.
+  attr_reader :full, :empty
+
+  def initialize
+    @full = @empty = 0.0
+    @with = true
+    @started = cpu
+  end
+
+  # Ends a turn and begins one of the other kind. True when as many of each are done.
+  def change
+    spent = cpu - @started
+    @with ? @full += spent : @empty += spent
+    @with = !@with
+    @with ? NoMethodError.remove_method(:backtrace) : NoMethodError.class_eval { def backtrace = [] }
+    @started = cpu
+    @with
+  end
+
+  private
+
+  def cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 end
 
 options = { depth: 45, documents: Float::INFINITY }
 OptionParser.new do |parser|
   parser.banner = "usage: ruby examples/deepstack.rb [options]   (Ctrl-C stops it, kill -USR1 prints its counters)"
   parser.on("--fixed", "ask respond_to? instead of rescuing")
-  parser.on("--empty-backtrace", "raise the same exceptions with an empty backtrace")
+  parser.on("--differential", "take turns: raise as always, and with an empty backtrace; count the CPU time of each")
   parser.on("--depth N", Integer, "nesting of the documents (#{options[:depth]})")
   parser.on("--documents N", Integer, "stop after N documents")
   parser.on("--seconds S", Float, "stop after S seconds")
 end.parse!(into: options)
 
-empty_backtraces if options[:"empty-backtrace"]
+turns = Turns.new if options[:differential]
 parser = Parser.new(options[:fixed] ? FixedSource : Source)
 text = document(options[:depth])
 documents = 0
@@ -103,7 +127,8 @@ spent = -> { clocks.call.zip(started).map { |now, before| now - before } }
 
 report = lambda do
   raises = options[:fixed] ? 0 : parser.strings
-  $stdout.write(format("documents=%d raises=%d cpu=%.3fs wall=%.3fs\n", documents, raises, *spent.call))
+  each_kind = format(" full=%.3fs empty=%.3fs", turns.full, turns.empty) if turns
+  $stdout.write(format("documents=%d raises=%d cpu=%.3fs wall=%.3fs%s\n", documents, raises, *spent.call, each_kind))
 end
 
 # A signal may come in the middle of a write, so it only leaves word.
@@ -117,7 +142,8 @@ puts "deepstack: pid #{Process.pid}, #{options[:depth]} levels deep", "ready"
 until stopped || documents >= options[:documents]
   parser.parse(StringIO.new(text))
   documents += 1
-  next unless asked
+  both_done = !turns || ((documents % Turns::DOCUMENTS).zero? && turns.change)
+  next unless asked && both_done
 
   asked = false
   report.call

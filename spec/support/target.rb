@@ -39,7 +39,7 @@ module Support
       return super unless @infos
 
       super + @infos.map { |of, info| "probescope in #{of}: #{info.header}\n#{info.states}\n" }.join
-    rescue SystemCallError
+    rescue SystemCallError, EOFError # it has ended
       super
     end
 
