@@ -45,6 +45,11 @@ bool ps_contexts_on_main_ractor(void)
     return answer == 1;
 }
 
+static VALUE wrap(VALUE stack)
+{
+    return TypedData_Wrap_Struct(rb_cObject, &holder_type, (ps_stack *)stack);
+}
+
 static ps_stack *find_stack(VALUE fiber)
 {
     ps_stack *stack = NULL;
@@ -54,7 +59,7 @@ static ps_stack *find_stack(VALUE fiber)
         if (!NIL_P(holder)) {
             stack = RTYPEDDATA_DATA(holder);
         } else if (!RB_OBJ_FROZEN(thread) && (stack = ps_stack_new()) != NULL) {
-            rb_thread_local_aset(thread, key_of_stack, TypedData_Wrap_Struct(rb_cObject, &holder_type, stack));
+            rb_thread_local_aset(thread, key_of_stack, ps_objects_leave_out(wrap, (VALUE)stack));
         }
     }
     last.fiber = fiber;

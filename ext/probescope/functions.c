@@ -165,14 +165,20 @@ void ps_functions_init(void)
     nobodys_method = rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end"));
 }
 
+static VALUE keep_file(VALUE tracepoint)
+{
+    if (!NIL_P(rb_funcall(tracepoint, id_eval_script, 0))) return Qnil;
+    VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
+    if (NIL_P(iseq)) return Qnil;
+    VALUE path = rb_funcall(iseq, id_path, 0);
+    if (ps_covers_file(path, false)) rb_hash_aset(kept.files, path, iseq);
+    return Qnil;
+}
+
 /* Called by Ruby as on_script, also while nobody listens. Files only: there may be evals without end. */
 static void on_file(VALUE tracepoint, void *unused)
 {
-    if (!ps_contexts_on_main_ractor() || !NIL_P(rb_funcall(tracepoint, id_eval_script, 0))) return;
-    VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
-    if (NIL_P(iseq)) return;
-    VALUE path = rb_funcall(iseq, id_path, 0);
-    if (ps_covers_file(path, false)) rb_hash_aset(kept.files, path, iseq);
+    if (ps_contexts_on_main_ractor()) ps_objects_leave_out(keep_file, tracepoint);
 }
 
 void ps_functions_start(void)
@@ -757,12 +763,17 @@ static bool continue_walk(uint64_t end)
     return true;
 }
 
+static VALUE add_script(VALUE tracepoint)
+{
+    VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
+    if (!NIL_P(iseq) && add_file(iseq, false)) functions.loaded_ns = ps_monotonic_ns();
+    return Qnil;
+}
+
 /* Called by Ruby when a file or an eval was compiled and is about to run. */
 static void on_script(VALUE tracepoint, void *unused)
 {
-    if (!ps_contexts_on_main_ractor()) return;
-    VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
-    if (!NIL_P(iseq) && add_file(iseq, false)) functions.loaded_ns = ps_monotonic_ns();
+    if (ps_contexts_on_main_ractor()) ps_objects_leave_out(add_script, tracepoint);
 }
 
 bool ps_functions_need_walk(void)

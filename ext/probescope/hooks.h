@@ -65,6 +65,8 @@ bool ps_objects_switch(uint32_t wanted);
 void ps_objects_mark(void);
 bool ps_objects_need_names(void);
 void ps_objects_find_names(void);
+/* work(argument), which allocates what is ours and not the application's: no probe tells of it. May be left by an exception. */
+VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument);
 
 /* collections.c: gc__start, gc__done */
 void ps_collections_init(void);

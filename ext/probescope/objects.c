@@ -25,6 +25,22 @@ static struct {
     size_t slot;   /* bytes of the smallest slot */
 } objects = {.hook = Qnil};
 
+/* Is this thread in ps_objects_leave_out()? */
+static __thread bool ours;
+
+static VALUE end_leaving_out(VALUE before)
+{
+    ours = RTEST(before);
+    return Qnil;
+}
+
+VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument)
+{
+    VALUE before = ours ? Qtrue : Qfalse;
+    ours = true;
+    return rb_ensure(work, argument, end_leaving_out, before);
+}
+
 void ps_objects_mark(void)
 {
     rb_gc_mark(objects.hook);
@@ -59,7 +75,6 @@ bool ps_objects_need_names(void)
 void ps_objects_find_names(void)
 {
     if (!objects.on) return;
-    /* Finding names allocates, which may add rows: take those along too. */
     for (uint32_t number = ps_objects.resolved; number < ps_objects.rows; number++) {
         find_names(ps_table_at(&ps_objects, number));
         PS_WRITE(ps_objects.resolved, number + 1);
@@ -86,7 +101,7 @@ static size_t slot_size(VALUE object)
 /* Called by Ruby on the allocating thread, with the VM lock, before the object has contents. */
 static void on_newobj(VALUE tracepoint, void *unused)
 {
-    if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
+    if (PS_UNLIKELY(ours || !ps_contexts_on_main_ractor())) return;
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
     VALUE object = rb_tracearg_object(arg), path = rb_tracearg_path(arg);
     VALUE klass = RBASIC(object)->klass;

@@ -64,15 +64,21 @@ static bool is_deep(void)
     return rb_profile_frames(0, DEEP, frames, lines) == DEEP;
 }
 
+static VALUE do_jobs(VALUE what)
+{
+    if (what & PS_REQUEST_SWITCH) ps_parts_switch();
+    if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
+    if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
+    return Qnil;
+}
+
 /* Called by Ruby as a postponed job. */
 static void run_job(void *unused)
 {
     unsigned what = PS_EXCHANGE(requests, 0);
     /* The watcher asks again at its next look. */
     if ((what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP)) && is_deep()) what &= PS_REQUEST_SAMPLE;
-    if (what & PS_REQUEST_SWITCH) ps_parts_switch();
-    if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
-    if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
+    ps_objects_leave_out(do_jobs, what);
 }
 
 static void mark_all(void *unused)

@@ -36,6 +36,25 @@ RSpec.describe "object probes", :bpf do
     expect(run.events(:object__stats).find { |row| row[:class] == "Box" }[:file]).to end_with("app.rb")
   end
 
+  # TracePoints and what finds their places are made on the application's threads, at whatever line those are.
+  it "leave out what the hooks of functions allocate themselves, at the attach, when files are loaded and in new fibers" do
+    run = trace(<<~RUBY, fields, attach: %i[function__stats])
+      class Shop
+        100.times { |i| class_eval "def method_\#{i} = nil", __FILE__, __LINE__ }
+        100.times { |i| define_method("block_\#{i}") { nil } }
+      end
+      File.write("\#{__dir__}/later.rb", "class Later; end; def later = Later.new")
+      shop = Shop.new
+      Gate.on :object__stats, :function__stats
+      load "\#{__dir__}/later.rb"
+      10.times { Fiber.new { shop.method_1; shop.block_1; later }.resume }
+      Gate.done
+    RUBY
+    allocated = run.totals(:object__stats, :class).transform_values { |row| row[:allocated] }
+    expect(allocated).to include("Later" => 10, "Fiber" => 10)
+    expect(allocated.slice("TracePoint", "Method", "UnboundMethod", "RubyVM::InstructionSequence", "Object")).to eq({})
+  end
+
   it "add up to all that was allocated, what the language does not show included" do
     run = trace(<<~RUBY, fields)
       def mixed(n) = n.times { |i| { i => i.to_s }; ->{ i }.call; "a\#{i}".to_sym; [i].map(&:to_s); Struct.new(:a) if i % 100 == 0 }
