@@ -62,8 +62,13 @@ class Client
     @said = text
   end
 
+  # Whoever connects has been told to ask once.
   def converse(http)
-    REQUESTS_A_CONNECTION.times { ask(http, @number += 1) if yield }
+    REQUESTS_A_CONNECTION.times do |i|
+      break unless i.zero? || yield
+
+      ask(http, @number += 1)
+    end
   end
 
   def ask(http, number)

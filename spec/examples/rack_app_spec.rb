@@ -31,6 +31,9 @@ RSpec.describe "examples/rack_app" do
     # PRELOAD=0, for Puma takes no phased restart of a preloaded application.
     it "goes on serving through a phased restart while traced; its new workers are traced too, and rows of the old ones stay" do
       app = rack_app(PRELOAD: "0")
+      counted = keep(app.load(requests: 20))
+      expect(counted.wait).to be_success, counted.to_s
+      expect(JSON.parse(counted.out)).to include("requests" => 20, "failed" => 0)
       load = load(app)
       old = app.workers
       one = probescope_start("calls", "-p", old.first, "-d", 600, "--json")
