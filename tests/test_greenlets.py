@@ -220,3 +220,67 @@ def test_gevent_patched_all_through(trace):
     assert [by_type[name]["raised"] for name in ("gevent.timeout.Timeout", "greenlet.GreenletExit")] == [10, 10]
     # All that was kept for greenlets and rows is gone.
     assert int(run.program.line("after ")) < 128_000
+
+
+REQUESTS = """
+import gate, gevent, time
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+tracer = TracerProvider().get_tracer("test")
+said = {}
+
+def note(name):
+    context = trace.get_current_span().get_span_context()
+    flags = context.trace_flags & 0xFF
+    current = f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}" if context.is_valid else ""
+    said.setdefault(name, []).append(current)
+
+WORK = '''
+def workerN():
+    for _ in range(REQUESTS):
+        with tracer.start_as_current_span("request"): outerN()
+    note("workerN")
+
+def outerN():
+    innerN()
+    gevent.sleep(0)
+    with tracer.start_as_current_span("query"): lookupN()
+    note("outerN")
+
+def lookupN():
+    gevent.sleep(0.0015)
+    innerN()
+    note("lookupN")
+
+def innerN():
+    time.sleep(0.0011)
+    note("innerN")
+'''
+for n in range(WORKERS): exec(compile(WORK.replace("N", str(n)), __file__, "exec"), globals())
+gate.on("function__slow1ms")
+gevent.joinall([gevent.spawn(globals()[f"worker{n}"]) for n in range(WORKERS)], raise_error=True)
+gate.flushed()
+gate.done(said=said)
+"""
+
+
+def test_each_slow_call_of_a_greenlet_has_its_own_requests_span_and_caller(trace):
+    pytest.importorskip("gevent")
+    pytest.importorskip("opentelemetry.sdk.trace")
+    source = REQUESTS.replace("WORKERS", "40").replace("REQUESTS", "5")
+    run = trace(source, {"function__slow1ms": ["function", "traceparent", "span_id", "parent_id"]})
+    said = run.report["said"]
+    calls = {event["span_id"]: event for event in run.events("function__slow1ms") if event["function"] in said}
+    heard = {}
+    for call in calls.values():
+        heard.setdefault(call["function"], []).append(call["traceparent"])
+    assert {name: sorted(spans) for name, spans in heard.items()} == {n: sorted(s) for n, s in said.items()}
+    callers = {"outer": {"worker"}, "lookup": {"outer"}, "inner": {"outer", "lookup"}, "worker": {""}}
+    for call in calls.values():
+        name = call["function"].rstrip("0123456789")
+        caller = calls[call["parent_id"]]["function"] if call["parent_id"] else ""
+        number = call["function"][len(name) :] if caller else ""
+        assert caller in {f"{one}{number}" for one in callers[name]}, call
+        inside = caller and calls[call["parent_id"]]["traceparent"]
+        assert name != "inner" or call["traceparent"] == inside, call

@@ -1,6 +1,6 @@
 """Requests that run beside each other, each in a trace of its own, with slow calls in it whose names say whose they are.
 
-    python requests.py threads|tasks|greenlets COUNT REQUESTS FILE
+    python requests.py threads|tasks COUNT REQUESTS FILE
 
 COUNT workers make REQUESTS requests each. What belongs to which request, as the program itself knows it, is written into FILE:
 support/parents.rb. Every tenth request is not sampled.
@@ -87,8 +87,6 @@ def run():
     workers = [globals()[f"worker{i}"] for i in range(COUNT)]
     if MODE == "tasks":
         return lambda: None, lambda: asyncio.run(gather(workers))
-    if MODE == "greenlets":
-        return lambda: None, lambda: gevent.joinall([gevent.spawn(worker) for worker in workers], raise_error=True)
     go = threading.Event()
     threads = [threading.Thread(target=lambda worker=worker: go.wait() and worker()) for worker in workers]
     for thread in threads:
@@ -96,9 +94,7 @@ def run():
     return go.set, lambda: [thread.join() for thread in threads]
 
 
-if MODE == "greenlets":
-    import gevent
-pause = {"threads": time.sleep, "tasks": asyncio.sleep}.get(MODE) or gevent.sleep
+pause = {"threads": time.sleep, "tasks": asyncio.sleep}[MODE]
 if MODE == "tasks":
     SHAPE.update(aside="left", left="request", right="request", threaded="request")
 define()
