@@ -7,7 +7,7 @@
 #   --slow TIME   the shortest call to show (1ms)
 #   --stay        goes on until Ctrl-C, so that Jaeger's pages can be looked at
 #
-# Jaeger is a jaeger-all-in-one of version 1: JAEGER=/path/to/it, or one in PATH. What else it needs bin/setup installs. Everything
+# Jaeger is a jaeger-all-in-one of version 1: JAEGER=/path/to/it, or one in PATH. What else is missing bin/setup installs. Everything
 # runs on free ports, and ends with this script. As root, or with sudo, which the bridge is started with. RUBY=/path/to/ruby and
 # PYTHON=/path/to/python take others than those in PATH.
 set -euo pipefail
@@ -44,8 +44,17 @@ jaeger=${JAEGER:-$(command -v jaeger-all-in-one || command -v jaeger || true)}
   "download jaeger 1.x from https://github.com/jaegertracing/jaeger/releases, then JAEGER=/path/to/jaeger-all-in-one $0"
 [ -x "$jaeger" ] || fail "JAEGER=$jaeger cannot be run" "JAEGER=/path/to/jaeger-all-in-one $0"
 packages=$root/vendor/python/$("$python" -c 'import platform; print(platform.python_version())')
-[ -x "$packages/bin/gunicorn" ] || fail "the packages of examples/flask_app are missing" "bin/setup"
-(cd "$examples/rack_app" && "$ruby" -S bundle check >/dev/null 2>&1) || fail "the gems of examples/rack_app are missing" "bin/setup"
+# What bin/setup specs installs and compiles.
+is_set_up() {
+  [ -x "$packages/bin/gunicorn" ] && (cd "$examples/rack_app" && "$ruby" -S bundle check) && (cd "$root" && "$ruby" -S bundle check) &&
+    PYTHONPATH=$root/python "$python" -c 'import probescope, sys; sys.exit(probescope.unavailable_reason())' &&
+    "$ruby" -I "$root/lib" -e 'require "probescope"; abort unless Probescope.available?'
+}
+if ! is_set_up >/dev/null 2>&1; then
+  say "installing and compiling what is missing: bin/setup specs"
+  "$root/bin/setup" specs
+  log=$(is_set_up 2>&1) || fail "something is still missing${log:+: $log}" "bin/setup specs"
+fi
 as_root=()
 if [ "$(id -u)" != 0 ]; then
   sudo -v || fail "the bridge needs root" "sudo $0"
@@ -126,7 +135,10 @@ cd "$root"
 start bridge "${as_root[@]}" "$ruby" -S bundle exec "$ruby" exe/probescope otel -p "$rack" -p "$flask" --workers --slow "$slow" --endpoint "$otlp"
 await bridge grep -q 'attached to' "$logs/bridge"
 say "waiting for a request that both have told of"
-"$ruby" examples/trace_tree.rb "$query"
+"$ruby" examples/trace_tree.rb "$query" || {
+  tail -n 5 "$logs/bridge" >&2
+  fail "no trace of both has come" "what the bridge says is above"
+}
 if [ -n "$stay" ]; then
   say "all of them are at $query; Ctrl-C ends it"
   wait
