@@ -67,7 +67,7 @@ module Probescope
         parser.on("--messages", "exceptions with their messages, which may hold what is private") { @messages = true }
         parser.on("--metrics", "figures of all functions, exceptions, allocations and collections too") { @metrics = true }
         parser.on("--endpoint URL", "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default") { |url| @endpoint = url }
-        parser.on("--service-name NAME", "service.name, where the process does not tell a better one") do |name|
+        parser.on("--service-name NAME", "service.name of all of them, whatever they say themselves") do |name|
           raise CLI::Usage.new("a service name has no control characters", "--service-name shop") if name.match?(/[[:cntrl:]]/)
 
           @service_name = some(name, "--service-name shop")
