@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Prints a trace out of Jaeger as a tree: one that both freight desks have had a part in, with functions of each, and with exceptions
-# of both if there is one. (CPython before 3.12 does not tell in which span an exception was raised.)
+# of both if there is one.
 #
 #   ruby trace_tree.rb http://127.0.0.1:16686
 require "json"

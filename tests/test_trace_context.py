@@ -181,3 +181,185 @@ def test_a_span_that_is_not_as_it_should_be_is_none(trace):
     state, reason = run.report["degraded"]
     assert state == "degraded" and "OpenTelemetry is loaded" in reason
     assert run.report["ran"] == []
+
+
+EXCEPTIONS = """
+import asyncio, contextlib, gate, gc, threading
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+tracer = TracerProvider().get_tracer("test")
+never = TracerProvider(sampler=ALWAYS_OFF).get_tracer("test")
+said = {}
+
+class Told(Exception):
+    pass
+
+class Picky(OSError):
+    def __init__(self, name, *, number):  # OSError's own would refuse the number
+        super().__init__(name)
+        self.number = number
+
+def here(name):
+    context = trace.get_current_span().get_span_context()
+    flags = context.trace_flags & 0xFF
+    said[name] = f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}" if context.is_valid else ""
+    return name
+
+def in_place():
+    try:
+        raise Told(here("in_place"))
+    except Told:
+        pass
+
+def left():
+    try:
+        with tracer.start_as_current_span("left", record_exception=False):
+            raise Told(here("left"))
+    except Told:
+        pass
+
+def make(name):
+    return Told(here(name))
+
+def made_elsewhere():
+    try:
+        raise make("made_elsewhere")
+    except Told:
+        pass
+
+def number():
+    here("number")
+    int("x")
+
+def in_c():
+    try:
+        number()
+    except ValueError:
+        pass
+
+def picky():
+    try:
+        raise Picky(here("picky"), number=1)
+    except OSError as error:
+        assert error.number == 1 and error.args == ("picky",)
+
+def no_file():
+    try:
+        here("no_file")
+        open("/does/not/exist")
+    except FileNotFoundError:
+        pass
+
+def until_the_next():
+    for name in "first", "second":
+        with tracer.start_as_current_span(name):
+            try:
+                raise Told(here("until_the_next_" + name))
+            except Told as error:
+                last = error
+
+def keeps():
+    try:
+        raise Told(here("kept"))
+    except Told as error:
+        return error
+
+def kept():
+    error = keeps()
+    with tracer.start_as_current_span("where it dies"):
+        error = None
+
+def cycle():
+    try:
+        raise Told(here("cycle"))
+    except Told as error:
+        error.itself = error
+
+def raises(error):
+    here("raised_later")
+    try:
+        raise error
+    except Told:
+        pass
+
+def raised_later():
+    error = Told("raised_later")
+    with tracer.start_as_current_span("where it is raised"):
+        raises(error)
+
+def in_thread():
+    def other():
+        with tracer.start_as_current_span("thread"):
+            try:
+                raise Told(here("thread"))
+            except Told:
+                pass
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+
+async def task(i):
+    with tracer.start_as_current_span(f"task {i}"):
+        try:
+            await asyncio.sleep(0)
+            raise Told(here(f"task_{i}"))
+        except Told:
+            await asyncio.sleep(0)
+
+async def gather():
+    await asyncio.gather(*(task(i) for i in range(3)))
+
+def tasks():
+    asyncio.run(gather())
+
+def not_sampled():
+    with never.start_as_current_span("never"):
+        try:
+            raise Told(here("not_sampled"))
+        except Told:
+            pass
+
+def bare():
+    try:
+        raise Told(here("bare"))
+    except Told:
+        pass
+
+STEPS = [in_place, left, made_elsewhere, in_c, picky, no_file, until_the_next, kept, cycle, raised_later, in_thread, tasks, not_sampled]
+
+def all_of_them():
+    bare()
+    for step in STEPS:
+        with tracer.start_as_current_span(step.__name__):
+            step()
+    gc.collect()
+
+gate.on("exception__detail")
+all_of_them()     # the first of a line may come without
+gate.flushed(2)
+all_of_them()
+gate.flushed()
+gate.done(said=said, state=gate.state("exception__detail"))
+"""
+TOLD_AT_ONCE = sys.version_info >= (3, 12)
+
+
+@pytest.mark.smoke
+def test_exceptions_name_the_span_that_they_were_raised_in(trace):
+    run = trace(EXCEPTIONS, {"exception__detail": ["function", "message", "traceparent"]})
+    said, heard = run.report["said"], {}
+    for event in run.events("exception__detail"):
+        heard.setdefault(event["message"] if event["message"] in said else event["function"], []).append(
+            event["traceparent"]
+        )
+    # What is thrown into a generator, as contextlib does, is told of in there too.
+    second = {name: spans[len(spans) // 2] for name, spans in heard.items() if name in said and len(spans) % 2 == 0}
+    assert second.keys() == said.keys()
+    # Before 3.12 they are told of when they die: of what outlived its handler no span need be known. Never is it another.
+    kept = set() if TOLD_AT_ONCE else {"kept", "cycle", "raised_later"}
+    last = set() if TOLD_AT_ONCE or second["until_the_next_second"] else {"until_the_next_second"}
+    assert second == {name: "" if name in kept | last else span for name, span in said.items()}
+    assert said["bare"] == "" != said["in_place"] and int(said["not_sampled"][-2:], 16) & 1 == 0
+    assert run.report["state"] == "on"

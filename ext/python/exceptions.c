@@ -218,13 +218,12 @@ static void fire_detail(const ps_row *row, uint32_t depth, const char *message, 
     ps_fire_exception__detail(site->name, site->file, site->line, depth, cost_ns(depth), &more);
 }
 
-void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, uint32_t depth)
+void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth)
 {
     if (!ps_details_allow(row)) return;
-    char message[PS_MESSAGE_BUFFER], traceparent[PS_TRACEPARENT_BUFFER] = "";
+    char message[PS_MESSAGE_BUFFER], traceparent[PS_TRACEPARENT_BUFFER];
     ps_exceptions_message(message, exception);
-    /* Where exceptions are told of when they die nothing may be looked up, and the span may be over. */
-    if (PS_HAVE_MONITORING) ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
+    ps_exceptions_span(traceparent, exception, first, depth);
     fire_detail(row, depth, message, ps_thread_id(), traceparent);
 }
 

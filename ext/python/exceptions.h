@@ -41,8 +41,8 @@ void ps_exceptions_count_more(ps_row *row, uint32_t depth, uint32_t deeper);
 void ps_exceptions_count_rescue(ps_row *row, const ps_site *site, bool at_once);
 
 void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth);
-/* Not more often than ps_details_allow has it. */
-void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, uint32_t depth);
+/* Not more often than ps_details_allow has it. first: where the entries of this raise begin. */
+void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth);
 /* Of one that may, and that is gone already. */
 void ps_exceptions_fire_stored_detail(const ps_row *row, uint32_t depth, const char *message, uint64_t thread_id);
 void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t elapsed, uint32_t unwound);
@@ -57,6 +57,12 @@ bool ps_exceptions_hook(uint32_t wanted);
 void ps_exceptions_forget(void);
 /* Before 3.12, exceptions_trace.c: raises and rescues by the trace hook, where the user accepted that; the states say what is. */
 void ps_exceptions_trace(uint32_t wanted);
+/* Writes the trace context of the span that an exception was raised in, as far as that is known: PS_TRACEPARENT_BUFFER bytes. */
+void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first, uint32_t depth);
+/* Before 3.12, exceptions_spans.c: when an exception is made, when it is gone, and when the hooks are put in. */
+void ps_exceptions_note_span(PyObject *exception);
+void ps_exceptions_forget_span(PyObject *exception);
+void ps_exceptions_forget_spans(void);
 /* Is there work for the worker; and do it. last: as in hooks.h. */
 bool ps_exceptions_hook_needs_upkeep(void);
 void ps_exceptions_hook_upkeep(bool last);

@@ -316,7 +316,7 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
         narrow_to_last(exception, top, &raise);
         ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
         ps_exceptions_count(row, raise.depth);
-        if (PS_ENABLED(EXCEPTION__DETAIL) && row->site) ps_exceptions_fire_detail(row, exception, raise.depth);
+        if (PS_ENABLED(EXCEPTION__DETAIL) && row->site) ps_exceptions_fire_detail(row, exception, top, raise.depth);
         one = add();
         one->exception = exception;
         one->thread = thread;
@@ -332,6 +332,12 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     one->rescuer = rescuer;
     one->elapsed = (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) ? since_raise(exception, ps_ticks()) : 0;
     *seen_of(exception) = (struct seen){exception, top, last, entries, ++handled.seen_number, NULL};
+}
+
+/* At the first handler it is the one that is current. */
+void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first, uint32_t depth)
+{
+    ps_trace_context(to, PS_BIT(EXCEPTION__DETAIL));
 }
 
 /* Called by CPython on the thread that raises, with the GIL. The exception that is raised is put aside. */

@@ -12,6 +12,7 @@
  * Before 3.12 nothing tells of exceptions that does not slow down every line, so they are counted when they die: an exception that
  * goes still has its traceback, and that says where it was raised, how deep, and which call handled it. While somebody listens,
  * tp_dealloc and tp_clear of the exception types that are written in C are ours. Classes written in Python have slots that end there.
+ * So is tp_alloc, for the span that is current when one is made (exceptions_spans.c); classes that are made meanwhile go without.
  *
  * In such a slot nothing may be allocated by Python, for that may start the collector, and no error may be touched. So rows are made
  * there without names, and the worker finds those. It also fires the details of the first exceptions of a row.
@@ -97,10 +98,11 @@ static void add_found(ps_row *row, PyTypeObject *type, PyTracebackObject *first,
     PS_WRITE(slots.found_count, slots.found_count + 1);
 }
 
-static void add_detail(ps_row *row, PyObject *exception, uint32_t depth)
+/* One that has to wait for its names has no span: those who hear of it take it for one that was raised now. */
+static void add_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth)
 {
     if (row->site) {
-        ps_exceptions_fire_detail(row, exception, depth);
+        ps_exceptions_fire_detail(row, exception, first, depth);
         return;
     }
     if (!ps_details_allow(row)) return;
@@ -142,7 +144,7 @@ static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_
     }
     if (!is_last) ps_exceptions_count_rescue(row, NULL, raise->depth == 1);
     else if (ps_frame_is_running(first->tb_frame)) count_rescue(row, first->tb_frame, raise->depth == 1);
-    if (PS_ENABLED(EXCEPTION__DETAIL)) add_detail(row, exception, raise->depth);
+    if (PS_ENABLED(EXCEPTION__DETAIL)) add_detail(row, exception, first, raise->depth);
 }
 
 /* Called with the GIL on a thread of the main interpreter that lets go of an exception, or that collects garbage. Entries of which the collector has been
@@ -176,7 +178,10 @@ static void die(PyObject *exception, int number, destructor ours)
 {
     PyObject_GC_UnTrack(exception);
     Py_TRASHCAN_BEGIN(exception, ours);
-    if (slots.on && ps_is_main_interpreter()) count_dying(exception);
+    if (slots.on && ps_is_main_interpreter()) {
+        count_dying(exception);
+        ps_exceptions_forget_span(exception);
+    }
     PyObject_GC_Track(exception);
     slots.dealloc[number](exception);
     Py_TRASHCAN_END;
@@ -187,6 +192,18 @@ static int clear(PyObject *exception, int number)
 {
     if (slots.on && ps_is_main_interpreter()) count_dying(exception);
     return slots.clear[number](exception);
+}
+
+/*
+ * Not by tp_new: that OSError compares with its own, to find out who is to look at the arguments. All types have the same function
+ * here, and none of the interpreter's looks which.
+ */
+static PyObject *make(PyTypeObject *type, Py_ssize_t items)
+{
+    PyObject *exception = PyType_GenericAlloc(type, items);
+    if (exception && slots.on && PS_ENABLED(EXCEPTION__DETAIL) && ps_is_main_interpreter())
+        ps_exceptions_note_span(exception);
+    return exception;
 }
 
 /* clang-format off */
@@ -229,6 +246,7 @@ static void set_slots(PyTypeObject *type, bool on)
     if (i >= 0) type->tp_dealloc = on ? our_dealloc[i] : slots.dealloc[i];
     i = type->tp_clear && type->tp_clear != slots.python_clear ? clear_number(type->tp_clear) : -1;
     if (i >= 0) type->tp_clear = on ? our_clear[i] : slots.clear[i];
+    if (type->tp_alloc == (on ? PyType_GenericAlloc : make)) type->tp_alloc = on ? make : PyType_GenericAlloc;
 }
 
 /* All types of exceptions there are. Those that come later inherit their slots, ours too, which is why this walks again at the end. */
@@ -343,6 +361,7 @@ bool ps_exceptions_hook(uint32_t wanted)
     bool on = (wanted & (PS_BIT(EXCEPTION__STATS) | PS_BIT(EXCEPTION__DETAIL))) && learn_python_slots();
     /* Where they cannot go now they stay, and do nothing, until the next attach and detach. */
     if (on != slots.on && (on || !is_trash_waiting())) walk((PyTypeObject *)PyExc_BaseException, on);
+    if (on && !slots.on) ps_exceptions_forget_spans();
     slots.on = on;
     return wanted != 0;
 }

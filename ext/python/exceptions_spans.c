@@ -1,0 +1,102 @@
+#include "exceptions.h"
+
+#if !PS_HAVE_MONITORING
+
+#include <string.h>
+
+#include "clock.h"
+
+/*
+ * Before 3.12 an exception is told of when it dies (exceptions_slots.c), and by then another span may be current, or it dies in
+ * another request. So the span is noted when an exception is made, which is on the thread that raises it and, unlike its end, a
+ * moment at which Python may be asked for memory. A note counts where what died was raised by who made it: in one of its functions, or
+ * in what called that (a function that makes exceptions for others), and where the call that handled it still runs. What was kept for
+ * a while, or raised a second time elsewhere, has no span.
+ *
+ * Not more notes are taken of a place than it may have events (ps_details_allow). All of it with the GIL, in the main interpreter.
+ */
+enum { NOTES = 256, PLACES = 256, MAKERS = 2, NOTES_PER_SECOND = 10 };
+
+static struct note {
+    PyObject *exception;          /* compared only, as is all here */
+    PyCodeObject *makers[MAKERS]; /* what made it, and what called that */
+    uint64_t thread_id;
+    char traceparent[PS_TRACEPARENT_BUFFER];
+} notes[NOTES];
+
+/* Where exceptions are made: the type and the instruction. Of two that share an entry each is a new one at its turn. */
+static struct place {
+    uintptr_t key;
+    uint32_t second, noted;
+} places[PLACES];
+
+static struct note *note_of(PyObject *exception)
+{
+    return &notes[((uintptr_t)exception >> 4) % NOTES];
+}
+
+static bool is_allowed(PyTypeObject *type, PyCodeObject *code, int instruction)
+{
+    uintptr_t key = ((uintptr_t)type >> 4) ^ ((uintptr_t)code >> 3) ^ ((uintptr_t)(unsigned)instruction << 5);
+    struct place *place = &places[key % PLACES];
+    uint32_t second = (uint32_t)(ps_monotonic_ns() / 1000000000u);
+    if (place->key != key || place->second != second) *place = (struct place){key, second, 0};
+    return place->noted++ < NOTES_PER_SECOND;
+}
+
+void ps_exceptions_forget_span(PyObject *exception)
+{
+    struct note *note = note_of(exception);
+    if (note->exception == exception) note->exception = NULL;
+}
+
+void ps_exceptions_note_span(PyObject *exception)
+{
+    /* To look for the span may make an exception. */
+    static __thread bool busy;
+    ps_exceptions_forget_span(exception); /* of one that had its address */
+    struct ps_walked_frame *frame = ps_walk_from(ps_thread_state());
+    PyCodeObject *makers[MAKERS] = {NULL};
+    for (int i = 0; frame && i < MAKERS; i++, frame = ps_walk_on(frame)) {
+        makers[i] = ps_walked_code(frame);
+        if (!i && !is_allowed(Py_TYPE(exception), makers[0], ps_walked_instruction(frame))) return;
+    }
+    if (busy || !makers[0]) return;
+    char traceparent[PS_TRACEPARENT_BUFFER];
+    busy = true;
+    ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
+    busy = false;
+    if (!traceparent[0]) return;
+    struct note *note = note_of(exception);
+    note->exception = exception;
+    note->thread_id = ps_thread_id();
+    memcpy(note->makers, makers, sizeof(makers));
+    memcpy(note->traceparent, traceparent, sizeof(traceparent));
+}
+
+void ps_exceptions_forget_spans(void)
+{
+    memset(notes, 0, sizeof(notes));
+}
+
+static bool was_made_in(const struct note *note, PyTracebackObject *first, uint32_t depth)
+{
+    bool found = false;
+    for (uint32_t i = 0; !found && i < depth && first; i++, first = first->tb_next) {
+        PyCodeObject *code = ps_frame_code(first->tb_frame);
+        for (int maker = 0; maker < MAKERS; maker++) found |= code == note->makers[maker];
+        Py_DECREF(code);
+    }
+    return found;
+}
+
+void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first, uint32_t depth)
+{
+    const struct note *note = note_of(exception);
+    to[0] = '\0';
+    if (note->exception != exception || note->thread_id != ps_thread_id()) return;
+    if (ps_frame_is_running(first->tb_frame) && was_made_in(note, first, depth))
+        memcpy(to, note->traceparent, sizeof(note->traceparent));
+}
+
+#endif
