@@ -40,7 +40,7 @@ RSpec.describe "probescope otel", :bpf do
 
   let(:server) { keep(Support::OtlpServer.new) }
 
-  # GIVEN a bridge, THEN what exports is nobody without a capability; WHEN bpftrace or the exporter is killed, THEN another one comes.
+  # GIVEN a bridge, THEN what exports is nobody without a capability; WHEN the exporter or bpftrace is killed, THEN another one comes.
   it "exports as nobody, and recovers from the death of its parts" do
     process = target(app).ready
     bridge = bridge(server, "-p", process.pid)
@@ -50,22 +50,26 @@ RSpec.describe "probescope otel", :bpf do
     expect(status["Uid"].split.uniq).to eq([Etc.getpwnam("nobody").uid.to_s])
     expect(status.values_at("Groups", "CapInh", "CapPrm", "CapEff", "CapAmb").join).to match(/\A[\s0]*\z/)
 
-    Process.kill(:KILL, bpftrace_of(bridge))
-    bridge.await_line(/bpftrace has ended/, stream: :err)
-    before = server.spans.size
-    await("spans again") { server.spans.size > before }
-
     Process.kill(:KILL, exporter_of(bridge))
     bridge.await_line(/the exporter has ended/, stream: :err)
     before = server.spans.size
-    await("spans once more") { server.spans.size > before }
+    await("spans again") { server.spans.size > before }
     # It was forked by a supervisor that has open what only root may.
     expect(files(exporter_of(bridge)).grep(%r{/mem\z|/run/})).to be_empty
     expect(status(exporter_of(bridge))["NoNewPrivs"]).to eq("1")
 
+    Process.kill(:KILL, bpftrace_of(bridge))
+    bridge.await_line(/bpftrace has ended/, stream: :err)
+    before = server.spans.size
+    await("spans once more") { server.spans.size > before }
+
+    # What is on its way arrives, and what the dead bpftrace had not told is known to be missing.
     bridge.signal(:KILL)
     process.await_off("function__slow1ms")
     expect(process).to be_alive
+    report = JSON.parse(bridge.await_line(/{"received.*/, stream: :err)[0])
+    expect(report["cut_short"]).to eq(1)
+    expect(report["received"]["slow_calls"]).to eq(report["traces"]["exported"])
   end
 
   it "follows workers that die and those that come, and a server that is started again" do

@@ -5,27 +5,59 @@ require "support/otlp_server"
 
 # A backend that fails in all the ways in which backends do, while a process goes on.
 RSpec.describe "probescope otel and a backend that fails", :bpf do
+  # Makes DEPTH slow calls within each other, again and again from USR1 to USR2, or COUNT times.
   app = <<~RUBY
     require "json"
     $stdout.sync = true
     Dir.chdir("/")
     eval(<<~WORK, TOPLEVEL_BINDING, #{File.join(Support::ROOT, "spec/otel/work.rb").inspect}, 1)
-      def slow = sleep(0.0015)
+      def slow(left = 1) = left > 1 ? slow(left - 1) : sleep(0.0015)
     WORK
+    DEPTH, COUNT = ARGV.values_at(0, 1).map(&:to_i)
     calls = 0
-    running = true
-    trap("USR1") { running = false }
+    running = nil
+    trap("USR1") { running = true }
+    trap("USR2") { running = false }
     puts "ready"
-    while running
-      slow
-      calls += 1
+    sleep 0.01 while running.nil?
+    while running && (COUNT.zero? || calls < COUNT)
+      slow(DEPTH)
+      calls += DEPTH
+      sleep 0.0035
     end
-    sleep 1.2
+    sleep 1.2 # the figures of the last second
     puts "calls \#{calls}"
-    sleep
+    sleep 0.01 while true
   RUBY
 
+  # How long a backend fails, in seconds: OUTAGE=30 for a proof at length.
+  outage = Float(ENV.fetch("OUTAGE", "3"))
+  # Pauses are doubled from 0.25 s on, at least.
+  most_tries = Math.log2(outage / 0.25).ceil + 2
+
+  let(:server) { keep(Support::OtlpServer.new) }
+  # Takes figures whatever becomes of spans.
+  let(:figures) { keep(Support::OtlpServer.new) }
+
+  def bridge(process, env: {})
+    child = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--metrics",
+                             env: {"OTEL_EXPORTER_OTLP_ENDPOINT" => server.endpoint, **env})
+    child.await_line(/attached to/, stream: :err)
+    process.await_on("function__slow1ms", "function__stats")
+    process.signal(:USR1)
+    child
+  end
+
+  def figures_apart = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" => "#{figures.endpoint}/v1/metrics"}
   def report(bridge) = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/], symbolize_names: true)
+  def tries = server.headers.grep(%r{\APOST /v1/traces}).size
+  def span_ids = server.spans.map { |_, span| span.span_id }.uniq.size
+
+  # {attributes => value} of a metric as of the last export.
+  def points(from, name)
+    metric = from.metrics.reverse_each.find { |_, one| one.name == name } or return {}
+    metric.last.sum.data_points.to_h { |point| [Support::OtlpServer.attributes(point.attributes), point.public_send(point.value)] }
+  end
 
   failures = {
     "is down" => :stop.to_proc,
@@ -35,46 +67,61 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
     "hangs" => ->(server) { server.behaviour = :hang }
   }
 
+  # What the process counts itself is what the backend has in the end: spans and figures.
   failures.each do |name, fail|
     it "loses nothing that finds room when it #{name}" do
-      server = keep(Support::OtlpServer.new)
-      process = target(app).ready
-      bridge = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint,
-                                env: {"OTEL_EXPORTER_OTLP_TIMEOUT" => "1"})
-      bridge.await_line(/attached to/, stream: :err)
+      process = target(app, "1").ready
+      bridge = bridge(process, env: {"OTEL_EXPORTER_OTLP_TIMEOUT" => "1", "OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
       await("spans") { server.spans.any? }
       fail.call(server)
-      bridge.await_line(/they wait/, stream: :err)
-      requests = server.times.size
-      sleep 3 # the outage
+      bridge.await_line(/traces: .*they wait/, stream: :err)
+      before = tries
+      sleep outage
+      tried = tries - before
+      expect(tried).to be <= most_tries
       name == "is down" ? server.start : server.behaviour = :take
-      # It has tried again with pauses, and no more than that.
-      expect(server.times.size - requests).to be <= 6
-      bridge.await_line(/takes them again/, stream: :err, within: 40)
-      process.signal(:USR1)
-      process.await_line(/^calls \d+$/)
+      %w[traces metrics].each { |signal| bridge.await_line(/#{signal}: .*takes them again/, stream: :err, within: outage + 40) }
+      process.signal(:USR2)
+      calls = process.await_line(/^calls (\d+)$/)[1].to_i
       expect(bridge.stop(within: 10)).to be_success
 
       report = report(bridge)
       expect(report.dig(:traces, :dropped)).to eq({})
-      expect(report[:received][:slow_calls]).to eq(report.dig(:traces, :exported))
-      expect(report.values_at(:waiting, :unsampled)).to eq([0, 0])
-      expect(server.spans.map { |_, span| span.span_id }.uniq.size).to eq(report.dig(:traces, :exported))
-      expect(report.values_at(:lost_events, :lost_by_the_kernel)).to eq([0, 0])
+      expect(report.values_at(:waiting, :unsampled, :lost_events, :lost_by_the_kernel)).to eq([0] * 4)
+      counted = points(server, "probescope.function.calls").values.sum
+      expect([report[:received][:slow_calls], report.dig(:traces, :exported), span_ids, counted]).to eq([calls] * 4)
+      warn "#{name} for #{outage.round} s: #{calls} calls, all exported, #{tried} tries" if ENV["OUTAGE"]
     end
+  end
+
+  # GIVEN more calls than there is room for, THEN the newest that find room are sent when it is back, and the others are counted.
+  it "counts what finds no room" do
+    server.behaviour = "503 Service Unavailable"
+    process = target(app, "100", "20000").ready
+    bridge = bridge(process, env: {**figures_apart, "OTEL_METRIC_EXPORT_INTERVAL" => "500"})
+    calls = process.await_line(/^calls (\d+)$/, within: 60)[1].to_i
+    lost = -> { points(figures, "probescope.bridge.lost").values.sum }
+    received = -> { points(figures, "probescope.bridge.received").sum { |of, number| of["probescope.event"] == "slow_calls" ? number : 0 } }
+    await("all of them in the queue", within: 60) do
+      points(figures, "probescope.bridge.waiting").values == [0] && received.call + lost.call == calls
+    end
+    server.behaviour = :take
+    bridge.await_line(/takes them again/, stream: :err, within: 60)
+    expect(bridge.stop(within: 10)).to be_success
+
+    report = report(bridge)
+    traces = report[:traces]
+    expect([calls, traces[:dropped].keys]).to eq([20_000, [:queue_full]])
+    expect(traces[:exported] + traces[:dropped][:queue_full]).to eq(report[:received][:slow_calls])
+    expect(traces[:exported]).to be_between(16_384 - 100, 16_384 + 512)
+    expect(span_ids).to eq(traces[:exported])
   end
 
   # Figures of the bridge itself come to where others do, whatever becomes of spans.
   {"refuses all of it" => "400 Bad Request", "hangs to the end" => :hang}.each do |name, behaviour|
     it "counts what it drops when it #{name}" do
-      server = keep(Support::OtlpServer.new)
-      figures = keep(Support::OtlpServer.new)
       server.behaviour = behaviour
-      process = target(app).ready
-      bridge = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--metrics",
-                                env: {"OTEL_EXPORTER_OTLP_ENDPOINT" => server.endpoint,
-                                      "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" => "#{figures.endpoint}/v1/metrics"})
-      bridge.await_line(/attached to/, stream: :err)
+      bridge = bridge(target(app, "1").ready, env: figures_apart)
       await("a request") { server.times.any? }
       began = monotonic
       expect(bridge.stop(within: 10)).to be_success
@@ -84,8 +131,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       traces = report[:traces]
       expect(traces[:dropped].keys).to eq([behaviour == :hang ? :shutdown : :"400"])
       expect(report[:received][:slow_calls]).to eq(traces[:exported] + traces[:dropped].values.sum + traces[:waiting] + report[:waiting])
-      points = figures.metrics.select { |_, metric| metric.name == "otel.sdk.exporter.span.exported" }.last.last.sum.data_points
-      by_error = points.to_h { |point| [Support::OtlpServer.attributes(point.attributes)["error.type"], point.as_int] }
+      by_error = points(figures, "otel.sdk.exporter.span.exported").transform_keys { |attributes| attributes["error.type"] }
       expect(by_error).to eq(nil => 0, traces[:dropped].keys.first.to_s => traces[:dropped].values.first)
     end
   end

@@ -18,8 +18,8 @@ module Support
 
     # How many requests came, whatever became of them; and when each did.
     attr_reader :times, :headers
-    # :take, :part (one log record of each request is rejected), :reset, :hang, or an answer such as
-    # "503 Service Unavailable\r\nRetry-After: 2".
+    # :take, :part (one log record of each request is rejected), :reset, :hang, :trickle (an answer that does not end), :garble (no
+    # HTTP), or an answer such as "503 Service Unavailable\r\nRetry-After: 2".
     attr_writer :behaviour
 
     # tls: the server's OpenSSL::SSL::SSLContext, where it is to encrypt.
@@ -103,10 +103,22 @@ module Support
       when :take then keep(socket, head, body)
       when :part then part(socket, head, body)
       when :hang then sleep
+      when :trickle then trickle(socket)
+      when :garble
+        socket.write("garbled\r\n")
+        socket.close
       when :reset
         socket.setsockopt(Socket::Option.linger(true, 0))
         socket.close
       else socket.write("HTTP/1.1 #{@behaviour}\r\nContent-Length: 0\r\n\r\n")
+      end
+    end
+
+    def trickle(socket)
+      socket.write("HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n")
+      loop do
+        socket.write(" ")
+        sleep 0.1
       end
     end
 

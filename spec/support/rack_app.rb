@@ -37,10 +37,10 @@ module Support
     def get(path) = Net::HTTP.get_response(URI("#{@url}#{path}"))
     def post(path, body, type = "text/plain") = Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
 
-    # The load loop, started: it ends by itself, or with #stop(:INT), and its last line is the JSON of what it did.
-    def load(seconds: 120, requests: nil)
-      limit = requests ? ["--requests", requests.to_s] : []
-      Child.new(RbConfig.ruby, File.join(DIRECTORY, "load.rb"), "--url", @url, "--seconds", seconds.to_s, *limit, "--json")
+    # The load loop, started, with its own options: it ends by itself, or with #stop(:INT), and its last line is the JSON of what it did.
+    def load(seconds: 120, **options)
+      options = options.flat_map { |name, value| ["--#{name}", value.to_s] }
+      Child.new(RbConfig.ruby, File.join(DIRECTORY, "load.rb"), "--url", @url, "--seconds", seconds.to_s, *options, "--json")
     end
 
     # probescope_info of one of its processes.

@@ -19,6 +19,8 @@ module Probescope
       SUPPRESSED = Series::Metric.new("probescope.bridge.suppressed", "{exception}",
                                       "Exceptions of which the process told no more than their number", :counter)
       WAITING = Series::Metric.new("probescope.bridge.waiting", "{event}", "Calls and exceptions before their export", :up_down_counter)
+      CUT = Series::Metric.new("probescope.bridge.cut_short", "{time}",
+                               "Times that bpftrace was killed: what it had not told since its last second is not counted", :counter)
       LATE = Series::Metric.new("probescope.bridge.late", "{call}", "Calls whose caller did not come in time", :counter)
 
       # environment: the attributes of the bridge's own.
@@ -34,6 +36,7 @@ module Probescope
         reasons(LOST, figures, lost_by_the_kernel: "kernel", rows_dropped: "process", dropped_unread: "exporter")
         @series.set(SUPPRESSED, {}, figures[:details_suppressed])
         @series.set(WAITING, {}, figures[:waiting])
+        @series.set(CUT, {}, figures[:cut_short])
         @series.set(LATE, {}, figures[:late])
         queues.each { |signal, queue| sent(signal, queue, figures.fetch(signal)) }
         @series.collect
@@ -60,7 +63,7 @@ module Probescope
         @series.set(processed, component, figures[:exported] + figures[:dropped].values.sum - dropped.to_i)
         @series.set(processed, {**component, "error.type" => "queue_full"}, dropped) if dropped
         @series.set(metric("otel.sdk.processor.#{name}.queue.size", unit, "What waits for the backend", :up_down_counter), component,
-                    figures[:waiting])
+                    queue.size)
         @series.set(metric("otel.sdk.processor.#{name}.queue.capacity", unit, "What may wait for the backend", :up_down_counter), component,
                     queue.most)
       end

@@ -32,6 +32,8 @@ module Probescope
       LAST = 1.0
       # How a line of the supervisor begins.
       OURS = "{\"is\""
+      # Seconds that a process which has ended may have lines that are not read yet.
+      LATE = 2.0
       NONE = %i[lost_by_the_kernel details_suppressed names_lost unsampled late not_costly rows_dropped waiting].to_h { |name| [name, 0] }
       # Seconds after which the two clocks are compared again.
       COMPARE = 10
@@ -43,7 +45,8 @@ module Probescope
         @log = log
         @scope = OpenTelemetry::SDK::InstrumentationScope.new("probescope", VERSION)
         @sources = {}
-        @strangers = @dropped_unread = @dropped_events = 0
+        @leaving = {} # by pid: when it is over
+        @strangers = @dropped_unread = @dropped_events = @cut_short = 0
         @received = Hash.new(0)
         @past = NONE.dup
         @output = Host::Output.new { |text| printed(text) }
@@ -106,6 +109,7 @@ module Probescope
       def turn
         @turned = now
         @sources.each_value { |source| source.expire(@turned) }
+        @leaving.select { |_, due| due <= @turned }.each_key { |pid| gone(pid) }
         collect if @collected && @turned - @collected >= @metrics_every
         report if @turned - (@reported ||= @turned) >= REPORT_EVERY
       end
@@ -113,9 +117,10 @@ module Probescope
       # What the supervisor says.
       def told(message)
         case message[:is]
-        when "target" then @sources[message[:pid]] = source(message)
-        when "gone" then gone(message[:pid])
-        when "tracing" then @sources.each_value(&:restarted)
+        when "target" then meet(message)
+        when "gone" then @leaving[message[:pid]] = now + LATE
+        when "tracing" then settle.each(&:traced)
+        when "cut" then @cut_short += 1
         when "end" then @flush = message[:within]
         when "dropped" then @dropped_unread, @dropped_events = message.values_at(:lines, :events)
         end
@@ -130,8 +135,22 @@ module Probescope
                                           logs: ->(records) { @queues["logs"].push(pid, records) })
       end
 
+      # The number may have been another one's.
+      def meet(message)
+        gone(message[:pid])
+        @sources[message[:pid]] = source(message)
+      end
+
+      # A bpftrace has ended.
+      def settle
+        told = @output.maps.delete("told") || {}
+        @sources.each { |pid, source| source.settle(told[pid.to_s]&.to_i) }.values
+      end
+
       def gone(pid)
+        @leaving.delete(pid)
         source = @sources.delete(pid) or return
+        source.settle(nil)
         source.finish
         push_metrics(pid, source) if @collected
         counters(source).each { |name, number| @past[name] += number }
@@ -183,16 +202,16 @@ module Probescope
         # They are missed by their process's number, too.
         totals[:lost_by_the_kernel] = [totals[:lost_by_the_kernel] - @dropped_events, 0].max
         signals = @senders.to_h do |signal, sender|
-          [signal, {exported: sender.exported, waiting: @queues[signal].size,
+          [signal, {exported: sender.exported, waiting: sender.waiting,
                     dropped: {@queues[signal].reason => @queues[signal].dropped, **sender.dropped}.reject { |_, number| number.zero? }}]
         end
-        {received: @received, of_other_processes: @strangers, lost_events: @output.lost_events, dropped_unread: @dropped_unread, **totals,
-         **signals}
+        {received: @received, of_other_processes: @strangers, lost_events: @output.lost_events, dropped_unread: @dropped_unread,
+         cut_short: @cut_short, **totals, **signals}
       end
 
       def finish
         limit = now + (@flush || FLUSH)
-        @output.maps.fetch("told", {}).each { |pid, told| @sources[pid.to_i]&.told(Integer(told)) }
+        settle
         gone(@sources.first.first) while @sources.any?
         @senders.values_at("traces", "logs").map { |sender| Thread.new { sender.finish([limit - LAST - now, 0.1].max) } }.each(&:join)
         if @collected

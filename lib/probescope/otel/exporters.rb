@@ -1,10 +1,12 @@
 # frozen_string_literal: true
 
+require "net/http"
 require "opentelemetry/sdk"
 require "opentelemetry/exporter/otlp"
 require "opentelemetry/exporter/otlp_logs"
 require "opentelemetry/exporter/otlp_metrics"
 require "time"
+require "timeout"
 
 module Probescope
   module Otel
@@ -13,12 +15,27 @@ module Probescope
     module Exporters
       SUCCESS = OpenTelemetry::SDK::Trace::Export::SUCCESS
 
-      # The last answer of a backend, of which the exporters keep nothing.
+      # The last answer of a backend, or why there is none: the exporters keep neither.
       module Answers
+        # No answers, which the exporters take for final ones, but for EOFError.
+        BROKEN = [Timeout::Error, IOError, Net::ProtocolError, Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError].freeze
+        # The name of a class.
+        attr_reader :error
         attr_reader :answer
 
-        def request(*) = @answer = super
-        def forget = @answer = nil
+        def start(*) = noting { super }
+        # A connection's own timeout is for each read of it.
+        def request(*) = noting { @answer = Timeout.timeout(read_timeout, Net::ReadTimeout) { super } }
+        def forget = @answer = @error = nil
+
+        private
+
+        def noting
+          yield
+        rescue StandardError => e
+          @error = e.class.name
+          raise BROKEN.any? { |broken| e.is_a?(broken) } ? EOFError : e
+        end
       end
 
       module Verdict
@@ -27,7 +44,7 @@ module Probescope
 
         # Seconds after which to try again, 0 where the backend did not say, nil when that is of no use.
         attr_reader :again
-        # What failed: a status of HTTP, a word of the exporter's, or nil.
+        # What failed: a status of HTTP, the class of an error, or nil.
         attr_reader :reason
         # How many of what was taken the backend has rejected all the same, and why.
         attr_reader :rejected, :rejection
@@ -62,7 +79,7 @@ module Probescope
 
         # Called by the exporter for what may be tried again.
         def backoff?(retry_after: nil, reason: nil, **)
-          @reason = reason || @http.answer&.code
+          @reason = @http.error || reason || @http.answer&.code
           @again = Exporters.seconds(retry_after.to_s) if @http.answer.nil? || AGAIN.include?(@http.answer.code)
           false
         end

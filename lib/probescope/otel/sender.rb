@@ -28,6 +28,9 @@ module Probescope
         @thread = Thread.new { run }
       end
 
+      # Items that are not sent yet, with those that are on their way.
+      def waiting = @queue.size + @queue.weigh(@current || [])
+
       # Sends what there is, within so many seconds. What is left then is counted as dropped.
       def finish(seconds)
         @deadline = now + seconds
@@ -35,6 +38,7 @@ module Probescope
         @lock.synchronize { @wake.broadcast }
         @thread.join(seconds + 0.1) || @thread.kill.join
         left = @queue.clear + @queue.weigh(@current || [])
+        @current = nil
         @dropped["shutdown"] += left if left.positive?
       end
 

@@ -41,9 +41,9 @@ module Probescope
       EVENT = OpenTelemetry::SDK::Trace::Event
       WARN = 13
 
-      # Of single events: those that the kernel lost, exceptions that the process kept to itself, calls whose name was lost, exceptions
-      # that are not costly. Rows: what the process had no room for.
-      attr_reader :lost, :suppressed, :unnamed, :not_costly, :rows_dropped, :spans, :assembly, :series
+      # Of single events: exceptions that the process kept to itself, calls whose name was lost, exceptions that are not costly. Rows:
+      # what the process had no room for.
+      attr_reader :suppressed, :unnamed, :not_costly, :rows_dropped, :spans, :assembly, :series
 
       # resource: the SDK's. exceptions: "costly", "all" or "none". spans, logs: procs that take arrays.
       def initialize(pid, resource, scope, exceptions:, metrics:, offset:, spans:, logs:, say:)
@@ -65,7 +65,7 @@ module Probescope
         # Nobody asks for them twice.
         @raised = Raised.new unless ENV[EXCEPTIONS] == "logs"
         @unready = []
-        @lost = @suppressed = @unnamed = @not_costly = @rows_dropped = @received = @calls = 0
+        @lost = @missing = @suppressed = @unnamed = @not_costly = @rows_dropped = @received = @calls = 0
       end
 
       def name(address, text)
@@ -92,14 +92,20 @@ module Probescope
         ready.each { |tree,| emit(tree) }
       end
 
-      # bpftrace begins anew.
-      def restarted
-        @told = @first_told = nil
-        @received = 0
-      end
+      # Single events that were printed in the kernel and did not come here, of every bpftrace so far.
+      def lost = @lost + @missing
 
-      # bpftrace has printed so many lines for single events by now, and all of them are read.
-      def told(number) = @lost = [@lost, number - (@first_told || 0) - @received].max
+      # bpftrace begins, and counts from 0.
+      def traced = @first_told = 0
+
+      # bpftrace has ended, and all of it is read that will be. number: of the lines that it has printed for single events; nil where it
+      # did not come to say so: then those until its last second are known.
+      def settle(number)
+        missed(number || @told)
+        @lost += @missing
+        @missing = @received = 0
+        @told = @first_told = nil
+      end
 
       # Calls and exceptions that will yet be sent.
       def waiting = @calls + @details.size
@@ -211,12 +217,17 @@ module Probescope
       # What was told before this, and is not here, is lost: bpftrace counts more slowly than it tells.
       def second(event)
         @first_told ||= event.told - @received
-        @lost = [@lost, (@told || 0) - @first_told - @received].max
+        missed(@told)
         @told = event.told
         @suppressed += event.details_suppressed
         @rows_dropped += event.dropped
         emit_details
         @costly.tick
+      end
+
+      # Of so many lines.
+      def missed(number)
+        @missing = [@missing, number - @first_told - @received].max if number && @first_told
       end
 
       def emit_details

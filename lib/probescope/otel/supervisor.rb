@@ -19,6 +19,7 @@ module Probescope
       # Seconds before bpftrace or the exporter is started again: doubled each time that it does not live for as long.
       FIRST_PAUSE = 1
       LONGEST_PAUSE = 30
+      INT_AGAIN = 0.5
       HIDDEN_LIMIT = 2.0 # the kernel does not tell where bpftrace waits
       # What the exporter has not read yet. More is dropped, and counted.
       ROOM = 8 << 20
@@ -126,13 +127,13 @@ module Probescope
       def trace
         return if @again && now < @again
 
-        @tracer&.discard
+        replace_tracer if @tracer
         options, library = alone? ? [["-p", @known.keys.first.to_s], "*"] : [[], linked]
         @covered = @known.each_value.map { |one| one.target.identity }.uniq
         @tracer = Host::Tracer.new(@order.fetch(:tracer), @program, options, library)
         @began = now
         tell("tracing")
-        @attached = false
+        @attached = @interrupted = false
       end
 
       # Whether it waits for events the kernel tells, where it tells such things.
@@ -154,7 +155,35 @@ module Probescope
         @links.pattern
       end
 
+      def replace_tracer
+        quit(now + LEAVE) if @attached
+        @tracer.discard
+      end
+
+      # Has bpftrace tell what it has yet to tell.
+      def quit(limit)
+        again = 0
+        while @tracer.streams.any? && now < limit
+          again = interrupt if now > again
+          ready, writable = IO.select(@tracer.streams, @pending.any? ? [@pipe] : nil, nil, POLL)
+          ready&.each { |stream| read(stream) }
+          flush if writable
+        end
+        return if @tracer.streams.empty?
+
+        @say.call("bpftrace did not end in time; what it had not told yet is lost")
+        tell("cut")
+      end
+
+      # bpftrace 0.17 forgets a signal that comes while it reads, and waits for events again. Returns when to look next.
+      def interrupt
+        @tracer.signal(:INT) if !@interrupted || @tracer.waiting_for_events?
+        @interrupted = true
+        now + INT_AGAIN
+      end
+
       def tracer_ended
+        tell("cut") if @tracer.status.signaled?
         @pause = now - @began > LONGEST_PAUSE ? FIRST_PAUSE : [@pause * 2, LONGEST_PAUSE].min
         @again = now + @pause
         @say.call("bpftrace has ended#{why}; once more in #{@pause} s") if @known.any?
@@ -171,11 +200,12 @@ module Probescope
         @tracer.read_lines(stream) { |lines| queue(lines) }
       end
 
-      def tell(kind, **fields) = queue("#{JSON.generate({is: kind, **fields})}\n")
+      # There is always room for that.
+      def tell(kind, **fields) = push("#{JSON.generate({is: kind, **fields})}\n")
 
-      def queue(lines)
-        return drop(lines) if @pending_bytes > ROOM
+      def queue(lines) = @pending_bytes > ROOM ? drop(lines) : push(lines)
 
+      def push(lines)
         @pending << lines
         @pending_bytes += lines.bytesize
         flush
@@ -221,23 +251,13 @@ module Probescope
       # bpftrace first, so that what it has to say is sent too.
       def leave
         limit = now + LAST
-        @tracer&.signal(:INT)
-        read_rest(now + LEAVE)
-        @say.call("bpftrace did not end in time; what it had not told yet is lost") if @tracer&.streams&.any?
+        quit(now + LEAVE) if @tracer
         @tracer&.signal(:KILL)
         write_rest(limit - FLUSH)
         tell_dropped
         tell("end", within: limit - now - SPARE)
         @pipe.close
         await_exporter(limit) ? @status : 1
-      end
-
-      def read_rest(limit)
-        while @tracer&.streams&.any? && now < limit
-          ready, writable = IO.select(@tracer.streams, @pending.any? ? [@pipe] : nil, nil, POLL)
-          ready&.each { |stream| read(stream) }
-          flush if writable
-        end
       end
 
       def write_rest(limit)

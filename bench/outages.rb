@@ -1,0 +1,141 @@
+# frozen_string_literal: true
+
+# What a web application notices of the bridge's backend when that fails: examples/rack_app under its load loop, with `probescope otel`
+# attached to both workers, while the backend takes everything and while it fails in each of the ways in which backends do.
+#
+#   bundle exec ruby bench/outages.rb          # as root, some seven minutes
+#   OUTAGE=10 bundle exec ruby bench/outages.rb
+#
+# One bridge and one application for all of it, in turns: the backend works, fails for OUTAGE seconds, works, fails in another way. The
+# load loop runs all the time, one client, in short runs of equally many requests, whose times it measures itself. What else the machine
+# does meets a second application too, without probescope, which is loaded in turn with the first: each run counts as its ratio to the
+# other's. A failure is held against the runs before and after it. The backend answers without a look at what it got: it works on the
+# same CPUs.
+%w[paths await elf info child python target bpf otlp_server rack_app].each { |name| require_relative "../spec/support/#{name}" }
+require "json"
+
+class Outages
+  include Support::Await
+
+  OUTAGE = Float(ENV.fetch("OUTAGE", "30"))
+  REQUESTS = 100
+  RECOVERY = 120 # seconds, at most
+  # What one run of the load loop brought, in ms: the time within which half and 99 % of the requests were answered, and the workers' CPU
+  # for one.
+  Run = Struct.new(:half, :most, :cpu)
+  # That of the application with the bridge, and its ratios to that of the one without.
+  Round = Struct.new(:run, :ratios)
+
+  # Takes what comes.
+  class Backend < Support::OtlpServer
+    private
+
+    def keep(socket, *) = socket.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+  end
+
+  FAILURES = {
+    "is down" => :stop.to_proc,
+    "answers 503" => ->(backend) { backend.behaviour = "503 Service Unavailable" },
+    "answers 429, Retry-After: 5" => ->(backend) { backend.behaviour = "429 Too Many Requests\r\nRetry-After: 5" },
+    "resets connections" => ->(backend) { backend.behaviour = :reset },
+    "hangs" => ->(backend) { backend.behaviour = :hang }
+  }.freeze
+
+  def run
+    @backend = Backend.new
+    @app, @twin = [{}, {"WITHOUT_PROBESCOPE" => "1"}].map { |env| Support::RackApp.new(env: env).ready }
+    attach
+    2.times { round }
+    puts "| while the backend | half within | ratio | 99 % within | ratio | CPU of a request | ratio |", "|---|---|---|---|---|---|---|"
+    works = rounds
+    FAILURES.each do |name, fail|
+      fails = failing(fail)
+      before, works = works, rounds
+      puts row(name, fails, before + works)
+    end
+    @bridge.stop(within: 10)
+    puts "", @bridge.err.lines.grep(/received/).last
+  ensure
+    [@bridge, @app, @twin, @backend].compact.each(&:kill_all)
+  end
+
+  private
+
+  def attach
+    @bridge = Support::Child.new(RbConfig.ruby, Support::EXE, "otel", "-p", @app.pid.to_s, "--workers", "--slow", "1ms",
+                                 "--endpoint", @backend.endpoint, env: ENV.to_h)
+    await("hooks", within: 60) do
+      @app.get("/") # they are switched when a worker wakes up
+      @app.workers.all? { |pid| @app.info(pid).state("function__slow1ms") == :on }
+    end
+  end
+
+  # The runs while it fails: from when the bridge knows on.
+  def failing(fail)
+    @said = @bridge.err.size
+    fail.call(@backend)
+    round until said?(/traces: .*they wait/)
+    found = rounds
+    @backend.behaviour = :take
+    @backend.start if fail == FAILURES["is down"]
+    limit = monotonic + RECOVERY
+    round until said?(/traces: .*takes them again/) || monotonic > limit
+    found
+  end
+
+  def said?(pattern) = @bridge.err[@said..].match?(pattern)
+
+  def rounds
+    limit = monotonic + OUTAGE
+    found = []
+    found << round while monotonic < limit
+    found
+  end
+
+  def round
+    run, other = [load(@app), load(@twin)]
+    Round.new(run, Run.new(*run.zip(other).map { |one, two| one / two }))
+  end
+
+  def load(app)
+    before = cpu(app)
+    child = app.load(requests: REQUESTS, threads: 1)
+    raise "the load failed: #{child}" unless child.wait(within: 60).success?
+
+    result = JSON.parse(child.out)
+    Run.new(*result["latency_ms"].values_at("p50", "p99"), (cpu(app) - before) / result["requests"] * 1000)
+  end
+
+  # CPU seconds of the workers so far, all of their threads.
+  def cpu(app)
+    app.workers.sum { |pid| Dir["/proc/#{pid}/task/*/schedstat"].sum { |path| File.read(path).split.first.to_i } } / 1e9
+  end
+
+  def row(name, fails, works)
+    cells = Run.members.flat_map do |value|
+      [format("%.2f ms", median(fails.map { |one| one.run[value] })),
+       ratio(*[fails, works].map { |all| all.map { |one| one.ratios[value] } })]
+    end
+    "| #{name} | #{cells.join(" | ")} |"
+  end
+
+  # Of the means of logarithms, with its standard error.
+  def ratio(fails, works)
+    means, errors = [fails, works].map { |values| mean(values.map { |value| Math.log(value) }) }.transpose
+    center = Math.exp(means.first - means.last)
+    format("%<center>.3f ± %<error>.3f", center: center, error: center * Math.hypot(*errors))
+  end
+
+  # With its standard error.
+  def mean(values)
+    mean = values.sum / values.size
+    [mean, Math.sqrt(values.sum { |value| (value - mean)**2 } / [values.size - 1, 1].max / values.size)]
+  end
+
+  def median(values) = values.sort.then { |sorted| (sorted[(sorted.size - 1) / 2] + sorted[sorted.size / 2]) / 2 }
+end
+
+$stdout.sync = true
+load = File.read("/proc/loadavg").split.first
+puts "By `bench/outages.rb` on #{`uname -srm`.strip}, Ruby #{RUBY_VERSION}, OUTAGE=#{Outages::OUTAGE.round}, load #{load} before it", ""
+Outages.new.run if $PROGRAM_NAME == __FILE__
