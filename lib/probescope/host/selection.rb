@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "descendants"
 require_relative "error"
 require_relative "names"
 require_relative "target"
@@ -45,7 +46,7 @@ module Probescope
       def newcomers(known)
         return [] unless @workers
 
-        (@roots.flat_map { |pid| descendants(pid) }.uniq - known).filter_map { |pid| Target.try(pid) }
+        (@roots.flat_map { |pid| Descendants.of(pid) }.uniq - known).filter_map { |pid| Target.try(pid) }
       end
 
       # False when nobody is left who could have children.
@@ -82,16 +83,6 @@ module Probescope
 
       def too_many(found)
         Error.new("#{found.size} processes are too many for one command: #{@most} at most", "trace some of them: -p PID -p PID")
-      end
-
-      def descendants(pid)
-        children(pid).flat_map { |child| [child, *descendants(child)] }
-      end
-
-      def children(pid)
-        Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split.map(&:to_i) }
-      rescue SystemCallError
-        []
       end
     end
   end

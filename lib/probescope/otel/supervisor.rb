@@ -72,10 +72,7 @@ module Probescope
 
       def turn
         follow if @followed.nil? || now - @followed > FOLLOW
-        streams = @tracer ? @tracer.streams : []
-        ready, writable = IO.select(streams, @pending.any? ? [@pipe] : nil, nil, POLL)
-        ready&.each { |stream| read(stream) }
-        flush if writable
+        pass_on(@tracer ? @tracer.streams : [])
         tell_dropped if @dropped > @dropped_told && @pending.empty?
         attached unless @tracer.nil? || @attached
         tracer_ended if @tracer&.status && @tracer.streams.empty?
@@ -165,9 +162,7 @@ module Probescope
         again = 0
         while @tracer.streams.any? && now < limit
           again = interrupt if now > again
-          ready, writable = IO.select(@tracer.streams, @pending.any? ? [@pipe] : nil, nil, POLL)
-          ready&.each { |stream| read(stream) }
-          flush if writable
+          pass_on(@tracer.streams)
         end
         return if @tracer.streams.empty?
 
@@ -193,6 +188,13 @@ module Probescope
       def why
         line = @tracer.errors.lines.map(&:strip).grep(/error/i).grep_v(/RLIMIT_MEMLOCK/).first
         line ? ": #{Host::Text.clean(line)}" : ""
+      end
+
+      # What bpftrace has said meanwhile; waits for it for a moment.
+      def pass_on(streams)
+        ready, writable = IO.select(streams, @pending.any? ? [@pipe] : nil, nil, POLL)
+        ready&.each { |stream| read(stream) }
+        flush if writable
       end
 
       # Whole lines, as they are. Those of bpftrace have a "type", and those of #tell an "is".

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../host/descendants"
 require_relative "../host/names"
 require_relative "../host/participant"
 require_relative "../host/target"
@@ -38,20 +39,13 @@ module Probescope
         roots = @order[:pids].select { |pid| File.exist?("/proc/#{pid}") } | with_name
         return roots unless @order[:workers]
 
-        roots | roots.flat_map { |pid| descendants(pid) }
+        roots | roots.flat_map { |pid| Host::Descendants.of(pid) }
       end
 
       def with_name
         return [] unless @order[:comm]
 
         Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i).select { |pid| Host::Names.match?(pid, @order[:comm]) }
-      end
-
-      def descendants(pid)
-        children = Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split.map(&:to_i) }
-        children.flat_map { |child| [child, *descendants(child)] }
-      rescue SystemCallError
-        []
       end
 
       # A process that has nothing to tell may have loaded the library since.
