@@ -13,9 +13,11 @@
 # same CPUs.
 %w[paths await elf info child python target bpf otlp_server rack_app].each { |name| require_relative "../spec/support/#{name}" }
 require "json"
+require_relative "statistics"
 
 class Outages
   include Support::Await
+  include Statistics
 
   OUTAGE = Float(ENV.fetch("OUTAGE", "30"))
   REQUESTS = 100
@@ -33,14 +35,6 @@ class Outages
     def keep(socket, *) = socket.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
   end
 
-  FAILURES = {
-    "is down" => :stop.to_proc,
-    "answers 503" => ->(backend) { backend.behaviour = "503 Service Unavailable" },
-    "answers 429, Retry-After: 5" => ->(backend) { backend.behaviour = "429 Too Many Requests\r\nRetry-After: 5" },
-    "resets connections" => ->(backend) { backend.behaviour = :reset },
-    "hangs" => ->(backend) { backend.behaviour = :hang }
-  }.freeze
-
   def run
     @backend = Backend.new
     @app, @twin = [{}, {"WITHOUT_PROBESCOPE" => "1"}].map { |env| Support::RackApp.new(env: env).ready }
@@ -48,8 +42,8 @@ class Outages
     2.times { round }
     puts "| while the backend | half within | ratio | 99 % within | ratio | CPU of a request | ratio |", "|---|---|---|---|---|---|---|"
     works = rounds
-    FAILURES.each do |name, fail|
-      fails = failing(fail)
+    Support::OtlpServer.failures(retry_after: 5).each do |name, failure|
+      fails = failing(failure)
       before, works = works, rounds
       puts row(name, fails, before + works)
     end
@@ -71,13 +65,12 @@ class Outages
   end
 
   # The runs while it fails: from when the bridge knows on.
-  def failing(fail)
+  def failing(failure)
     @said = @bridge.err.size
-    fail.call(@backend)
+    @backend.behaviour = failure
     round until said?(/traces: .*they wait/)
     found = rounds
     @backend.behaviour = :take
-    @backend.start if fail == FAILURES["is down"]
     limit = monotonic + RECOVERY
     round until said?(/traces: .*takes them again/) || monotonic > limit
     found
@@ -98,17 +91,12 @@ class Outages
   end
 
   def load(app)
-    before = cpu(app)
+    before = app.workers_cpu
     child = app.load(requests: REQUESTS, threads: 1)
     raise "the load failed: #{child}" unless child.wait(within: 60).success?
 
     result = JSON.parse(child.out)
-    Run.new(*result["latency_ms"].values_at("p50", "p99"), (cpu(app) - before) / result["requests"] * 1000)
-  end
-
-  # CPU seconds of the workers so far, all of their threads.
-  def cpu(app)
-    app.workers.sum { |pid| Dir["/proc/#{pid}/task/*/schedstat"].sum { |path| File.read(path).split.first.to_i } } / 1e9
+    Run.new(*result["latency_ms"].values_at("p50", "p99"), (app.workers_cpu - before) / result["requests"] * 1000)
   end
 
   def row(name, fails, works)
@@ -125,14 +113,6 @@ class Outages
     center = Math.exp(means.first - means.last)
     format("%<center>.3f ± %<error>.3f", center: center, error: center * Math.hypot(*errors))
   end
-
-  # With its standard error.
-  def mean(values)
-    mean = values.sum / values.size
-    [mean, Math.sqrt(values.sum { |value| (value - mean)**2 } / [values.size - 1, 1].max / values.size)]
-  end
-
-  def median(values) = values.sort.then { |sorted| (sorted[(sorted.size - 1) / 2] + sorted[sorted.size / 2]) / 2 }
 end
 
 $stdout.sync = true

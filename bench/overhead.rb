@@ -11,9 +11,11 @@
 require "json"
 require "rbconfig"
 %w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "statistics"
 
 class Overhead
   include Support::Await
+  include Statistics
 
   OUTPUT = ENV.fetch("OUTPUT", File.join(Support::ROOT, "docs/performance.md"))
   COUNT = "{ @events = count(); }"
@@ -194,8 +196,6 @@ class Overhead
       #{lines.join("\n")}
     MARKDOWN
   end
-
-  def median(values) = values.sort.then { |sorted| (sorted[(sorted.size - 1) / 2] + sorted[sorted.size / 2]) / 2 }
 
   # [[CPU seconds a unit without, with], ...]
   def turns(program)

@@ -11,11 +11,13 @@
 # bridge's own, and one that only counts.
 %w[paths await elf info child python target bpf tracer].each { |name| require_relative "../spec/support/#{name}" }
 require_relative "../spec/ruby/support/opentelemetry"
+require_relative "statistics"
 $LOAD_PATH.unshift(File.join(Support::ROOT, "lib"))
 require "probescope/otel/program"
 
 class Spans
   include Support::Await
+  include Statistics
 
   TURNS = 10
   PROBE = "function__slow1ms"
@@ -99,7 +101,6 @@ class Spans
     end
   end
 
-  def median(values) = values.sort.then { |sorted| (sorted[(sorted.size - 1) / 2] + sorted[sorted.size / 2]) / 2 }
   def ns(values) = "#{median(values).round} ns"
   def signed(value) = format("%+d", value.round)
 

@@ -14,9 +14,11 @@
 require "fileutils"
 require "json"
 %w[paths await elf info child target bpf tracer rack_app].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "statistics"
 
 class Web
   include Support::Await
+  include Statistics
 
   OUTPUT = File.join(Support::ROOT, "docs/performance.md")
   SECTION = %r{^<!-- bench/web.rb -->\n.*^<!-- end of bench/web.rb -->\n}m
@@ -115,17 +117,12 @@ class Web
   end
 
   def turn(app)
-    before = cpu(app)
+    before = app.workers_cpu
     load = app.load(requests: REQUESTS)
     raise "the load failed: #{load}" unless load.wait(within: 120).success?
 
     result = JSON.parse(load.out)
-    Turn.new(result["per_second"], (cpu(app) - before) / result["requests"])
-  end
-
-  # CPU seconds of the workers so far, all of their threads (clock ticks are too coarse for one turn).
-  def cpu(app)
-    app.workers.sum { |pid| Dir["/proc/#{pid}/task/*/schedstat"].sum { |path| File.read(path).split.first.to_i } } / 1e9
+    Turn.new(result["per_second"], (app.workers_cpu - before) / result["requests"])
   end
 
   def report
@@ -134,8 +131,8 @@ class Web
     lines += [IDLE, *TRACED.map(&:label), *FIXES.values].map do |label|
       phases = @phases[label]
       turn = middle(phases.map(&:turn))
-      format("| %s | %.0f | %s | %.3f ms | %s |", label, turn.per_second, mean(phases.map { |phase| phase.ratios.per_second }),
-             turn.cpu * 1000, mean(phases.map { |phase| phase.ratios.cpu }))
+      format("| %s | %.0f | %s | %.3f ms | %s |", label, turn.per_second, geometric_mean(phases.map { |phase| phase.ratios.per_second }),
+             turn.cpu * 1000, geometric_mean(phases.map { |phase| phase.ratios.cpu }))
     end
     <<~MARKDOWN
       <!-- bench/web.rb -->
@@ -154,19 +151,12 @@ class Web
   end
 
   # The geometric mean of ratios, and its standard error.
-  def mean(ratios)
-    logs = ratios.map { |ratio| Math.log(ratio) }
-    center = logs.sum / logs.size
-    error = Math.sqrt(logs.sum { |log| (log - center)**2 } / [logs.size - 1, 1].max / logs.size)
+  def geometric_mean(ratios)
+    center, error = mean(ratios.map { |ratio| Math.log(ratio) })
     format("%<mean>.3f ± %<error>.3f", mean: Math.exp(center), error: error)
   end
 
   def middle(turns) = Turn.new(*Turn.members.map { |value| median(turns.map(&value)) })
-
-  def median(values)
-    sorted = values.sort
-    (sorted[(sorted.size - 1) / 2] + sorted[sorted.size / 2]) / 2.0
-  end
 end
 
 Web.new.write if $PROGRAM_NAME == __FILE__

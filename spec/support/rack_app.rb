@@ -34,6 +34,11 @@ module Support
       out.scan(BOOTED).filter_map { |_, worker, of| Integer(worker) if of == phase.to_s }
     end
 
+    # CPU seconds of the workers so far, all of their threads (clock ticks are too coarse for one turn of a benchmark).
+    def workers_cpu
+      workers.sum { |pid| Dir["/proc/#{pid}/task/*/schedstat"].sum { |path| File.read(path).split.first.to_i } } / 1e9
+    end
+
     def get(path) = Net::HTTP.get_response(URI("#{@url}#{path}"))
     def post(path, body, type = "text/plain") = Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
 
