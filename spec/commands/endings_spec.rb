@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "support/host_helpers"
+require "support/process_trees"
 
 RSpec.describe "The end of a trace", :bpf do
   # A command that is counting.
@@ -57,7 +58,7 @@ RSpec.describe "The end of a trace", :bpf do
   it "is not survived by bpftrace when the helper is killed with -9, and the command says so" do
     process = host_target
     command = counting(process)
-    helper = Dir["/proc/#{command.pid}/task/*/children"].flat_map { |path| File.read(path).split.map(&:to_i) }.first
+    helper = children_of(command.pid).first
     Process.kill(:KILL, helper)
     await("the end of bpftrace") { tracers_of(process.pid).empty? }
     expect(command.wait.exitstatus).to eq(1)

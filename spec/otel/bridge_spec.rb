@@ -5,6 +5,7 @@ require "spec_helper"
 require "support/host_helpers"
 require "support/jaeger"
 require "support/otlp_server"
+require "support/process_trees"
 
 RSpec.describe "probescope otel", :bpf do
   include Support::HostTarget
@@ -30,10 +31,8 @@ RSpec.describe "probescope otel", :bpf do
 
   def pids(server) = server.spans.map { |resource, _| resource["process.pid"] }.uniq
 
-  def children(pid) = File.read("/proc/#{pid}/task/#{pid}/children").split.map(&:to_i)
-
-  def exporter_of(bridge) = children(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm") == File.read("/proc/#{bridge.pid}/comm") }
-  def bpftrace_of(bridge) = children(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm").start_with?("bpftrace") }
+  def exporter_of(bridge) = children_of(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm") == File.read("/proc/#{bridge.pid}/comm") }
+  def bpftrace_of(bridge) = children_of(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm").start_with?("bpftrace") }
 
   def files(pid) = Dir["/proc/#{pid}/fd/*"].map { |path| File.readlink(path) }
   def status(pid) = File.read("/proc/#{pid}/status").scan(/^(\w+):[ \t]*(.*)$/).to_h
@@ -76,13 +75,13 @@ RSpec.describe "probescope otel", :bpf do
     name = "ps-otel-spec"
     first = target(app, name, "2").ready
     bridge = bridge(server, "--comm", name, "--workers")
-    await("both workers") { (children(first.pid) - pids(server)).empty? }
-    dead = children(first.pid).first
+    await("both workers") { (children_of(first.pid) - pids(server)).empty? }
+    dead = children_of(first.pid).first
     Process.kill(:KILL, dead)
     first.stop(:KILL)
     Process.kill(:KILL, *Dir["/proc/[0-9]*/comm"].filter_map { |path| path[/\d+/].to_i if File.read(path).chomp == name })
     second = target(app, name, "2").ready
-    await("the new workers", within: 30) { (children(second.pid) - pids(server)).empty? }
+    await("the new workers", within: 30) { (children_of(second.pid) - pids(server)).empty? }
     expect(bridge.stop(within: 10)).to be_success
   end
 

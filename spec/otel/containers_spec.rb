@@ -3,6 +3,7 @@
 require "spec_helper"
 require "probescope/otel/resources"
 require "support/otlp_server"
+require "support/process_trees"
 
 RSpec.describe "probescope otel and containers" do
   container = "3f2a#{"0123456789abcdef" * 3}0123456789ab"
@@ -44,7 +45,7 @@ RSpec.describe "probescope otel and containers" do
                RbConfig.ruby, "-I/mnt/lib", "-r/mnt/lib/probescope/auto", "-e", app]
     process = keep(Support::Child.new("sh", "-c", "echo $$ > #{cgroup || "/dev/null"}; exec \"$@\"", "sh", *command))
     process.await_line(/\Aready$/)
-    File.read("/proc/#{process.pid}/task/#{process.pid}/children").to_i
+    children_of(process.pid).first
   end
 
   # What the bridge, started in this way, sends of it.

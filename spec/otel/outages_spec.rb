@@ -51,7 +51,6 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
   def figures_apart = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" => "#{figures.endpoint}/v1/metrics"}
   def report(bridge) = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/], symbolize_names: true)
   def tries = server.headers.grep(%r{\APOST /v1/traces}).size
-  def span_ids = server.spans.map { |_, span| span.span_id }.uniq.size
 
   # {attributes => value} of a metric as of the last export.
   def points(from, name)
@@ -59,27 +58,19 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
     metric.last.sum.data_points.to_h { |point| [Support::OtlpServer.attributes(point.attributes), point.public_send(point.value)] }
   end
 
-  failures = {
-    "is down" => :stop.to_proc,
-    "answers 503" => ->(server) { server.behaviour = "503 Service Unavailable" },
-    "answers 429 with Retry-After" => ->(server) { server.behaviour = "429 Too Many Requests\r\nRetry-After: 3" },
-    "resets connections" => ->(server) { server.behaviour = :reset },
-    "hangs" => ->(server) { server.behaviour = :hang }
-  }
-
   # What the process counts itself is what the backend has in the end: spans and figures.
-  failures.each do |name, fail|
+  Support::OtlpServer.failures(retry_after: 3).each do |name, failure|
     it "loses nothing that finds room when it #{name}" do
       process = target(app, "1").ready
       bridge = bridge(process, env: {"OTEL_EXPORTER_OTLP_TIMEOUT" => "1", "OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
       await("spans") { server.spans.any? }
-      fail.call(server)
+      server.behaviour = failure
       bridge.await_line(/traces: .*they wait/, stream: :err)
       before = tries
       sleep outage
       tried = tries - before
       expect(tried).to be <= most_tries
-      name == "is down" ? server.start : server.behaviour = :take
+      server.behaviour = :take
       %w[traces metrics].each { |signal| bridge.await_line(/#{signal}: .*takes them again/, stream: :err, within: outage + 40) }
       process.signal(:USR2)
       calls = process.await_line(/^calls (\d+)$/)[1].to_i
@@ -89,7 +80,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       expect(report.dig(:traces, :dropped)).to eq({})
       expect(report.values_at(:waiting, :unsampled, :lost_events, :lost_by_the_kernel)).to eq([0] * 4)
       counted = points(server, "probescope.function.calls").values.sum
-      expect([report[:received][:slow_calls], report.dig(:traces, :exported), span_ids, counted]).to eq([calls] * 4)
+      expect([report[:received][:slow_calls], report.dig(:traces, :exported), server.span_ids.size, counted]).to eq([calls] * 4)
       warn "#{name} for #{outage.round} s: #{calls} calls, all exported, #{tried} tries" if ENV["OUTAGE"]
     end
   end
@@ -114,7 +105,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
     expect([calls, traces[:dropped].keys]).to eq([20_000, [:queue_full]])
     expect(traces[:exported] + traces[:dropped][:queue_full]).to eq(report[:received][:slow_calls])
     expect(traces[:exported]).to be_between(16_384 - 100, 16_384 + 512)
-    expect(span_ids).to eq(traces[:exported])
+    expect(server.span_ids.size).to eq(traces[:exported])
   end
 
   # Figures of the bridge itself come to where others do, whatever becomes of spans.

@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "support/otlp_server"
+require "support/process_trees"
 
 # What becomes of a process and of its figures when a bridge is killed.
 RSpec.describe "probescope otel after its death", :bpf do
@@ -24,9 +25,7 @@ RSpec.describe "probescope otel after its death", :bpf do
   let(:server) { keep(Support::OtlpServer.new) }
   let(:process) { target(app, stdin: true).ready }
 
-  def children(pid) = File.read("/proc/#{pid}/task/#{pid}/children").split.map(&:to_i)
   def alive?(pid) = File.exist?("/proc/#{pid}") && !File.read("/proc/#{pid}/stat").match?(/\) Z /)
-  def span_ids = server.spans.map { |_, span| span.span_id }.uniq.size
 
   define_method(:bridge) do
     child = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--metrics",
@@ -52,14 +51,14 @@ RSpec.describe "probescope otel after its death", :bpf do
   # over, under the same names, and its figures say from when on they count.
   it "leaves the process to the next bridge, whose figures begin anew" do
     first = bridge
-    parts = children(first.pid)
+    parts = children_of(first.pid)
     work(20)
     await("figures of 20") { points.any? && points.last.last.as_int == 20 }
     first.signal(:KILL)
     process.await_off(*probes)
     await("the end of bpftrace and of the exporter") { parts.none? { |pid| alive?(pid) } }
     work(7)
-    expect(span_ids).to eq(20)
+    expect(server.span_ids.size).to eq(20)
 
     second = bridge
     work(5)
@@ -67,7 +66,7 @@ RSpec.describe "probescope otel after its death", :bpf do
     expect(second.stop(within: 10)).to be_success
     process.await_off(*probes)
 
-    expect(span_ids).to eq(25)
+    expect(server.span_ids.size).to eq(25)
     expect(points.map { |resource, point| [resource, Support::OtlpServer.attributes(point.attributes)] }.uniq.size).to eq(1)
     before, after = points.map(&:last).slice_when { |one, other| one.start_time_unix_nano < other.start_time_unix_nano }.to_a
     expect([before, after].map { |of_one| [of_one.map(&:start_time_unix_nano).uniq.size, of_one.last.as_int] }).to eq([[1, 20], [1, 5]])

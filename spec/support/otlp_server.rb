@@ -16,11 +16,15 @@ module Support
       "/v1/metrics" => Opentelemetry::Proto::Collector::Metrics::V1::ExportMetricsServiceRequest
     }.freeze
 
+    # The ways in which backends fail, and the behaviour that is: {"hangs" => :hang, ...}. retry_after: seconds.
+    def self.failures(retry_after:)
+      {"is down" => :down, "answers 503" => "503 Service Unavailable",
+       "answers 429, Retry-After: #{retry_after}" => "429 Too Many Requests\r\nRetry-After: #{retry_after}",
+       "resets connections" => :reset, "hangs" => :hang}
+    end
+
     # How many requests came, whatever became of them; and when each did.
     attr_reader :times, :headers
-    # :take, :part (one log record of each request is rejected), :reset, :hang, :trickle (an answer that does not end), :garble (no
-    # HTTP), or an answer such as "503 Service Unavailable\r\nRetry-After: 2".
-    attr_writer :behaviour
 
     # tls: the server's OpenSSL::SSL::SSLContext, where it is to encrypt.
     def initialize(tls: nil)
@@ -37,20 +41,20 @@ module Support
 
     def endpoint = "http#{"s" if @tls}://127.0.0.1:#{@port}"
 
-    # Nobody listens there any more, until #start.
-    def stop
-      @server.close
-      @sockets.each { |socket| socket.close unless socket.closed? }
-    end
-
-    def start
-      @server = TCPServer.new("127.0.0.1", @port)
-      @threads << Thread.new { accept }
+    # :take, :part (one log record of each request is rejected), :down (nobody listens), :reset, :hang, :trickle (an answer that does
+    # not end), :garble (no HTTP), or an answer such as "503 Service Unavailable\r\nRetry-After: 2".
+    def behaviour=(wanted)
+      was_down = @behaviour == :down
+      @behaviour = wanted
+      if wanted == :down then stop
+      elsif was_down then start
+      end
     end
 
     # [[attributes of the resource, span], ...]
     def spans = @kept["/v1/traces"].flat_map(&:resource_spans).flat_map { |one| of(one, one.scope_spans.flat_map(&:spans)) }
     def records = @kept["/v1/logs"].flat_map(&:resource_logs).flat_map { |one| of(one, one.scope_logs.flat_map(&:log_records)) }
+    def span_ids = spans.map { |_, span| span.span_id }.uniq
     def metrics = @kept["/v1/metrics"].flat_map(&:resource_metrics).flat_map { |one| of(one, one.scope_metrics.flat_map(&:metrics)) }
 
     # {name => value}
@@ -67,6 +71,16 @@ module Support
     end
 
     private
+
+    def stop
+      @server.close
+      @sockets.each { |socket| socket.close unless socket.closed? }
+    end
+
+    def start
+      @server = TCPServer.new("127.0.0.1", @port)
+      @threads << Thread.new { accept }
+    end
 
     def of(one, items) = items.map { |item| [self.class.attributes(one.resource.attributes), item] }
 
