@@ -94,7 +94,7 @@ typedef struct SDTProvider {
     MemFDOption_t _use_memfd;
 } SDTProvider_t;
 
-/* Any name is taken; providerLoad() refuses those that are not 1 to 127 of A-Z a-z 0-9 _ - . + #. NULL: no memory. */
+/* Any name is taken; providerLoad() refuses those that are not 1 to 127 of A-Z a-z 0-9 _ - . +. NULL: no memory. */
 SDTProvider_t *providerInit(const char *name);
 
 /*

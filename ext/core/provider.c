@@ -67,7 +67,7 @@ static bool is_name(const char *name)
 {
     size_t length = name ? strnlen(name, NAME_LENGTH + 1) : 0;
     if (length == 0 || length > NAME_LENGTH) return false;
-    return strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.+#") == length;
+    return strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.+") == length;
 }
 
 static bool is_type(ArgType_t type)
@@ -136,7 +136,7 @@ static int refuse_probe(SDTProvider_t *provider, const char *name, int count, in
     if (provider->_handle)
         return fail(provider, providerLoadedError, "provider %s is loaded: unload it to add probes", provider->name);
     if (!is_name(name))
-        return fail(provider, invalidNameError, "no name for a probe: 1 to %d of A-Z a-z 0-9 _ - . + #", NAME_LENGTH);
+        return fail(provider, invalidNameError, "no name for a probe: 1 to %d of A-Z a-z 0-9 _ - . +", NAME_LENGTH);
     if (count < 0 || count > most)
         return fail(provider, invalidArgumentsError, "probe %s has %d arguments: 0 to %d are possible", name, count,
                     most);
@@ -255,7 +255,7 @@ static int load(ps_provider *provider)
     if (strchr(shown->name, '/'))
         return fail(shown, tmpCreationError, "a provider's name cannot have a '/': %.200s", shown->name);
     if (!is_name(shown->name))
-        return fail(shown, invalidNameError, "no name for a provider: 1 to %d of A-Z a-z 0-9 _ - . + #", NAME_LENGTH);
+        return fail(shown, invalidNameError, "no name for a provider: 1 to %d of A-Z a-z 0-9 _ - . +", NAME_LENGTH);
     size_t count = 0, i = 0;
     for (SDTProbeList_t *node = shown->probes; node; node = node->next) count++;
     ps_image_probe *probes = calloc(count + 1, sizeof(*probes));

@@ -1,0 +1,32 @@
+# frozen_string_literal: true
+
+require "open3"
+
+module Support
+  # Our libstapsdt.so, as `rake libstapsdt` installs it, and programs against it.
+  module LibStapsdt
+    PREFIX = File.join(ROOT, "tmp/libstapsdt-spec")
+
+    module_function
+
+    def build
+      @build ||= tool("bundle", "exec", "rake", "libstapsdt", "PREFIX=#{PREFIX}")
+    end
+
+    # Compiles a C program as its documentation says, with pkg-config, and returns its path.
+    def compile(source, name = File.basename(source, ".c"))
+      build
+      File.join(PREFIX, name).tap do |program|
+        flags = tool({ "PKG_CONFIG_PATH" => "#{PREFIX}/lib/pkgconfig" }, "pkg-config", "--cflags", "--libs", "libstapsdt").split
+        tool("cc", "-O1", "-o", program, source, *flags, "-Wl,-rpath,#{PREFIX}/lib")
+      end
+    end
+
+    def tool(*command)
+      out, status = Open3.capture2e(*command, chdir: ROOT)
+      raise "#{command.join(" ")}: #{out}" unless status.success?
+
+      out
+    end
+  end
+end

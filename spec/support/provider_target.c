@@ -1,0 +1,79 @@
+/*
+ * Fires probes of its own in a loop, whoever listens:
+ *
+ *   provider_target file|memory [PROVIDER]
+ *
+ * Prints "ready PID PATH", and obeys lines on stdin: "fork", "unload", "load", "enabled", and ends with it.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <errno.h>
+
+#include <libstapsdt.h>
+
+static SDTProvider_t *provider;
+static SDTProbe_t *kinds, *small, *twelve, *dotted;
+
+static void fire(void)
+{
+    probeFire(kinds, UINT64_MAX, INT64_MIN, 1.5, "a string", (const char *)NULL, 7);
+    probeFire(small, -1, 255, -2, 65535, -3, 4294967295u);
+    uint64_t values[SDT_MAX_ARGUMENTS];
+    for (int i = 0; i < SDT_MAX_ARGUMENTS; i++) values[i] = (uint64_t)(100 + i);
+    probeFireArray(twelve, values);
+    if (probeIsEnabled(dotted)) probeFire(dotted, getpid());
+}
+
+static int define(const char *name, int in_memory)
+{
+    provider = providerInit(name);
+    if (in_memory) providerUseMemfd(provider, memfd_enabled);
+    kinds = providerAddProbe(provider, "kinds", 6, uint64, int64, sdtDouble, sdtString, sdtString, int32);
+    small = providerAddProbe(provider, "small", 6, int8, uint8, int16, uint16, int32, uint32);
+    ArgType_t types[SDT_MAX_ARGUMENTS];
+    for (int i = 0; i < SDT_MAX_ARGUMENTS; i++) types[i] = i % 2 ? int32 : uint64;
+    twelve = providerAddProbeArray(provider, "twelve", SDT_MAX_ARGUMENTS, types);
+    dotted = providerAddProbe(provider, "Class.method-1+2", 1, int32);
+    if (!kinds || !small || !twelve || !dotted || providerLoad(provider) != 0) {
+        fprintf(stderr, "%s\n", provider->error);
+        return -1;
+    }
+    return 0;
+}
+
+static void obey(const char *line)
+{
+    if (!strcmp(line, "fork\n")) {
+        int child = fork();
+        if (child) printf("forked %d\n", child);
+        else fclose(stdin);
+    } else if (!strcmp(line, "unload\n")) {
+        providerUnload(provider);
+        puts("unloaded");
+    } else if (!strcmp(line, "load\n")) {
+        puts(providerLoad(provider) == 0 ? "loaded" : provider->error);
+    } else if (!strcmp(line, "enabled\n")) {
+        printf("enabled %d %d\n", probeIsEnabled(kinds), probeIsEnabled(dotted));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    setlinebuf(stdout);
+    if (argc < 2 || define(argc > 2 ? argv[2] : "shop", !strcmp(argv[1], "memory")) != 0) return 1;
+    printf("ready %d %s\n", getpid(), providerPath(provider) ? providerPath(provider) : "-");
+    int parent = getpid();
+    for (;;) {
+        struct pollfd input = {parent == getpid() ? 0 : -1, POLLIN, 0};
+        char line[64];
+        fire();
+        if (parent != getpid() && getppid() != parent) break;
+        if (poll(&input, 1, 5) <= 0) continue;
+        if (!fgets(line, sizeof(line), stdin)) break;
+        obey(line);
+    }
+    providerDestroy(provider);
+    return 0;
+}
