@@ -21,6 +21,11 @@ namespace :bench do
     sh RbConfig.ruby, "bench/attach.rb" # which starts RUBY itself
   end
 
+  desc "Measure what a fire of a run-time probe costs in C (as root; LIBSTAPSDT=/path/to/libstapsdt.so.0: beside upstream's)"
+  task :fire do
+    ruby "bench/fire.rb"
+  end
+
   desc "Measure what it costs Python programs, and write it into docs/performance.md (as root; PYTHON=\"/path /path\": these Pythons)"
   task :python do
     pythons = ENV.fetch("PYTHON", "python3").split

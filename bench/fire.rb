@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+# What one fire of a run-time probe costs in C, while nobody listens and under bpftrace, beside a static USDT and, when it is given,
+# upstream's libstapsdt: in turns in one process. Writes its section of docs/performance.md.
+#
+#   bundle exec rake bench:fire                                        # a few seconds, as root
+#   LIBSTAPSDT=/path/to/libstapsdt.so.0 bundle exec rake bench:fire    # with upstream's
+require "fileutils"
+require "open3"
+%w[paths await elf info child target bpf tracer libstapsdt].each { |name| require_relative "../spec/support/#{name}" }
+
+class Fire
+  include Support::Await
+
+  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
+  SECTION = %r{^<!-- bench/fire.rb -->\n.*^<!-- end of bench/fire.rb -->\n}m
+  WAYS = {
+    "static" => "a static USDT behind its semaphore", "ours" => "`probeFire()`", "ours.asked" => "`probeIsEnabled()`, then `probeFire()`",
+    "upstream" => "`probeFire()` of libstapsdt", "upstream.asked" => "`probeIsEnabled()`, then `probeFire()` of libstapsdt"
+  }.freeze
+  PROVIDERS = { "static" => "probescope", "ours" => "ours", "upstream" => "upstream" }.freeze
+
+  def write
+    section = section_of(*measure)
+    text = File.read(OUTPUT)
+    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
+    puts section
+  end
+
+  private
+
+  def measure
+    subject = Support::Child.new(program, *libraries, stdin: true)
+    subject.await_line(/\Aready$/)
+    idle = figures(subject, "idle")
+    providers = PROVIDERS.reject { |way, _| way == "upstream" && !upstream }.values
+    tracer = Support::Tracer.new(providers.map { |name| "usdt:*:#{name}:fired { @#{name} = count(); }" }.join("\n"), pid: subject.pid)
+    await("the tracer's probes", within: 60) { figures(subject, "once").values.min > 50 }
+    [idle, figures(subject, "attached")]
+  ensure
+    tracer&.stop(:INT)
+    subject&.kill_all
+  end
+
+  def figures(subject, state)
+    done = subject.out.scan("done").size
+    subject.puts(state)
+    await("figures", within: 120) { subject.out.scan("done").size > done }
+    subject.out.split("done\n").last.scan(/^(\S+) ([\d.]+)$/).to_h { |name, ns| [name, ns.to_f] }
+  end
+
+  def upstream = ENV.fetch("LIBSTAPSDT", nil)
+  def libraries = [File.join(Support::LibStapsdt::PREFIX, "lib/libstapsdt.so.0"), *upstream]
+
+  def program
+    Support::LibStapsdt.build
+    File.join(Support::LibStapsdt::PREFIX, "fire").tap do |path|
+      Support::LibStapsdt.tool("cc", "-std=gnu11", "-O2", "-mno-red-zone", "-Iext/core", "-o", path, "bench/fire.c", "-ldl")
+    end
+  end
+
+  def section_of(idle, attached)
+    rows = idle.map do |way, ns|
+      format("| %s | %.1f | %.0f | %.2f |\n", WAYS.fetch(way), ns, attached.fetch(way), attached.fetch(way) / attached.fetch("static"))
+    end
+    <<~MARKDOWN
+      <!-- bench/fire.rb -->
+      ## One fire of a run-time probe in C
+
+      Two integer arguments, in turns in one process; attached: bpftrace #{Support::Bpf.version.join(".")} counts each (`count()`). Medians of
+      501 turns (`bundle exec rake bench:fire`; libstapsdt's rows with `LIBSTAPSDT`; #{`uptime`[/load average.*/]}).
+
+      | | idle, ns | attached, ns | of the static one |
+      |---|---|---|---|
+      #{rows.join}
+      <!-- end of bench/fire.rb -->
+    MARKDOWN
+  end
+end
+
+Fire.new.write if $PROGRAM_NAME == __FILE__
