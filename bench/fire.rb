@@ -46,7 +46,7 @@ class Fire
     done = subject.out.scan("done").size
     subject.puts(state)
     await("figures", within: 120) { subject.out.scan("done").size > done }
-    subject.out.split("done\n").last.scan(/^(\S+) ([\d.]+)$/).to_h { |name, ns| [name, ns.to_f] }
+    subject.out.split("done\n").last.scan(/^(\S+) ([\d.]+)$/).to_h.transform_values(&:to_f)
   end
 
   def upstream = ENV.fetch("LIBSTAPSDT", nil)
