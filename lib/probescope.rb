@@ -15,6 +15,8 @@ module Probescope
   ABI_DIRECTORY = RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")
   DEFAULT_MEMORY = 32 << 20
 
+  autoload :Provider, File.join(__dir__, "probescope/provider")
+
   class << self
     # Starts to look for tracers. Idempotent; true when probes can be attached from now on, false where they cannot
     # (see .unavailable_reason). Installs no hook: that happens when a tracer comes.

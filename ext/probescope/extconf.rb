@@ -42,6 +42,14 @@ have_func("malloc_usable_size", "malloc.h")
 
 core = File.expand_path("../core", __dir__)
 $srcs = Dir[File.join(__dir__, "*.c"), File.join(core, "*.c")].map { |path| File.basename(path) }
+# gem install probescope -- --with-stapsdt-dir=/opt/libstapsdt: run-time probes by that libstapsdt.so and not by our own.
+if with_config("stapsdt-dir")
+  headers, libraries = dir_config("stapsdt")
+  have_library("stapsdt", "providerInit") or give_up("no libstapsdt.so in #{libraries}")
+  $srcs.reject! { |name| name.match?(/\Aprovider(_\w+)?\.c\z/) }
+  $INCFLAGS << " -I#{headers}" # its header comes before ours
+  $LDFLAGS << " -Wl,-rpath,#{libraries}"
+end
 $VPATH << "$(srcdir)/../core"
 $INCFLAGS << " -I$(srcdir)/../core"
 # No red zone: whatever a kernel puts in the place of a probe may push onto the stack (docs/decisions/031-one-nop.md). No LTO:

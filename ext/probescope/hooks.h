@@ -119,4 +119,7 @@ ps_stack *ps_contexts_switched(ps_stack **left);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */
 bool ps_contexts_on_main_ractor(void);
 
+/* providers.c: Probescope::Probe and Native::Provider */
+void ps_providers_init(VALUE probescope, VALUE native);
+
 #endif

@@ -188,6 +188,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_objects_init();
     ps_collections_init();
     ps_gvl_init();
+    ps_providers_init(probescope, native);
     VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
     ps_info_start("ruby", ruby_version, StringValueCStr(version));
     ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));

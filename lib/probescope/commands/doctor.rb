@@ -68,6 +68,14 @@ module Probescope
 
           "the native library for this Ruby (#{RUBY_VERSION})"
         end
+        check(:note) { providers } if Probescope.unavailable_reason.nil?
+      end
+
+      def providers
+        return "run-time probes (Probescope::Provider) by its own library" if Native::PROVIDERS == "own"
+
+        raise Host::Error.new("run-time probes (Probescope::Provider) by #{Native::PROVIDERS}: no semaphores, six arguments at most",
+                              "gem install probescope without --with-stapsdt-dir has its own")
       end
 
       def reinstall

@@ -1,0 +1,58 @@
+/*
+ * Run-time probes for the languages: on our own providers, or, when this is compiled with PS_UPSTREAM_STAPSDT, on a libstapsdt.so, which
+ * knows neither more than six arguments nor semaphores, and no types beyond integers.
+ *
+ * To be included first: libstapsdt's own header has a member named errno, which <errno.h> makes a macro.
+ */
+#ifndef PS_PROVIDER_ANY_H
+#define PS_PROVIDER_ANY_H
+
+#include <libstapsdt.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef LIBSTAPSDT_PROBESCOPE
+#define PS_PROVIDER_LIBRARY "own"
+#define PS_MOST_ARGUMENTS   SDT_MAX_ARGUMENTS
+
+static inline SDTProbe_t *ps_provider_add(SDTProvider_t *provider, const char *name, int count, const ArgType_t *types)
+{
+    return providerAddProbeArray(provider, name, count, types);
+}
+
+static inline void ps_probe_fire(SDTProbe_t *probe, const uint64_t *values)
+{
+    probeFireArray(probe, values);
+}
+#else
+#define PS_PROVIDER_LIBRARY "libstapsdt"
+#define PS_MOST_ARGUMENTS   MAX_ARGUMENTS
+#define SDT_MAX_ARGUMENTS   MAX_ARGUMENTS
+enum { sdtDouble = 0x108, sdtString = 0x208 };
+
+static inline SDTProbe_t *ps_provider_add(SDTProvider_t *provider, const char *name, int count, const ArgType_t *types)
+{
+    ArgType_t t[MAX_ARGUMENTS] = {noarg};
+    if (count < 0 || count > MAX_ARGUMENTS) return NULL;
+    for (int i = 0; i < count; i++) t[i] = (int)types[i] > uint64 ? uint64 : types[i];
+    return providerAddProbe(provider, name, count, t[0], t[1], t[2], t[3], t[4], t[5]);
+}
+
+/* values: six at least. */
+static inline void ps_probe_fire(SDTProbe_t *probe, const uint64_t *v)
+{
+    probeFire(probe, v[0], v[1], v[2], v[3], v[4], v[5]);
+}
+#endif
+
+/* Whether an integer is one of that type: value as it is in 64 bits, negative when it is below 0. */
+static inline bool ps_type_holds(ArgType_t type, uint64_t value, bool negative)
+{
+    int bits = 8 * (int)(type < 0 ? -type : type);
+    if (type > 0) return !negative && (bits == 64 || value >> bits == 0);
+    int64_t number = (int64_t)value, limit = INT64_MAX >> (64 - bits);
+    return negative ? number < 0 && number >= -limit - 1 : number >= 0 && number <= limit;
+}
+
+#endif

@@ -1,0 +1,120 @@
+# frozen_string_literal: true
+
+# An application's own probes, with the real bpftrace.
+RSpec.describe "Probescope::Provider" do
+  let(:directory) { Dir.mktmpdir }
+  let(:environment) { Support.plain_env.merge("XDG_RUNTIME_DIR" => directory) }
+  let(:shop) { start("-r#{Support::ROOT}/spec/ruby/support/shop.rb", "-e", "") }
+  after { FileUtils.remove_entry(directory) }
+
+  def start(*arguments, **variables)
+    env = environment.merge(variables.transform_keys(&:to_s))
+    keep(Support::Child.new(RbConfig.ruby, "-I#{Support::ROOT}/lib", *arguments, env: env, stdin: true))
+  end
+
+  # What a program prints that fires without a tracer.
+  def printed(source, **variables)
+    program = start("-rprobescope", "-e", source, **variables)
+    expect(program.wait).to be_success, program.to_s
+    program.out.lines(chomp: true)
+  end
+
+  def ask(process, command, pattern)
+    process.puts(command)
+    process.await_line(pattern)
+  end
+
+  it "passes arguments of every type to bpftrace, and counts the wrong ones", :bpf do
+    expect(shop.await_line(/^ready (.*)/)[1]).to start_with("#{directory}/probescope/shop-")
+    expect(ask(shop, "asked", /^asked (\d+) dropped (\d+)/).captures).to eq(%w[0 0])
+    one = tracer(<<~BT, pid: shop.pid)
+      usdt:*:shop:checkout { printf("<%s> %ld %lx\\n", str(arg0), arg1, arg2); }
+      usdt:*:shop:sizes { printf("%d %u %d %u %d %u\\n", arg0, arg1, arg2, arg3, arg4, arg5); }
+      usdt:*:shop:many { printf("many %lx %lx\\n", arg0, arg5); }
+    BT
+    one.await_line(/^many f{15}f f{15}a$/)
+    one.await_line(/^<basket> -3 3ff8000000000000$/)
+    one.await_line(/^<symbol> 4611686018427387904 4000000000000000$/)
+    one.await_line(/^<> \d+ 8000000000000000$/)
+    one.await_line(/^<part> 0 0$/)
+    one.await_line(/^-128 255 -32768 65535 -2147483648 4294967295$/)
+    one.stop(:INT)
+    expect(one.out).not_to match(/wrong|not enough/)
+    asked, all, checkout = ask(shop, "asked", /^asked ([1-9]\d*) dropped (\d+) (\d+)/).captures.map(&:to_i)
+    expect([asked, checkout, all - checkout]).to all(be > 0)
+  end
+
+  it "passes twelve arguments, which bpftrace reads from 0.24 on", :bpf do
+    skip "bpftrace #{Support::Bpf.version.join(".")} knows no arg6" if (Support::Bpf.version <=> [0, 24]).negative?
+
+    tracer('usdt:*:shop:many { printf("%lx %lx\\n", arg6, arg11); }', pid: shop.pid).await_line(/^f{15}9 f{15}4$/)
+  end
+
+  it "can be unloaded and loaded again, and a forked child fires too", :bpf do
+    path = shop.await_line(/^ready (.*)/)[1]
+    ask(shop, "unload", /^unloaded true nil$/)
+    expect(Dir.children("#{directory}/probescope")).to be_empty
+    ask(shop, "load", /^loaded true$/)
+    forked = ask(shop, "fork", /^forked (\d+)$/)[1]
+    tracer("usdt:#{path}:shop:plain { printf(\"from %d\\n\", pid); }").await_line(/^from #{forked}$/)
+    shop.close_stdin
+    expect(shop.wait).to be_success
+    await("no file") { Dir.empty?("#{directory}/probescope") }
+  end
+
+  it "raises what is wrong in development, where it is given, and for definitions that cannot be" do
+    source = <<~RUBY
+      def said = yield.then { |value| p value } rescue puts("\#{$!.class}: \#{$!.message.lines.first}")
+      Shop = Probescope::Provider.define("shop") { probe :checkout, :string, :uint8 }
+      checkout = Shop[:checkout]
+      said { checkout.fire("right", 255) }
+      said { checkout.fire("wrong", 256) }
+      said { checkout.fire(1, 1) }
+      said { checkout.fire("one") }
+      said { checkout.fire { raise "never called" } }
+      said { checkout.dropped }
+      said { Probescope::Provider.define("a b") }
+      said { Probescope::Provider.define("shop") { probe :"x y" } }
+      said { Probescope::Provider.define("shop") { probe :x, :integr } }
+      said { Probescope::Provider.define("shop") { probe :x; probe :x } }
+      said { Probescope::Probe.new }
+    RUBY
+    development = printed(source, RACK_ENV: "development")
+    expect(development[0..8]).to match(["false", /^TypeError: argument 1 of probe checkout has to be an Integer that fits, not 256/,
+                                        /^TypeError: argument 0 .* a String/, /^ArgumentError: probe checkout takes 2 arguments, not 1/,
+                                        "false", "3", /^Probescope::Error: no name/, /^Probescope::Error: no name/,
+                                        /^Probescope::Error: no such type: :integr/])
+    expect(development[9..]).to match([/^Probescope::Error: probe x of shop is there already/, /^NoMethodError: /])
+    expect(printed(source, RACK_ENV: "production")[0..5]).to eq(%w[false false false false false 0])
+    expect(printed(source, RACK_ENV: "production", PROBESCOPE_STRICT: "1")[1]).to start_with("TypeError")
+  end
+
+  # In one process, in turns: see bench/providers.rb for figures.
+  it "costs at most twice a call of an empty C function with the block, while nobody listens" do
+    ratio = attempts(3) do
+      printed(<<~RUBY).last.to_f.tap { |one| expect(one).to be <= 2 }
+        checkout = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }[:checkout]
+        now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) }
+        fire = -> { t = now.(); i = 0; while i < 2000; checkout.fire { ["a", i] }; i += 1; end; now.() - t }
+        call = -> { t = now.(); i = 0; while i < 2000; Probescope::Native.nothing { ["a", i] }; i += 1; end; now.() - t }
+        turns = Array.new(300) { [fire.(), call.()] }
+        p turns.map(&:first).sort[100] / turns.map(&:last).sort[100].to_f
+      RUBY
+    end
+    expect(ratio).to be <= 2
+  end
+
+  it "is nothing where there are no probes, and its collected providers leave nothing" do
+    expect(printed(<<~RUBY)).to eq(%w[false false 0 0])
+      module Probescope; def self.unavailable_reason = "a test"; end
+      shop = Probescope::Provider.define("shop") { probe :checkout, :string }
+      p shop[:checkout].fire(1, 2, 3), shop[:checkout].enabled?, shop.dropped
+      class << Probescope; remove_method :unavailable_reason; end
+      Probescope.instance_eval { @loaded = true; @unavailable_reason = nil; require native_path }
+      module Probescope; def self.unavailable_reason = nil; end
+      300.times { |i| Probescope::Provider.define("shop\#{i}") { probe :checkout, :string } }
+      3.times { GC.start }
+      p Dir.children("#{directory}/probescope").size / 10
+    RUBY
+  end
+end
