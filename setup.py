@@ -21,11 +21,18 @@ if platform.machine() == "x86_64":
     FLAGS.append("-mno-red-zone")
 NO_COMPILER = "no C compiler works, or Python's headers are missing (on Debian: apt install gcc python3-dev)"
 
+# PROBESCOPE_STAPSDT_DIR=/opt/libstapsdt pip install probescope: run-time probes by that libstapsdt.so and not by our own.
+STAPSDT = os.environ.get("PROBESCOPE_STAPSDT_DIR")
+CORE = [path for path in glob("ext/core/*.c") if not (STAPSDT and re.search(r"/provider(_\w+)?\.c$", path))]
+
 native = Extension(
     "probescope._native",
-    sources=sorted(glob("ext/python/*.c") + glob("ext/core/*.c")),
+    sources=sorted(glob("ext/python/*.c") + CORE),
     depends=sorted(glob("ext/python/*.h") + glob("ext/core/*.h")),
-    include_dirs=["ext/core", "ext/python"],
+    include_dirs=([f"{STAPSDT}/include"] if STAPSDT else []) + ["ext/core", "ext/python"],
+    libraries=["stapsdt"] if STAPSDT else [],
+    library_dirs=[f"{STAPSDT}/lib"] if STAPSDT else [],
+    runtime_library_dirs=[f"{STAPSDT}/lib"] if STAPSDT else [],
     define_macros=[("_GNU_SOURCE", "1"), ("PROBESCOPE_VERSION", f'"{VERSION}"')],
     extra_compile_args=FLAGS,
 )

@@ -235,4 +235,9 @@ PS_CALLBACK(ps_on_reraise);
 PS_CALLBACK(ps_on_line);
 #endif
 
+/* providers.c: _native.Provider and .Probe. The others are functions of the module. */
+int ps_providers_init(PyObject *module);
+PyObject *ps_set_strict(PyObject *module, PyObject *value);
+PyObject *ps_nothing(PyObject *module, PyObject *value);
+
 #endif

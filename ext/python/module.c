@@ -197,6 +197,9 @@ static PyMethodDef methods[] = {
      "publish_process_context(payload, /)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False where that "
      "cannot "
      "be."},
+    {"set_strict", ps_set_strict, METH_O,
+     "set_strict(value, /)\n--\n\nWhether wrong arguments of a Probe raise TypeError where they are given."},
+    {"nothing", ps_nothing, METH_O, "nothing(value, /)\n--\n\nFalse. What a call of C costs at least, for benchmarks."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -208,7 +211,7 @@ static int execute(PyObject *module)
         PyErr_SetString(PyExc_ImportError, "probes are in the main interpreter alone, and this is a subinterpreter");
         return -1;
     }
-    if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0) return -1;
+    if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0 || ps_providers_init(module) < 0) return -1;
     if (executed) return 0;
     executed = true;
     ps_clock_start();

@@ -19,7 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Error", "install", "uninstall", "status", "functions", "set_functions", "unavailable_reason"]
+    from probescope.provider import Provider
+
+__all__ = ["Error", "Provider", "install", "uninstall", "status", "functions", "set_functions", "unavailable_reason"]
 
 DEFAULT_MEMORY = 32 << 20
 
@@ -111,6 +113,15 @@ def set_functions(value: str | list[str]) -> None:
 def unavailable_reason() -> str | None:
     """Why there are no probes in this process; None when there are."""
     return _reason
+
+
+def __getattr__(name: str) -> Any:
+    """Imports Provider when it is asked for."""
+    if name != "Provider":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from probescope.provider import Provider
+
+    return Provider
 
 
 def _available() -> bool:

@@ -1,8 +1,10 @@
 """The extension (ext/python/module.c). What an application calls is in the package itself."""
 
-from typing import Any, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Union, final
 
 VERSION: str
+PROVIDERS: str
+MOST_ARGUMENTS: int
 
 def start(memory_limit: int, force: bool = False) -> bool:
     """Starts to look for tracers; memory in bytes, 0 for the default. False when it did already. Raises OSError."""
@@ -24,3 +26,32 @@ def follow_contexts() -> bool:
 
 def publish_process_context(payload: bytes, /) -> bool:
     """Publishes an encoded ProcessContext (OTEP 4719). False where that cannot be."""
+
+def set_strict(value: Any, /) -> None:
+    """Whether wrong arguments of a Probe raise TypeError where they are given."""
+
+def nothing(value: Any, /) -> bool:
+    """False. What a call of C costs at least, for benchmarks."""
+
+@final
+class Probe:
+    """A probe of a Provider. Called with a callable, which returns its arguments, it calls that only while a tracer listens."""
+
+    @property
+    def enabled(self) -> bool: ...
+    @property
+    def dropped(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    def fire(self, *arguments: Any) -> bool: ...
+    def __call__(self, arguments: Callable[[], Any], /) -> bool: ...
+
+@final
+class Provider:
+    """What stands behind probescope.Provider. What is wrong is returned as a str."""
+
+    def __new__(cls, name: str, /) -> "Provider": ...
+    def add(self, name: str, types: Tuple[int, ...], /) -> Union[Probe, str]: ...
+    def load(self) -> Optional[str]: ...
+    def unload(self) -> bool: ...
+    def path(self) -> Optional[str]: ...

@@ -45,6 +45,8 @@ class Checks:
         self._check(self._setpriv, "note")
         self._check(self._privilege)
         self._check(self._library, "note" if pid else "bad")
+        if not probescope.unavailable_reason():
+            self._check(self._providers, "note")
         if pid:
             self._check(self._process)
 
@@ -64,6 +66,15 @@ class Checks:
 
     def _privilege(self) -> str:
         return machine.tried_privilege()
+
+    def _providers(self) -> str:
+        library = probescope._native.PROVIDERS
+        if library == "own":
+            return "run-time probes (probescope.Provider) by its own library"
+        raise CommandError(
+            f"run-time probes (probescope.Provider) by {library}: no semaphores, six arguments at most",
+            "build probescope without PROBESCOPE_STAPSDT_DIR: it has its own",
+        )
 
     def _library(self) -> str:
         """The extension of this very Python; a process that is traced has its own."""

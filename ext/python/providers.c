@@ -1,0 +1,286 @@
+/*
+ * Run-time probes: probescope._native.Probe and .Provider, for python/probescope/provider.py.
+ *
+ * fire() runs on any thread. What it is given is looked at without running bytecode; the callable, which is the application's, is
+ * called only while a tracer listens.
+ */
+#include "provider_any.h"
+
+#include "hooks.h"
+
+#include <string.h>
+
+#include "atomic.h"
+
+typedef struct {
+    PyObject_HEAD SDTProvider_t *sdt;
+} Provider;
+
+typedef struct {
+    PyObject_HEAD SDTProbe_t *sdt; /* the provider's */
+    PyObject *provider, *name;
+    int count;
+    ArgType_t types[SDT_MAX_ARGUMENTS];
+    uint64_t dropped;
+} Probe;
+
+static bool strict;
+
+static bool integer_of(ArgType_t type, PyObject *value, uint64_t *to)
+{
+    int overflow;
+    if (!PyLong_Check(value)) return false;
+    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    *to = (uint64_t)number;
+    if (overflow == 0) return ps_type_holds(type, *to, number < 0);
+    if (overflow < 0) return false;
+    *to = PyLong_AsUnsignedLongLong(value);
+    return !PyErr_Occurred() && ps_type_holds(type, *to, false);
+}
+
+static bool text_of(PyObject *value, uint64_t *to)
+{
+    const char *text = NULL;
+    if (PyUnicode_Check(value)) text = PyUnicode_AsUTF8(value);
+    else if (PyBytes_Check(value)) text = PyBytes_AS_STRING(value);
+    *to = (uintptr_t)text;
+    return text || value == Py_None;
+}
+
+/* False: it is of another type. */
+static bool convert(ArgType_t type, PyObject *value, uint64_t *to)
+{
+    if ((int)type == sdtString) return text_of(value, to);
+    if ((int)type != sdtDouble) return integer_of(type, value, to);
+    if (!PyFloat_Check(value) && !PyLong_Check(value)) return false;
+    double number = PyFloat_Check(value) ? PyFloat_AS_DOUBLE(value) : PyLong_AsDouble(value);
+    memcpy(to, &number, sizeof(number));
+    return !PyErr_Occurred();
+}
+
+static const char *name_of(ArgType_t type)
+{
+    switch ((int)type) {
+    case sdtString: return "a str, bytes or None";
+    case sdtDouble: return "a float";
+    default: return "an int that fits";
+    }
+}
+
+/* Raises in development, and counts otherwise. */
+static PyObject *refuse(Probe *probe, Py_ssize_t count, int wrong, PyObject *const *given)
+{
+    PS_FETCH_ADD(probe->dropped, 1);
+    PyErr_Clear(); /* of the conversion */
+    if (!strict) Py_RETURN_FALSE;
+    if (count != probe->count)
+        return PyErr_Format(PyExc_TypeError, "probe %U takes %d arguments, not %zd", probe->name, probe->count, count);
+    return PyErr_Format(PyExc_TypeError, "argument %d of probe %U has to be %s, not %R", wrong, probe->name,
+                        name_of(probe->types[wrong]), given[wrong]);
+}
+
+static PyObject *fire(Probe *probe, PyObject *const *given, Py_ssize_t count)
+{
+    uint64_t values[SDT_MAX_ARGUMENTS] = {0};
+    if (count != probe->count) return refuse(probe, count, 0, given);
+    for (int i = 0; i < count; i++)
+        if (!convert(probe->types[i], given[i], &values[i])) return refuse(probe, count, i, given);
+    bool enabled = probeIsEnabled(probe->sdt);
+    if (enabled) ps_probe_fire(probe->sdt, values);
+    return PyBool_FromLong(enabled);
+}
+
+static PyObject *probe_fire(PyObject *self, PyObject *const *given, Py_ssize_t count)
+{
+    Probe *probe = (Probe *)self;
+    if (PS_LIKELY(!probeIsEnabled(probe->sdt)) && !strict) Py_RETURN_FALSE;
+    return fire(probe, given, count);
+}
+
+static PyObject *fire_what(Probe *probe, PyObject *arguments)
+{
+    if (!PyTuple_Check(arguments)) return fire(probe, &arguments, 1);
+    return fire(probe, &PyTuple_GET_ITEM(arguments, 0), PyTuple_GET_SIZE(arguments));
+}
+
+static PyObject *probe_call(PyObject *self, PyObject *given, PyObject *named)
+{
+    Probe *probe = (Probe *)self;
+    if (PyTuple_GET_SIZE(given) != 1 || named || !PyCallable_Check(PyTuple_GET_ITEM(given, 0))) {
+        PS_FETCH_ADD(probe->dropped, 1);
+        if (!strict) Py_RETURN_FALSE;
+        return PyErr_Format(PyExc_TypeError, "probe %U is called with one callable, which returns its arguments",
+                            probe->name);
+    }
+    if (PS_LIKELY(!probeIsEnabled(probe->sdt))) Py_RETURN_FALSE;
+    PyObject *arguments = PyObject_CallObject(PyTuple_GET_ITEM(given, 0), NULL);
+    PyObject *fired = arguments ? fire_what(probe, arguments) : NULL;
+    Py_XDECREF(arguments);
+    return fired;
+}
+
+static PyObject *probe_enabled(PyObject *self, void *unused)
+{
+    return PyBool_FromLong(probeIsEnabled(((Probe *)self)->sdt));
+}
+
+static PyObject *probe_dropped(PyObject *self, void *unused)
+{
+    return PyLong_FromUnsignedLongLong(PS_READ(((Probe *)self)->dropped));
+}
+
+static PyObject *probe_name(PyObject *self, void *unused)
+{
+    Py_INCREF(((Probe *)self)->name);
+    return ((Probe *)self)->name;
+}
+
+static void probe_dealloc(PyObject *self)
+{
+    Py_XDECREF(((Probe *)self)->provider);
+    Py_XDECREF(((Probe *)self)->name);
+    PyObject_Free(self);
+}
+
+static PyMethodDef probe_methods[] = {
+    {"fire", (PyCFunction)(void (*)(void))probe_fire, METH_FASTCALL,
+     "Tells a tracer that listens. True when there was one.\n\nWrong arguments raise TypeError in development, and are "
+     "counted otherwise."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef probe_fields[] = {
+    {"enabled", probe_enabled, NULL, "Whether a tracer listens.", NULL},
+    {"dropped", probe_dropped, NULL, "How many calls had wrong arguments.", NULL},
+    {"name", probe_name, NULL, "The name of the probe.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyTypeObject probe_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "probescope._native.Probe",
+    .tp_basicsize = sizeof(Probe),
+    .tp_dealloc = probe_dealloc,
+    .tp_call = probe_call,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "A probe of a Provider. Called with a callable, which returns its arguments, it calls that only while a "
+              "tracer listens.",
+    .tp_methods = probe_methods,
+    .tp_getset = probe_fields,
+};
+
+static PyObject *provider_new(PyTypeObject *type, PyObject *given, PyObject *named)
+{
+    const char *name;
+    if (!PyArg_ParseTuple(given, "s", &name)) return NULL;
+    Provider *provider = PyObject_New(Provider, type);
+    if (!provider) return NULL;
+    provider->sdt = providerInit(name);
+    if (provider->sdt) return (PyObject *)provider;
+    Py_DECREF(provider);
+    return PyErr_NoMemory();
+}
+
+static void provider_dealloc(PyObject *self)
+{
+    SDTProvider_t *provider = ((Provider *)self)->sdt;
+    if (provider) {
+        providerUnload(provider); /* libstapsdt wants that first */
+        providerDestroy(provider);
+    }
+    PyObject_Free(self);
+}
+
+/* add(name, types): a Probe, or a str: what is wrong. */
+static PyObject *provider_add(PyObject *self, PyObject *arguments)
+{
+    SDTProvider_t *provider = ((Provider *)self)->sdt;
+    PyObject *name, *types;
+    if (!PyArg_ParseTuple(arguments, "UO!", &name, &PyTuple_Type, &types)) return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(types);
+    const char *text = PyUnicode_AsUTF8(name);
+    if (!text) return NULL;
+    if (count > PS_MOST_ARGUMENTS)
+        return PyUnicode_FromFormat("%zd arguments: at most %d are possible", count, PS_MOST_ARGUMENTS);
+    Probe *probe = PyObject_New(Probe, &probe_type);
+    if (!probe) return NULL;
+    Py_INCREF(probe->provider = self);
+    Py_INCREF(probe->name = name);
+    probe->count = (int)count;
+    probe->dropped = 0;
+    for (Py_ssize_t i = 0; i < count; i++) probe->types[i] = (ArgType_t)PyLong_AsLong(PyTuple_GET_ITEM(types, i));
+    probe->sdt = PyErr_Occurred() ? NULL : ps_provider_add(provider, text, probe->count, probe->types);
+    if (probe->sdt) return (PyObject *)probe;
+    Py_DECREF(probe);
+    if (PyErr_Occurred()) return NULL;
+    return PyUnicode_FromString(provider->error ? provider->error : "libstapsdt takes no such probe");
+}
+
+/* load(): None, or a str: what is wrong. */
+static PyObject *provider_load(PyObject *self, PyObject *unused)
+{
+    SDTProvider_t *provider = ((Provider *)self)->sdt;
+    if (providerLoad(provider) == 0) Py_RETURN_NONE;
+    return PyUnicode_FromString(provider->error ? provider->error : "libstapsdt does not load it");
+}
+
+static PyObject *provider_unload(PyObject *self, PyObject *unused)
+{
+    return PyBool_FromLong(providerUnload(((Provider *)self)->sdt) == 0);
+}
+
+static PyObject *provider_path(PyObject *self, PyObject *unused)
+{
+#ifdef LIBSTAPSDT_PROBESCOPE
+    const char *path = providerPath(((Provider *)self)->sdt);
+    if (path) return PyUnicode_DecodeFSDefault(path);
+#endif
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef provider_methods[] = {
+    {"add", provider_add, METH_VARARGS,
+     "Adds a probe: its name, and a tuple of numbers of types. What is wrong, as a str."},
+    {"load", provider_load, METH_NOARGS, "Shows the probes to tracers. What is wrong, as a str, or None."},
+    {"unload", provider_unload, METH_NOARGS, "Takes them back."},
+    {"path", provider_path, METH_NOARGS, "The file that tracers can be given, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject provider_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "probescope._native.Provider",
+    .tp_basicsize = sizeof(Provider),
+    .tp_dealloc = provider_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "What stands behind probescope.Provider.",
+    .tp_methods = provider_methods,
+    .tp_new = provider_new,
+};
+
+PyObject *ps_set_strict(PyObject *module, PyObject *value)
+{
+    int truth = PyObject_IsTrue(value);
+    if (truth < 0) return NULL;
+    strict = truth;
+    Py_RETURN_NONE;
+}
+
+PyObject *ps_nothing(PyObject *module, PyObject *value)
+{
+    Py_RETURN_FALSE;
+}
+
+static int add_type(PyObject *module, const char *name, PyTypeObject *type)
+{
+    if (PyType_Ready(type) < 0) return -1;
+    Py_INCREF(type);
+    if (PyModule_AddObject(module, name, (PyObject *)type) == 0) return 0;
+    Py_DECREF(type);
+    return -1;
+}
+
+int ps_providers_init(PyObject *module)
+{
+    if (add_type(module, "Provider", &provider_type) < 0 || add_type(module, "Probe", &probe_type) < 0) return -1;
+    if (PyModule_AddIntConstant(module, "MOST_ARGUMENTS", PS_MOST_ARGUMENTS) < 0) return -1;
+    return PyModule_AddStringConstant(module, "PROVIDERS", PS_PROVIDER_LIBRARY);
+}

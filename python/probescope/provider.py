@@ -1,0 +1,106 @@
+"""USDT probes of the application's own, defined while it runs:
+
+    shop = probescope.Provider("shop")
+    checkout = shop.probe("checkout", str, int)
+    shop.load()
+
+    checkout.fire("basket", 3)
+    checkout(lambda: (costly_name(), costly_count()))  # called only while a tracer listens
+
+    bpftrace -p PID -e 'usdt:*:shop:checkout { printf("%s %d\\n", str(arg0), arg1) }'
+
+Wrong arguments raise TypeError in development (see set_strict()) and are counted otherwise (dropped). Where there are no probes
+(probescope.unavailable_reason()), nothing is ever enabled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Dict, Optional, Union
+
+import probescope
+
+# int is int64. Tracers see a float as the 64 bits of it.
+TYPES: Dict[Any, int] = {
+    str: 0x208, int: -8, float: 0x108, "str": 0x208, "int": -8, "float": 0x108,
+    "int8": -1, "uint8": 1, "int16": -2, "uint16": 2, "int32": -4, "uint32": 4, "int64": -8, "uint64": 8,
+}  # fmt: skip
+
+
+class Unavailable:
+    """What a probe is where the native library is not."""
+
+    enabled = False
+    dropped = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, arguments: Callable[[], Any]) -> bool:
+        return False
+
+    def fire(self, *arguments: Any) -> bool:
+        return False
+
+
+def set_strict(value: bool) -> None:
+    """Whether wrong arguments raise where they are given.
+
+    Unless it is said, in Python's development mode (python -X dev), or with PROBESCOPE_STRICT=1.
+    """
+    if probescope._native:
+        probescope._native.set_strict(value)
+
+
+set_strict(os.environ.get("PROBESCOPE_STRICT", "1" if sys.flags.dev_mode else "0") == "1")
+
+
+class Provider:
+    """Probes under one name. Raises probescope.Error for names and types that cannot be."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.probes: Dict[str, Any] = {}
+        # Why it is not loaded, such as "no place for the library of provider shop: ...".
+        self.error: Optional[str] = probescope.unavailable_reason()
+        self._native = None if self.error else probescope._native.Provider(name)
+
+    def probe(self, name: str, *types: Union[type, str]) -> Any:
+        """Adds a probe while the provider is not loaded, and returns it. Types: str, int, float, or names such as "uint8"."""
+        for one in types:
+            if one not in TYPES:
+                raise probescope.Error(f"no such type: {one!r} (there are {', '.join(map(str, TYPES))})")
+        if name in self.probes:
+            raise probescope.Error(f"probe {name} of {self.name} is there already")
+        made = self._native.add(name, tuple(TYPES[one] for one in types)) if self._native else Unavailable(name)
+        if isinstance(made, str):
+            raise probescope.Error(made)
+        self.probes[name] = made
+        return made
+
+    def __getitem__(self, name: str) -> Any:
+        return self.probes[name]
+
+    def load(self) -> bool:
+        """Shows the probes to tracers. False when that cannot be: see error."""
+        if not self._native:
+            return False
+        self.error = self._native.load()
+        if self.error and ("provider's name" in self.error or self.error.startswith("no name")):
+            raise probescope.Error(self.error)
+        return self.error is None
+
+    def unload(self) -> bool:
+        """Takes them back: they can be fired and say nothing. Probes can be added, and it can be loaded again."""
+        return bool(self._native.unload()) if self._native else True
+
+    @property
+    def path(self) -> Optional[str]:
+        """The file by which a tracer reaches every process with this provider; None when there is none."""
+        return self._native.path() if self._native else None
+
+    @property
+    def dropped(self) -> int:
+        """How many calls had wrong arguments."""
+        return sum(probe.dropped for probe in self.probes.values())
