@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
 # What one fire of a run-time probe costs in C, while nobody listens and under bpftrace, beside a static USDT and, when it is given,
-# upstream's libstapsdt: in turns in one process. Writes its section of docs/performance.md.
+# upstream's libstapsdt: in turns in one process; and what an idle one costs Ruby and Python. Writes its section of docs/performance.md.
 #
 #   bundle exec rake bench:fire                                        # a few seconds, as root
 #   LIBSTAPSDT=/path/to/libstapsdt.so.0 bundle exec rake bench:fire    # with upstream's
+#   PYTHON=/path/to/python3 bundle exec rake bench:fire                # which imports probescope
 require "fileutils"
 require "open3"
 %w[paths await elf info child target bpf tracer libstapsdt].each { |name| require_relative "../spec/support/#{name}" }
@@ -49,6 +50,15 @@ class Fire
     subject.out.split("done\n").last.scan(/^(\S+) ([\d.]+)$/).to_h.transform_values(&:to_f)
   end
 
+  # [name, ns of a fire, with a block or lambda, of an empty C function with that] of each language.
+  def languages
+    python = ENV.fetch("PYTHON", "python3")
+    version = Support::LibStapsdt.tool(python, "-c", "import platform; print(platform.python_version())").strip
+    [["Ruby #{RUBY_VERSION}, a block", RbConfig.ruby, "-Ilib", "bench/fire_block.rb"],
+     ["CPython #{version}, a lambda", "env", "PYTHONPATH=#{["python", *ENV["PYTHONPATH"]].join(":")}", python, "bench/fire_lambda.py"]]
+      .map { |name, *command| [name, *Support::LibStapsdt.tool(*command).split.map(&:to_f)] }
+  end
+
   def upstream = ENV.fetch("LIBSTAPSDT", nil)
   def libraries = [File.join(Support::LibStapsdt::PREFIX, "lib/libstapsdt.so.0"), *upstream]
 
@@ -73,6 +83,11 @@ class Fire
       | | idle, ns | attached, ns | of the static one |
       |---|---|---|---|
       #{rows.join}
+      From Ruby and Python, while nobody listens: `fire("a", i)`, and with a block or lambda that returns the two, which is not called.
+
+      | | with arguments, ns | with it, ns | an empty C function with it, ns | of that one |
+      |---|---|---|---|---|
+      #{languages.map { |name, plain, lazy, empty| format("| %s | %.0f | %.0f | %.0f | %.2f |\n", name, plain, lazy, empty, lazy / empty) }.join}
       <!-- end of bench/fire.rb -->
     MARKDOWN
   end

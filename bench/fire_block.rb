@@ -1,0 +1,42 @@
+# frozen_string_literal: true
+
+# For bench/fire.rb: prints ns of a fire with arguments and with a block, and of an empty C function with that block, while nobody
+# listens. Medians of short turns.
+require "probescope"
+
+CHECKOUT = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }[:checkout]
+NOTHING = Probescope::Native
+COUNT = 2000
+
+def turn
+  start = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+  yield
+  (Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - start) / COUNT.to_f
+end
+
+def fire
+  i = 0
+  while i < COUNT
+    CHECKOUT.fire("a", i)
+    i += 1
+  end
+end
+
+def fire_block
+  i = 0
+  while i < COUNT
+    CHECKOUT.fire { ["a", i] }
+    i += 1
+  end
+end
+
+def call_nothing
+  i = 0
+  while i < COUNT
+    NOTHING.nothing { ["a", i] }
+    i += 1
+  end
+end
+
+turns = Array.new(501) { [turn { fire }, turn { fire_block }, turn { call_nothing }] }
+puts turns.transpose.map { |way| way.sort[250].round(1) }.join(" ")
