@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "open3"
+require "rbconfig"
 
 module Support
   # Our libstapsdt.so, as `rake libstapsdt` installs it, and programs against it.
@@ -10,7 +11,7 @@ module Support
     module_function
 
     def build
-      @build ||= tool("bundle", "exec", "rake", "libstapsdt", "PREFIX=#{PREFIX}")
+      @build ||= tool(RbConfig.ruby, "-S", "bundle", "exec", "rake", "libstapsdt", "PREFIX=#{PREFIX}")
     end
 
     # Compiles a C program as its documentation says, with pkg-config, and returns its path.
