@@ -16,6 +16,7 @@ module Probescope
   DEFAULT_MEMORY = 32 << 20
 
   autoload :Provider, File.join(__dir__, "probescope/provider")
+  autoload :Rack, File.join(__dir__, "probescope/rack")
 
   class << self
     # Starts to look for tracers. Idempotent; true when probes can be attached from now on, false where they cannot
@@ -111,3 +112,5 @@ module Probescope
     end
   end
 end
+
+require_relative "probescope/railtie" if defined?(Rails::Railtie)

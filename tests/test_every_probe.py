@@ -13,7 +13,7 @@ MONITORING = sys.version_info >= (3, 12)
 SWITCHES = {"functions__all"}
 # So many events that a busy tracer loses some: not beside those of which there is one.
 MANY = "object__alloc"
-UNSERVED = {"gvl__wait", "request__start", "request__done"}
+UNSERVED = {"gvl__wait"}
 if sys.version_info < (3, 10):
     UNSERVED |= {"exception__rescue", "line"}
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -57,6 +57,7 @@ for _ in range(30):
 burn()
 gc.collect()
 colorsys.rgb_to_hsv(1, 1, 1)
+probescope.wsgi(lambda environ, start: start("404 Not Found", []) or [])({"REQUEST_METHOD": "GET", "PATH_INFO": "/"}, print)
 gate.flushed()
 gate.done(states=probescope.status()["probes"])
 """
@@ -88,6 +89,8 @@ WANTED = {
     "sample__stats": {"function": "burn"},
     "sample__frame": {"function": "burn", "line": line_of("zlib.crc32(")},
     "line": {"function": "lose", "line": LOST},
+    "request__start": {"route": "/", "method": "GET", "parent_id": 0},
+    "request__done": {"route": "/", "method": "GET", "status": 404, "path": "/"},
     "stats__done": {"dropped": 0},
     "status": {"state": 4, "reason": "CPython tells nobody which threads wait for the GIL"},
 }

@@ -21,6 +21,7 @@
 #define PS_BACKTRACE_PROBES (PS_BIT(BACKTRACE__DONE) | PS_BIT(EXCEPTION__STATS))
 #define PS_OBJECT_PROBES    (PS_BIT(OBJECT__ALLOC) | PS_BIT(OBJECT__STATS))
 #define PS_GC_PROBES        (PS_BIT(GC__START) | PS_BIT(GC__DONE))
+#define PS_REQUEST_PROBES   (PS_BIT(REQUEST__START) | PS_BIT(REQUEST__DONE))
 #define PS_SAMPLE_PROBES    (PS_BIT(SAMPLE) | PS_BIT(SAMPLE__STATS) | PS_BIT(SAMPLE__FRAME))
 
 /* What is not needed is NULL. Called with the VM lock, where nothing else is said. */

@@ -162,14 +162,20 @@ struct ps_more_line {
 
 struct ps_more_request__start {
     uint64_t thread_id; /* gettid() as the process sees it */
-    const char *traceparent; /* W3C trace context, or empty */
+    const char *traceparent; /* W3C trace context: where the application has no OpenTelemetry of its own, the request's, with span_id in it; else of its current span, or as it came in, or empty */
     uint64_t span_id; /* the request's own id */
+    uint64_t parent_id; /* id of the span that the incoming traceparent names, or 0 */
+    const char *template; /* route template, at most 255 bytes, or empty: the framework does not know it (yet) */
+    const char *path; /* the path or the job's name, at most 255 bytes */
 };
 
 struct ps_more_request__done {
     uint64_t thread_id; /* gettid() as the process sees it */
-    const char *traceparent; /* W3C trace context, or empty */
+    const char *traceparent; /* W3C trace context: where the application has no OpenTelemetry of its own, the request's, with span_id in it; else of its current span, or as it came in, or empty */
     uint64_t span_id; /* the request's own id */
+    uint64_t parent_id; /* id of the span that the incoming traceparent names, or 0 */
+    const char *template; /* route template, at most 255 bytes, or empty: the framework does not know it (yet) */
+    const char *path; /* the path or the job's name, at most 255 bytes */
 };
 
 struct ps_more_stats__done {

@@ -152,8 +152,7 @@ size_t ps_copy_utf8(char *to, size_t capacity, const char *from, size_t size)
     return written;
 }
 
-/* The end of a path that fits into PS_FILE_MAX bytes, marked as cut. Returns its length. */
-static size_t shorten(char *to, const char *path, size_t size)
+size_t ps_shorten(char *to, const char *path, size_t size)
 {
     static const char mark[] = "...";
     if (size <= PS_FILE_MAX) {
@@ -190,7 +189,7 @@ const ps_site *ps_site_intern(const char *name, size_t name_size, const char *pa
     }
     size_t clean_name_size = ps_copy_utf8(clean_name, sizeof(clean_name), name, name_size);
     size_t clean_path_size = ps_copy_utf8(clean_path, sizeof(clean_path), path, path_size);
-    size_t short_size = shorten(short_path, clean_path, clean_path_size);
+    size_t short_size = ps_shorten(short_path, clean_path, clean_path_size);
 
     const char *own_name = intern_string(clean_name, clean_name_size);
     const char *own_path = intern_string(clean_path, clean_path_size);

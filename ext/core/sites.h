@@ -33,5 +33,7 @@ const ps_site *ps_site_intern(const char *name, size_t name_size, const char *pa
 /* Copies at most capacity - 1 bytes as valid UTF-8 without NULs, with '?' for each byte that is not, and ends it with a
  * NUL. Cuts between characters. Returns the length. */
 size_t ps_copy_utf8(char *to, size_t capacity, const char *from, size_t size);
+/* The end of a valid path that fits into PS_FILE_MAX bytes, marked as cut. Returns its length. */
+size_t ps_shorten(char *to, const char *path, size_t size);
 
 #endif

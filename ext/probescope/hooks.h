@@ -89,7 +89,15 @@ const char *ps_gvl_reason(void);
 void ps_trace_context_init(void);
 void ps_trace_context_mark(void);
 /* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
+void ps_trace_context_of_span(char *to, uint32_t probes);
+/* The same; where there is no span, that of the current request. */
 void ps_trace_context(char *to, uint32_t probes);
+/* Does the application send spans of its own? */
+bool ps_trace_context_is_kept(void);
+
+/* requests.c: request__start, request__done. The current request of this fiber, or NULL. */
+void ps_requests_init(VALUE native);
+const struct ps_request *ps_requests_current(void);
 
 /* thread_context.c: the same and the process's resource, for whoever looks from outside */
 void ps_thread_context_init(VALUE native);

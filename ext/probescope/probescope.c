@@ -45,6 +45,7 @@ static const ps_part parts[] = {
     {.probes = PS_GC_PROBES, .hook = ps_collections_switch},
     {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch},
     {.probes = PS_GVL_PROBES, .hook = ps_gvl_switch},
+    {.probes = PS_REQUEST_PROBES},
     {.probes = PS_FUNCTION_PROBES | PS_LINE_PROBES,
      .hook = ps_functions_switch,
      .refused = ps_jit_refuses_calls,
@@ -189,6 +190,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_collections_init();
     ps_gvl_init();
     ps_providers_init(probescope, native);
+    ps_requests_init(native);
     VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
     ps_info_start("ruby", ruby_version, StringValueCStr(version));
     ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));

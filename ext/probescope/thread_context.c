@@ -12,7 +12,7 @@
 static void publish(void)
 {
     char traceparent[PS_TRACEPARENT_BUFFER];
-    ps_trace_context(traceparent, 0);
+    ps_trace_context_of_span(traceparent, 0);
     ps_thread_record_set(traceparent);
 }
 

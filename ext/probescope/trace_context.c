@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "hooks.h"
+#include "request.h"
 
 enum { TRACE_ID = 16, SPAN_ID = 8 };
 
@@ -31,8 +32,8 @@ static struct {
 
 static VALUE fiber_class;
 static ID id_OpenTelemetry, id_Context, id_Trace, id_CURRENT_SPAN_KEY, id_STACK_KEY, id_tracer_provider,
-    id_opentelemetry_context, id_at_opentelemetry_context, id_entries, id_context, id_trace_id, id_span_id,
-    id_trace_flags, id_flags;
+    id_at_tracer_provider, id_Internal, id_ProxyTracerProvider, id_opentelemetry_context, id_at_opentelemetry_context,
+    id_entries, id_context, id_trace_id, id_span_id, id_trace_flags, id_flags;
 
 void ps_trace_context_init(void)
 {
@@ -43,6 +44,9 @@ void ps_trace_context_init(void)
     id_CURRENT_SPAN_KEY = rb_intern("CURRENT_SPAN_KEY");
     id_STACK_KEY = rb_intern("STACK_KEY");
     id_tracer_provider = rb_intern("tracer_provider");
+    id_at_tracer_provider = rb_intern("@tracer_provider");
+    id_Internal = rb_intern("Internal");
+    id_ProxyTracerProvider = rb_intern("ProxyTracerProvider");
     id_opentelemetry_context = rb_intern("opentelemetry_context");
     id_at_opentelemetry_context = rb_intern("@opentelemetry_context");
     id_entries = rb_intern("@entries");
@@ -159,8 +163,24 @@ static enum reading read_current(char *to)
     return NIL_P(search.value) ? NO_SPAN : read_span(to, search.value);
 }
 
-void ps_trace_context(char *to, uint32_t probes)
+void ps_trace_context_of_span(char *to, uint32_t probes)
 {
     to[0] = '\0';
     if (read_current(to) == UNKNOWN) ps_traceparent_is_unknown(probes);
+}
+
+void ps_trace_context(char *to, uint32_t probes)
+{
+    ps_trace_context_of_span(to, probes);
+    const ps_request *request = to[0] ? NULL : ps_requests_current();
+    if (request) memcpy(to, request->traceparent, PS_TRACEPARENT_BUFFER);
+}
+
+bool ps_trace_context_is_kept(void)
+{
+    VALUE otel = constant(rb_cObject, id_OpenTelemetry);
+    if (!RB_TYPE_P(otel, T_MODULE)) return false;
+    /* Until an SDK is configured it is one that makes spans of nothing. */
+    VALUE provider = rb_attr_get(otel, id_at_tracer_provider);
+    return !NIL_P(provider) && CLASS_OF(provider) != constant(constant(otel, id_Internal), id_ProxyTracerProvider);
 }

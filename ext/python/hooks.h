@@ -161,7 +161,18 @@ void ps_tracebacks_forget(void);
 
 /* trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the probes that carry it. */
 /* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
+void ps_trace_context_of_span(char *to, uint32_t probes);
+/* The same; where there is no span, that of the current request. */
 void ps_trace_context(char *to, uint32_t probes);
+/* Does the application send spans of its own? */
+bool ps_trace_context_is_kept(void);
+
+/* requests.c: request__start, request__done. The current request: a new reference, or NULL; and what stands behind it. */
+int ps_requests_init(PyObject *module);
+PyObject *ps_requests_current(void);
+const struct ps_request *ps_requests_of(PyObject *request);
+PyObject *ps_requests_are_wanted(PyObject *module, PyObject *unused);
+PyObject *ps_enter_request(PyObject *module, PyObject *request);
 
 /* thread_context.c: the same and the process's resource, for whoever looks from outside. Methods of the module. */
 PyObject *ps_publish_thread_context(PyObject *module, PyObject *unused);

@@ -43,6 +43,7 @@ static const ps_part parts[] = {
      .hook = ps_tracebacks_switch,
      .needs_upkeep = ps_tracebacks_needs_upkeep,
      .do_upkeep = ps_tracebacks_upkeep},
+    {.probes = PS_REQUEST_PROBES},
 };
 
 static const ps_vm vm = {ps_worker_request, ps_parts_need_upkeep};
@@ -200,6 +201,11 @@ static PyMethodDef methods[] = {
     {"set_strict", ps_set_strict, METH_O,
      "set_strict(value, /)\n--\n\nWhether wrong arguments of a Probe raise TypeError where they are given."},
     {"nothing", ps_nothing, METH_O, "nothing(value, /)\n--\n\nFalse. What a call of C costs at least, for benchmarks."},
+    {"requests_wanted", ps_requests_are_wanted, METH_NOARGS,
+     "requests_wanted()\n--\n\nWhether a tracer listens to what a Request is needed for."},
+    {"enter_request", ps_enter_request, METH_O,
+     "enter_request(request, /)\n--\n\nMakes it the current one of this context; None for none. Returns the one that "
+     "was."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -211,7 +217,9 @@ static int execute(PyObject *module)
         PyErr_SetString(PyExc_ImportError, "probes are in the main interpreter alone, and this is a subinterpreter");
         return -1;
     }
-    if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0 || ps_providers_init(module) < 0) return -1;
+    if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0 || ps_providers_init(module) < 0 ||
+        ps_requests_init(module) < 0)
+        return -1;
     if (executed) return 0;
     executed = true;
     ps_clock_start();

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+#include "request.h"
+
 enum reading { NO_SPAN, A_SPAN, UNKNOWN };
 /* Of a SpanContext. */
 enum { TRACE_ID, SPAN_ID, IS_REMOTE, FLAGS, STATE, IS_VALID, FIELDS };
@@ -116,11 +118,31 @@ static enum reading read_current(char *to)
     return found;
 }
 
-void ps_trace_context(char *to, uint32_t probes)
+void ps_trace_context_of_span(char *to, uint32_t probes)
 {
     ps_error error = ps_error_save();
     to[0] = '\0';
     enum reading found = read_current(to);
     ps_error_restore(error);
     if (found == UNKNOWN) ps_traceparent_is_unknown(probes);
+}
+
+void ps_trace_context(char *to, uint32_t probes)
+{
+    ps_trace_context_of_span(to, probes);
+    if (to[0]) return;
+    ps_error error = ps_error_save();
+    PyObject *request = ps_requests_current();
+    if (request) memcpy(to, ps_requests_of(request)->traceparent, PS_TRACEPARENT_BUFFER);
+    Py_XDECREF(request);
+    ps_error_restore(error);
+}
+
+bool ps_trace_context_is_kept(void)
+{
+    /* None until an SDK is configured. */
+    PyObject *provider = of_module("opentelemetry.trace", "_TRACER_PROVIDER");
+    bool kept = provider && provider != Py_None;
+    Py_XDECREF(provider);
+    return kept;
 }

@@ -20,8 +20,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from probescope.provider import Provider
+    from probescope.web import asgi, wsgi
 
-__all__ = ["Error", "Provider", "install", "uninstall", "status", "functions", "set_functions", "unavailable_reason"]
+__all__ = [
+    "Error",
+    "Provider",
+    "asgi",
+    "functions",
+    "install",
+    "set_functions",
+    "status",
+    "unavailable_reason",
+    "uninstall",
+    "wsgi",
+]
 
 DEFAULT_MEMORY = 32 << 20
 
@@ -116,12 +128,16 @@ def unavailable_reason() -> str | None:
 
 
 def __getattr__(name: str) -> Any:
-    """Imports Provider when it is asked for."""
-    if name != "Provider":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from probescope.provider import Provider
+    """Imports what not every program needs when it is asked for."""
+    if name == "Provider":
+        from probescope.provider import Provider
 
-    return Provider
+        return Provider
+    if name in ("asgi", "wsgi"):
+        from probescope import web
+
+        return getattr(web, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _available() -> bool:

@@ -33,6 +33,20 @@ def set_strict(value: Any, /) -> None:
 def nothing(value: Any, /) -> bool:
     """False. What a call of C costs at least, for benchmarks."""
 
+def requests_wanted() -> bool:
+    """Whether a tracer listens to what a Request is needed for."""
+
+def enter_request(request: Optional["Request"], /) -> Optional["Request"]:
+    """Makes it the current one of this context; None for none. Returns the one that was."""
+
+@final
+class Request:
+    """Fires request__start. A traceparent that is none is left out; str or bytes."""
+
+    def __new__(cls, method: Any, path: Any, traceparent: Any, /) -> "Request": ...
+    def done(self, status: int, template: Any, /) -> None:
+        """Fires request__done, once. template: the route's, or None."""
+
 @final
 class Probe:
     """A probe of a Provider. Called with a callable, which returns its arguments, it calls that only while a tracer listens."""

@@ -114,11 +114,11 @@ PROBES: Dict[str, Probe] = {
     ),
     "request__start": Probe(
         args={"route": str, "method": str},
-        more={"thread_id": int, "traceparent": str, "span_id": int},
+        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str},
     ),
     "request__done": Probe(
         args={"route": str, "method": str, "status": int, "elapsed": int},
-        more={"thread_id": int, "traceparent": str, "span_id": int},
+        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str},
     ),
     "stats__done": Probe(
         args={"sequence": int, "elapsed": int, "cpu": int, "rows": int, "dropped": int},

@@ -151,6 +151,36 @@ void __wrap_ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cp
     __real_ps_fire_stats__done(sequence, elapsed, cpu, rows, dropped, more);
 }
 
+/* What `more` points to lasts while the probe fires. */
+static void add_request(struct recorded *event, const char *route, const char *method, const char *traceparent,
+                        const char *template, const char *path, const void *more)
+{
+    strncpy(event->traceparent, traceparent, sizeof(event->traceparent) - 1);
+    strncpy(event->template, template, sizeof(event->template) - 1);
+    strncpy(event->path, path, sizeof(event->path) - 1);
+    add(event, route, method, more, sizeof(struct ps_more_request__done));
+}
+
+void __real_ps_fire_request__start(const char *, const char *, const struct ps_more_request__start *);
+void __wrap_ps_fire_request__start(const char *route, const char *method, const struct ps_more_request__start *more);
+void __wrap_ps_fire_request__start(const char *route, const char *method, const struct ps_more_request__start *more)
+{
+    struct recorded event = {.probe = PS_PROBE_REQUEST__START, .arg = {NUMBER(route), NUMBER(method)}};
+    add_request(&event, route, method, more->traceparent, more->template, more->path, more);
+    __real_ps_fire_request__start(route, method, more);
+}
+
+void __real_ps_fire_request__done(const char *, const char *, uint64_t, uint64_t, const struct ps_more_request__done *);
+void __wrap_ps_fire_request__done(const char *route, const char *method, uint64_t status, uint64_t elapsed,
+                                  const struct ps_more_request__done *more);
+void __wrap_ps_fire_request__done(const char *route, const char *method, uint64_t status, uint64_t elapsed,
+                                  const struct ps_more_request__done *more)
+{
+    struct recorded event = {.probe = PS_PROBE_REQUEST__DONE, .arg = {NUMBER(route), NUMBER(method), status, elapsed}};
+    add_request(&event, route, method, more->traceparent, more->template, more->path, more);
+    __real_ps_fire_request__done(route, method, status, elapsed, more);
+}
+
 void __real_ps_fire_status(const char *, uint64_t, const char *);
 void __wrap_ps_fire_status(const char *probe, uint64_t state, const char *reason);
 void __wrap_ps_fire_status(const char *probe, uint64_t state, const char *reason)

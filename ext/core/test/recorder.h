@@ -17,12 +17,14 @@ struct recorded {
     uint64_t at_ns;    /* of CLOCK_MONOTONIC */
     char text[2][128]; /* the strings of the first two arguments */
     uint64_t arg[5];
+    char traceparent[128], template[128], path[128]; /* of requests */
     union {
         struct ps_more_function__stats function;
         struct ps_more_function__slow1ms slow; /* of all three */
         struct ps_more_exception__stats exception;
         struct ps_more_sample sample;
         struct ps_more_sample__stats sampled;
+        struct ps_more_request__done request; /* of both */
         struct ps_more_stats__done done;
     } more;
 };

@@ -1,0 +1,80 @@
+#include "request.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#include "clock.h"
+#include "sites.h"
+#include "thread_id.h"
+
+/* Whoever sends a request chooses these bytes, and they end up in terminals. */
+static size_t copy(char *to, size_t capacity, ps_text text)
+{
+    size_t size = ps_copy_utf8(to, capacity, text.bytes ? text.bytes : "", text.bytes ? text.size : 0);
+    for (size_t i = 0; i < size; i++) {
+        unsigned char byte = (unsigned char)to[i], after = (unsigned char)to[i + 1];
+        if (byte < ' ' || byte == 0x7f) to[i] = '?';
+        if (byte == 0xc2 && after < 0xa0) to[i] = to[i + 1] = '?'; /* U+0080 to U+009F */
+    }
+    return size;
+}
+
+/* Random enough for ids: where the kernel has no entropy yet, at boot, they are told apart by the time. */
+static void random_bytes(void *to, size_t size)
+{
+    if (getrandom(to, size, GRND_NONBLOCK) == (ssize_t)size) return;
+    uint64_t salt = ps_monotonic_ns() ^ ps_thread_id() << 32 ^ (uintptr_t)to;
+    for (size_t i = 0; i < size; i++) ((unsigned char *)to)[i] = (unsigned char)((salt *= 0x9e3779b97f4a7c15u) >> 56);
+}
+
+static void begin_trace(ps_request *request, ps_text header, bool own)
+{
+    ps_trace trace;
+    bool came = header.bytes && ps_traceparent_read(&trace, header.bytes, header.size);
+    request->parent_id = came ? trace.span_id : 0;
+    uint64_t fresh[3];
+    random_bytes(fresh, sizeof(fresh));
+    request->span_id = fresh[2] ? fresh[2] : 1; /* 0 is no id */
+    request->own = own;
+    request->traceparent[0] = '\0';
+    if (own) {
+        if (!came) trace = (ps_trace){.trace_id = {fresh[0], fresh[1] ? fresh[1] : 1}, .flags = 1};
+        trace.span_id = request->span_id;
+    }
+    if (own || came) ps_traceparent_write(request->traceparent, &trace);
+}
+
+/* The two differ in name only. */
+#define MORE(probe, request, current, full)                                                                            \
+    {                                                                                                                  \
+        .thread_id = ps_thread_id(),                                                                                   \
+        .traceparent = *(current) && !(request)->own ? (current) : (request)->traceparent,                             \
+        .span_id = (request)->span_id, .parent_id = (request)->parent_id, .template = (full), .path = (request)->path, \
+    }
+
+void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current)
+{
+    copy(request->method, sizeof(request->method), method);
+    size_t size = copy(request->path, sizeof(request->path), path);
+    begin_trace(request, header, own);
+    request->done = false;
+    request->start = ps_monotonic_ns();
+    if (!PS_ENABLED(REQUEST__START)) return;
+    char route[PS_FILE_MAX + 1];
+    ps_shorten(route, request->path, size);
+    struct ps_more_request__start more = MORE(request__start, request, current, "");
+    ps_fire_request__start(route, request->method, &more);
+}
+
+void ps_request_done(ps_request *request, ps_text template, uint64_t status, const char *current)
+{
+    if (request->done) return;
+    request->done = true;
+    uint64_t elapsed = ps_monotonic_ns() - request->start;
+    if (!PS_ENABLED(REQUEST__DONE)) return;
+    char full[PS_ROUTE_MAX + 1], route[PS_FILE_MAX + 1];
+    size_t size = copy(full, sizeof(full), template);
+    ps_shorten(route, size ? full : request->path, size ? size : strlen(request->path));
+    struct ps_more_request__done more = MORE(request__done, request, current, full);
+    ps_fire_request__done(route, request->method, status, elapsed, &more);
+}

@@ -1,0 +1,81 @@
+/*
+ * Requests for lib/probescope/rack.rb and the hooks of job libraries: Probescope::Native::Request, and which is the current one of
+ * this fiber, whose trace context slow calls and details of exceptions carry.
+ *
+ * Methods, which may raise for arguments that are no strings or numbers of ours to give; what the application has is looked at
+ * first.
+ */
+#include <ruby/ruby.h>
+
+#include "hooks.h"
+#include "request.h"
+
+static const rb_data_type_t request_type = {
+    "probescope/request", {NULL, RUBY_DEFAULT_FREE, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
+static VALUE request_class;
+static ID key_of_request;
+
+/* What a header holds may be anything. */
+static ps_text text_of(VALUE value)
+{
+    if (!RB_TYPE_P(value, T_STRING)) return (ps_text){NULL, 0};
+    return (ps_text){RSTRING_PTR(value), (size_t)RSTRING_LEN(value)};
+}
+
+static VALUE requests_wanted(VALUE self)
+{
+    return ps_requests_wanted() ? Qtrue : Qfalse;
+}
+
+/* start(method, path, traceparent): fires request__start. A traceparent that is none is left out. */
+static VALUE request_start(VALUE self, VALUE method, VALUE path, VALUE header)
+{
+    ps_request *request;
+    char current[PS_TRACEPARENT_BUFFER];
+    VALUE made = TypedData_Make_Struct(request_class, ps_request, &request_type, request);
+    ps_trace_context_of_span(current, PS_REQUEST_PROBES);
+    ps_request_start(request, text_of(method), text_of(path), text_of(header), !ps_trace_context_is_kept(), current);
+    return made;
+}
+
+/* done(status, template): fires request__done, once. template: the route's, or nil. */
+static VALUE request_done(VALUE self, VALUE status, VALUE template)
+{
+    char current[PS_TRACEPARENT_BUFFER];
+    ps_trace_context_of_span(current, PS_REQUEST_PROBES);
+    ps_request_done(RTYPEDDATA_DATA(self), text_of(template),
+                    FIXNUM_P(status) && FIX2LONG(status) > 0 ? (uint64_t)FIX2LONG(status) : 0, current);
+    RB_GC_GUARD(template);
+    return Qnil;
+}
+
+static bool is_request(VALUE value)
+{
+    return !RB_SPECIAL_CONST_P(value) && rb_typeddata_is_kind_of(value, &request_type);
+}
+
+/* enter_request(request): makes it the current one of this fiber, nil for none. Returns the one that was. */
+static VALUE enter_request(VALUE self, VALUE request)
+{
+    VALUE thread = rb_thread_current(), outer = rb_thread_local_aref(thread, key_of_request);
+    if (!RB_OBJ_FROZEN(thread)) rb_thread_local_aset(thread, key_of_request, request);
+    return outer;
+}
+
+const ps_request *ps_requests_current(void)
+{
+    VALUE request = rb_thread_local_aref(rb_thread_current(), key_of_request);
+    return is_request(request) ? RTYPEDDATA_DATA(request) : NULL;
+}
+
+void ps_requests_init(VALUE native)
+{
+    key_of_request = rb_intern("__probescope_request__");
+    rb_gc_register_mark_object(request_class = rb_define_class_under(native, "Request", rb_cObject));
+    rb_undef_alloc_func(request_class);
+    rb_undef_method(CLASS_OF(request_class), "new");
+    rb_define_singleton_method(request_class, "start", request_start, 3);
+    rb_define_method(request_class, "done", request_done, 2);
+    rb_define_singleton_method(native, "requests?", requests_wanted, 0);
+    rb_define_singleton_method(native, "enter_request", enter_request, 1);
+}

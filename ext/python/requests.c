@@ -1,0 +1,110 @@
+/*
+ * Requests for python/probescope/requests.py and the hooks of job libraries: probescope._native.Request, and which is the current
+ * one of this context (contextvars), whose trace context slow calls and details of exceptions carry.
+ */
+#include "hooks.h"
+
+#include "request.h"
+
+typedef struct {
+    PyObject_HEAD ps_request request;
+} Request;
+
+static PyTypeObject request_type;
+static PyObject *current; /* a ContextVar */
+
+/* The bytes of a str, which are kept with it, or of bytes. What is neither, or no UTF-8, is none. */
+static ps_text text_of(PyObject *value)
+{
+    Py_ssize_t size = 0;
+    const char *bytes = NULL;
+    if (PyBytes_Check(value)) bytes = PyBytes_AS_STRING(value), size = PyBytes_GET_SIZE(value);
+    else if (PyUnicode_Check(value)) bytes = PyUnicode_AsUTF8AndSize(value, &size);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return (ps_text){bytes, (size_t)size};
+}
+
+static PyObject *request_new(PyTypeObject *type, PyObject *given, PyObject *named)
+{
+    PyObject *method, *path, *header;
+    if (!PyArg_ParseTuple(given, "OOO", &method, &path, &header)) return NULL;
+    Request *request = PyObject_New(Request, type);
+    if (!request) return NULL;
+    char span[PS_TRACEPARENT_BUFFER];
+    ps_trace_context_of_span(span, PS_REQUEST_PROBES);
+    ps_request_start(&request->request, text_of(method), text_of(path), text_of(header), !ps_trace_context_is_kept(),
+                     span);
+    return (PyObject *)request;
+}
+
+static PyObject *request_done(PyObject *self, PyObject *arguments)
+{
+    unsigned long long status;
+    PyObject *template;
+    if (!PyArg_ParseTuple(arguments, "KO", &status, &template)) return NULL;
+    char span[PS_TRACEPARENT_BUFFER];
+    ps_trace_context_of_span(span, PS_REQUEST_PROBES);
+    ps_request_done(&((Request *)self)->request, text_of(template), status, span);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef request_methods[] = {
+    {"done", request_done, METH_VARARGS,
+     "done(status, template, /)\n--\n\nFires request__done, once. template: the route's, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+static void request_dealloc(PyObject *self)
+{
+    PyObject_Free(self);
+}
+
+static PyTypeObject request_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "probescope._native.Request",
+    .tp_basicsize = sizeof(Request),
+    .tp_dealloc = request_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc =
+        "Request(method, path, traceparent, /)\n--\n\nFires request__start. A traceparent that is none is left out.",
+    .tp_methods = request_methods,
+    .tp_new = request_new,
+};
+
+PyObject *ps_requests_are_wanted(PyObject *module, PyObject *unused)
+{
+    return PyBool_FromLong(ps_requests_wanted());
+}
+
+PyObject *ps_enter_request(PyObject *module, PyObject *request)
+{
+    PyObject *outer = NULL;
+    if (PyContextVar_Get(current, Py_None, &outer) < 0) return NULL;
+    PyObject *token = PyContextVar_Set(current, request);
+    Py_XDECREF(token);
+    if (!token) Py_CLEAR(outer);
+    return outer;
+}
+
+PyObject *ps_requests_current(void)
+{
+    PyObject *request = NULL;
+    if (!current || PyContextVar_Get(current, NULL, &request) < 0 || !request) return NULL;
+    if (Py_TYPE(request) == &request_type) return request;
+    Py_DECREF(request);
+    return NULL;
+}
+
+const ps_request *ps_requests_of(PyObject *request)
+{
+    return &((Request *)request)->request;
+}
+
+int ps_requests_init(PyObject *module)
+{
+    if (!current && !(current = PyContextVar_New("probescope.request", NULL))) return -1;
+    if (PyType_Ready(&request_type) < 0) return -1;
+    Py_INCREF(&request_type);
+    if (PyModule_AddObject(module, "Request", (PyObject *)&request_type) == 0) return 0;
+    Py_DECREF(&request_type);
+    return -1;
+}

@@ -1,0 +1,251 @@
+"""Tells tracers of requests: probescope.wsgi(app) and probescope.asgi(app), as far outside as they can be.
+
+While no tracer listens they ask one question of C and call the application. What they do of their own raises nothing: they look at
+what they are given before they take it for anything.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Awaitable, Callable, Dict, Iterable, Iterator, MutableMapping, Optional
+
+import probescope
+
+__all__ = ["wsgi", "asgi"]
+
+# In the environment or scope of a request that is told of already; an application's own word for what its route is.
+KEY = "probescope.request"
+ROUTE = "probescope.route"
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+def wsgi(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """The same application, with request probes. Where there can be none (unavailable_reason()), the application itself."""
+    if not probescope.install():
+        return app
+    wanted = _native().requests_wanted
+    _follow_django(app)
+
+    def probed(environ: Dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if not wanted() or KEY in environ:
+            return app(environ, start_response)
+        return _call_wsgi(app, environ, start_response)
+
+    return probed
+
+
+class asgi:  # noqa: N801 - called as a function is; servers look for an object with `async def __call__`
+    """The same application (ASGI 3), with request probes. Websockets and lifespan are left alone."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[Any]]) -> None:
+        self.app = app
+        self._wanted: Callable[[], bool] = _native().requests_wanted if probescope.install() else _nobody
+        _follow_django(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
+        if not self._wanted() or scope["type"] != "http" or KEY in scope:
+            return await self.app(scope, receive, send)
+        return await _call_asgi(self.app, scope, receive, send)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the application has, such as FastAPI's openapi()."""
+        if name in ("app", "_wanted"):  # not there yet: it is being copied
+            raise AttributeError(name)
+        return getattr(self.app, name)
+
+
+class _Request:
+    """One that is told of: what is known when it is over."""
+
+    def __init__(self, method: Any, path: Any, traceparent: Any) -> None:
+        self.native = _native().Request(method, path, traceparent)
+        self.status = 0
+        self.template: Any = None
+        self.of_django: Any = None
+
+    def look(self, place: Any, framework: Any = None) -> None:
+        """place: the environment or scope. Frameworks forget what they know of a request when they have answered it."""
+        template = place.get(ROUTE) or framework or self._of_django()
+        if template:
+            self.template = template
+
+    def _of_django(self) -> Any:
+        request, self.of_django = self.of_django, None  # which has the environment, which has us
+        route = getattr(getattr(request, "resolver_match", None), "route", None)
+        return route if not isinstance(route, str) or route.startswith("^") else f"/{route}"
+
+    def done(self) -> None:
+        self.native.done(self.status, self.template)
+
+
+def _call_wsgi(app: Any, environ: Dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    enter = _native().enter_request
+    request = environ[KEY] = _Request(
+        environ.get("REQUEST_METHOD"),
+        _bytes(environ.get("SCRIPT_NAME")) + _bytes(environ.get("PATH_INFO")),
+        environ.get("HTTP_TRACEPARENT"),
+    )
+
+    def start(status: Any, *rest: Any, **named: Any) -> Any:
+        request.status = _status(status)
+        request.look(environ, _of_flask(environ))
+        return start_response(status, *rest, **named)
+
+    outer = enter(request.native)
+    body: Any = None
+    try:
+        body = app(environ, start)
+    except Exception:
+        request.status = 500
+        raise
+    finally:
+        enter(outer)
+        if body is None or isinstance(body, (list, tuple)) or _is_file(body, environ):
+            request.look(environ)
+            request.done()
+    # These have nothing to close, and servers treat them in a way of their own.
+    return body if body is None or isinstance(body, (list, tuple)) or _is_file(body, environ) else _Body(body, request)
+
+
+class _Body:
+    """The body of an answer. The request lasts until it is closed, and is the current one while the server reads it."""
+
+    def __init__(self, body: Iterable[bytes], request: _Request) -> None:
+        self._body = body
+        self._request = request
+        self._parts: Optional[Iterator[bytes]] = None
+
+    def __iter__(self) -> "_Body":
+        return self
+
+    def __next__(self) -> bytes:
+        return self._within(self._next)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        try:
+            close = getattr(self._body, "close", None)
+            if close:
+                self._within(close)
+        finally:
+            self._request.done()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+    def _next(self) -> bytes:
+        if self._parts is None:
+            self._parts = iter(self._body)
+        try:
+            return next(self._parts)
+        except StopIteration:
+            raise
+        except Exception:
+            self._request.status = 500
+            raise
+
+    def _within(self, function: Callable[[], Any]) -> Any:
+        enter = _native().enter_request
+        outer = enter(self._request.native)
+        try:
+            return function()
+        finally:
+            enter(outer)
+
+
+async def _call_asgi(app: Any, scope: Scope, receive: Receive, send: Send) -> Any:
+    enter = _native().enter_request
+    request = scope[KEY] = _Request(scope.get("method"), scope.get("path"), _header(scope.get("headers")))
+
+    async def told(message: Any) -> None:
+        kind = message.get("type") if isinstance(message, dict) else None
+        if kind == "http.response.start":
+            status = message.get("status")
+            request.status = status if isinstance(status, int) and status >= 0 else 0
+            request.look(scope, _of_starlette(scope))
+        await send(message)
+        if kind == "http.response.body" and not message.get("more_body"):
+            request.done()
+
+    outer = enter(request.native)
+    try:
+        return await app(scope, receive, told)
+    except Exception:
+        request.status = 500
+        raise
+    finally:
+        enter(outer)
+        request.look(scope)
+        request.done()
+
+
+def _native() -> Any:
+    return sys.modules["probescope._native"]
+
+
+def _nobody() -> bool:
+    return False
+
+
+def _bytes(text: Any) -> bytes:
+    """WSGI has bytes as the characters of that number."""
+    return text.encode("latin-1", "replace") if isinstance(text, str) else b""
+
+
+def _status(line: Any) -> int:
+    digits = line[:3] if isinstance(line, str) else ""
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
+def _header(headers: Any) -> Any:
+    for pair in headers if isinstance(headers, (list, tuple)) else ():
+        if len(pair) == 2 and pair[0] == b"traceparent":
+            return pair[1]
+    return None
+
+
+def _is_file(body: Any, environ: Dict[str, Any]) -> bool:
+    wrapper = environ.get("wsgi.file_wrapper")
+    return isinstance(wrapper, type) and isinstance(body, wrapper)
+
+
+def _of_flask(environ: Dict[str, Any]) -> Any:
+    rule = getattr(environ.get("werkzeug.request"), "url_rule", None)
+    return getattr(rule, "rule", None)
+
+
+def _of_starlette(scope: Scope) -> Any:
+    """FastAPI leaves the route itself. Starlette leaves its router and the endpoint."""
+    path = getattr(scope.get("route"), "path", None)
+    if path or scope.get("endpoint") is None:
+        return path
+    found = list(_routes_to(scope["endpoint"], getattr(scope.get("router"), "routes", ()), ""))
+    return found[0] if len(found) == 1 else None
+
+
+def _routes_to(endpoint: Any, routes: Any, prefix: str) -> Iterator[str]:
+    for route in routes if isinstance(routes, list) else ():
+        path = f"{prefix}{getattr(route, 'path', '')}"
+        if getattr(route, "endpoint", None) is endpoint:
+            yield path
+        elif isinstance(getattr(route, "routes", None), list):
+            yield from _routes_to(endpoint, route.routes, path)
+
+
+def _follow_django(app: Any) -> None:
+    """Its handlers keep their requests to themselves, and make each by a class that they name."""
+    names = (("django.core.handlers.wsgi", "WSGIHandler"), ("django.core.handlers.asgi", "ASGIHandler"))
+    handlers = [getattr(sys.modules.get(module), name, None) for module, name in names]
+    if not any(isinstance(handler, type) and isinstance(app, handler) for handler in handlers):
+        return
+    base = app.request_class
+
+    def __init__(self: Any, place: Any, *rest: Any, **named: Any) -> None:
+        base.__init__(self, place, *rest, **named)
+        request = place.get(KEY)
+        if isinstance(request, _Request):
+            request.of_django = self
+
+    app.request_class = type(base.__name__, (base,), {"__init__": __init__, "__module__": base.__module__})
