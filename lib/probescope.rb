@@ -15,6 +15,7 @@ module Probescope
   ABI_DIRECTORY = RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")
   DEFAULT_MEMORY = 32 << 20
 
+  autoload :Latency, File.join(__dir__, "probescope/latency")
   autoload :Provider, File.join(__dir__, "probescope/provider")
   autoload :Rack, File.join(__dir__, "probescope/rack")
 

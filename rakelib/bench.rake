@@ -26,6 +26,11 @@ namespace :bench do
     ruby "bench/fire.rb"
   end
 
+  desc "Measure what a method with a latency probe costs (as root; RUBY=/path RUBY_OPTIONS=--yjit PYTHON=\"/path /path\": these, too)"
+  task :latency do
+    ruby "bench/latency.rb"
+  end
+
   desc "Measure what it costs Python programs, and write it into docs/performance.md (as root; PYTHON=\"/path /path\": these Pythons)"
   task :python do
     pythons = ENV.fetch("PYTHON", "python3").split

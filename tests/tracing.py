@@ -172,7 +172,7 @@ def python(*arguments: str, env: Optional[Dict[str, str]] = None) -> "subprocess
 
 
 def start_program(
-    source: str, directory: Path, env: Optional[Dict[str, str]] = None, options: Sequence[str] = ()
+    source: str, directory: Path, env: Optional[Dict[str, str]] = None, options: Sequence[str] = (), **process: Any
 ) -> Child:
     """Writes a program to a file of its own and starts it; `import gate` in it installs the probes."""
     path = directory / "app.py"
@@ -180,7 +180,7 @@ def start_program(
     environment = {**ENVIRONMENT, "GATE_DIRECTORY": str(directory), **(env or {})}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])])
     # From its own folder, so that the functions of gate.py are none of the application.
-    return Child([sys.executable, *options, str(path)], env=environment, cwd=directory)
+    return Child([sys.executable, *options, str(path)], env=environment, cwd=directory, **process)
 
 
 def start_tracer(pid: Optional[int], text: str) -> Child:

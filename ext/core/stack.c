@@ -31,6 +31,7 @@ void ps_stack_free(ps_stack *stack)
     /* Rows of an earlier epoch are gone, and their activations with them. */
     if (stack->epoch == ps_stack_epoch)
         while (stack->depth) deactivate(stack, &stack->frames[--stack->depth]);
+    ps_open_calls_free(stack->open);
     ps_memory_give(stack->frames, stack->capacity * sizeof(ps_frame));
     ps_memory_give(stack, sizeof(*stack));
 }
@@ -178,7 +179,7 @@ ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame, u
 {
     ps_frame *resumed = ps_stack_enter_frame(stack, row, frame, owner);
     ps_suspended call;
-    bool known = ps_suspended_take(frame, &call);
+    bool known = ps_suspended_take(&ps_suspended_calls, frame, &call);
     PS_ADD(row->count[PS_FUNCTION_RESUMED], 1);
     if (resumed) resumed->resumed = true;
     if (!resumed || !known || call.row != row) return resumed;
@@ -191,7 +192,7 @@ ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame, u
 void ps_stack_bury(uintptr_t frame)
 {
     ps_suspended call;
-    if (ps_suspended_take(frame, &call))
+    if (ps_suspended_take(&ps_suspended_calls, frame, &call))
         count_call(call.row, call.last - call.first, call.self, true, PS_OUTCOME_RETURNED);
 }
 
@@ -233,12 +234,12 @@ ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int
     remove_frame(stack, i);
     *call = (ps_call){.elapsed = segment, .self = self, .number = left.number, .depth = i, .resumed = left.resumed};
     if (outcome == PS_OUTCOME_SUSPENDED) {
-        ps_suspended_put(&(ps_suspended){.frame = frame,
-                                         .row = left.row,
-                                         .first = left.first ? left.first : left.start,
-                                         .last = now,
-                                         .self = left.earlier + self,
-                                         .number = left.number});
+        ps_suspended_put(&ps_suspended_calls, &(ps_suspended){.frame = frame,
+                                                              .row = left.row,
+                                                              .first = left.first ? left.first : left.start,
+                                                              .last = now,
+                                                              .self = left.earlier + self,
+                                                              .number = left.number});
         return left.row;
     }
     if (left.first) call->elapsed = now - left.first;

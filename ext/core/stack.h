@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "open_calls.h"
 #include "rows.h"
 
 enum { PS_OUTCOME_RETURNED, PS_OUTCOME_RAISED, PS_OUTCOME_SUSPENDED };
@@ -38,12 +39,13 @@ typedef struct ps_stack {
     ps_frame *frames;
     uint32_t depth;
     uint32_t capacity;
-    uint32_t epoch;     /* of ps_stack_epoch, when its frames were pushed */
-    uint32_t untimed;   /* open calls above these that there was no memory for */
-    uint64_t suspended; /* ticks when its fiber stopped running; 0 while it runs */
-    uint64_t id;        /* context_id of the probes */
-    bool unwinding;     /* an exception is on its way, as far as the VM tells */
-    uint32_t raises;    /* exceptions raised on it */
+    uint32_t epoch;      /* of ps_stack_epoch, when its frames were pushed */
+    uint32_t untimed;    /* open calls above these that there was no memory for */
+    uint64_t suspended;  /* ticks when its fiber stopped running; 0 while it runs */
+    uint64_t id;         /* context_id of the probes */
+    bool unwinding;      /* an exception is on its way, as far as the VM tells */
+    uint32_t raises;     /* exceptions raised on it */
+    ps_open_calls *open; /* of latency probes; NULL: there were none */
 } ps_stack;
 
 /* What a finished call was. */

@@ -3,11 +3,7 @@
 #include "memory.h"
 
 /* Open addressing with linear probing. A place that is taken out is closed by moving up those behind it. */
-static struct {
-    ps_suspended *calls;
-    uint32_t capacity; /* a power of two */
-    uint32_t count;
-} table;
+ps_suspended_table ps_suspended_calls;
 
 static uint32_t place_of(uintptr_t frame, uint32_t capacity)
 {
@@ -15,61 +11,61 @@ static uint32_t place_of(uintptr_t frame, uint32_t capacity)
 }
 
 /* Where this frame is, or where it would go. */
-static ps_suspended *find(uintptr_t frame)
+static ps_suspended *find(const ps_suspended_table *table, uintptr_t frame)
 {
-    uint32_t i = place_of(frame, table.capacity);
-    while (table.calls[i].frame && table.calls[i].frame != frame) i = (i + 1) & (table.capacity - 1);
-    return &table.calls[i];
+    uint32_t i = place_of(frame, table->capacity);
+    while (table->calls[i].frame && table->calls[i].frame != frame) i = (i + 1) & (table->capacity - 1);
+    return &table->calls[i];
 }
 
-static bool grow(void)
+static bool grow(ps_suspended_table *table)
 {
-    ps_suspended *old = table.calls;
-    uint32_t old_capacity = table.capacity, capacity = old_capacity ? old_capacity * 2 : 64;
+    ps_suspended *old = table->calls;
+    uint32_t old_capacity = table->capacity, capacity = old_capacity ? old_capacity * 2 : 64;
     ps_suspended *calls = ps_memory_take(capacity * sizeof(*calls));
     if (!calls) return false;
-    table.calls = calls;
-    table.capacity = capacity;
+    table->calls = calls;
+    table->capacity = capacity;
     for (uint32_t i = 0; i < old_capacity; i++)
-        if (old[i].frame) *find(old[i].frame) = old[i];
+        if (old[i].frame) *find(table, old[i].frame) = old[i];
     ps_memory_give(old, old_capacity * sizeof(*old));
     return true;
 }
 
-bool ps_suspended_put(const ps_suspended *call)
+bool ps_suspended_put(ps_suspended_table *table, const ps_suspended *call)
 {
-    if (table.count + table.count / 2 >= table.capacity && !grow()) {
+    if (table->count + table->count / 2 >= table->capacity && !grow(table)) {
         /* One place stays free in any case, or else a search would not end. */
-        if (!table.capacity || table.count + 1 >= table.capacity) return false;
+        if (!table->capacity || table->count + 1 >= table->capacity) return false;
     }
-    ps_suspended *place = find(call->frame);
-    if (!place->frame) table.count++;
+    ps_suspended *place = find(table, call->frame);
+    if (!place->frame) table->count++;
     *place = *call;
     return true;
 }
 
-bool ps_suspended_take(uintptr_t frame, ps_suspended *call)
+bool ps_suspended_take(ps_suspended_table *table, uintptr_t frame, ps_suspended *call)
 {
-    if (!table.count) return false;
-    ps_suspended *place = find(frame);
+    if (!table->count) return false;
+    ps_suspended *place = find(table, frame);
     if (!place->frame) return false;
     *call = *place;
-    table.count--;
-    uint32_t hole = (uint32_t)(place - table.calls), mask = table.capacity - 1;
-    for (uint32_t i = (hole + 1) & mask; table.calls[i].frame; i = (i + 1) & mask) {
+    table->count--;
+    uint32_t hole = (uint32_t)(place - table->calls), mask = table->capacity - 1;
+    for (uint32_t i = (hole + 1) & mask; table->calls[i].frame; i = (i + 1) & mask) {
         /* One that has to stay between its place and here stays. */
-        uint32_t home = place_of(table.calls[i].frame, table.capacity);
+        uint32_t home = place_of(table->calls[i].frame, table->capacity);
         if (((i - home) & mask) < ((i - hole) & mask)) continue;
-        table.calls[hole] = table.calls[i];
+        table->calls[hole] = table->calls[i];
         hole = i;
     }
-    table.calls[hole].frame = 0;
+    table->calls[hole].frame = 0;
     return true;
 }
 
-void ps_suspended_clear(void)
+void ps_suspended_clear(ps_suspended_table *table)
 {
-    ps_memory_give(table.calls, table.capacity * sizeof(*table.calls));
-    table.calls = NULL;
-    table.capacity = table.count = 0;
+    ps_memory_give(table->calls, table->capacity * sizeof(*table->calls));
+    table->calls = NULL;
+    table->capacity = table->count = 0;
 }

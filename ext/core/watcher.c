@@ -11,6 +11,7 @@
 #include "atomic.h"
 #include "clock.h"
 #include "info.h"
+#include "latency_probes.h"
 #include "process_context.h"
 #include "probe.h"
 #include "samples.h"
@@ -83,8 +84,8 @@ static void look(uint64_t now)
         watcher.changed_ns = now;
     }
     if (raised || raised != PS_READ(watcher.applied) || probescope_info.watcher_ticks % 20 == 0) ps_info_refresh();
-    if (raised != PS_READ_ACQUIRE(watcher.applied)) watcher.vm->request(PS_REQUEST_SWITCH);
-    else if (raised && watcher.vm->needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
+    if (raised != PS_READ_ACQUIRE(watcher.applied) || ps_latency_changed()) watcher.vm->request(PS_REQUEST_SWITCH);
+    else if ((raised || ps_latency_any_hooked()) && watcher.vm->needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
 }
 
 /* Since the VM last did something about the last change. It is noted by another thread, a moment after `now` perhaps. */

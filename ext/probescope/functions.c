@@ -30,6 +30,7 @@
 #include "hooks.h"
 #include "info.h"
 #include "memory.h"
+#include "methods.h"
 #include "names.h"
 #include "probe.h"
 #include "rows.h"
@@ -40,16 +41,6 @@
 #define LOAD_PAUSE_NS 200000000u
 #define CALL_EVENTS   (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)
 
-/* What stands in a method, for telling how it was left. */
-struct contents {
-    int line;           /* of its definition */
-    bool methods;       /* others are defined in it */
-    bool rescues;       /* it has a rescue clause */
-    bool swallows;      /* it can return from an ensure clause, or (before 3.3) from a rescue clause */
-    bool returns_early; /* not on its last line alone */
-    int end_line;       /* where nothing happens but the return; 0: there is no such line */
-};
-
 struct target {
     ps_row *row;       /* of the one method that it covers, once it was called; NULL when it covers several */
     ps_row *line_row;  /* of `lines`, likewise */
@@ -57,14 +48,14 @@ struct target {
     bool has_lines;    /* false for a define_method body whose block another target covers already */
     bool has_run;      /* a file loaded before: lines outside of its methods are not told, as without YJIT */
     bool lends_blocks; /* a block in it is a define_method body, so its lines belong to several functions */
-    struct contents contents;
-    struct contents *methods; /* of several, those that have a return */
+    struct ps_contents contents;
+    struct ps_contents *methods; /* of several, those that have a return */
     uint32_t method_count;
 };
 
 /* The methods inside what is about to become a target. */
 static struct {
-    struct contents *list;
+    struct ps_contents *list;
     uint32_t count, capacity;
 } found;
 
@@ -125,44 +116,19 @@ static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
                                        PS_PROBE_LINE};
 enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 
-static VALUE iseq_class, instance_method;
-static VALUE thread_priority, thread_set_priority; /* UnboundMethods: a subclass can have its own idea of a priority */
-static VALUE nobodys_method;                       /* an ISeq, to kick the JIT with */
-static ID id_of, id_path, id_label, id_bind_call, id_enable, id_target, id_each_child, id_compare_by_identity,
-    id_original_name, id_each_object, id_instruction_sequence, id_owner, id_super_method, id_trace_points, id_disasm,
-    id_is_match, id_first_lineno, id_eval_script, id_values;
-static VALUE event_return, event_b_return; /* Symbols */
-static VALUE throw_return;                 /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
+static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object, id_instruction_sequence,
+    id_eval_script, id_values;
 
 void ps_functions_init(void)
 {
-    id_of = rb_intern("of");
     id_path = rb_intern("path");
-    id_label = rb_intern("label");
-    id_bind_call = rb_intern("bind_call");
-    id_enable = rb_intern("enable");
-    id_target = rb_intern("target");
     id_original_name = rb_intern("original_name");
     id_each_child = rb_intern("each_child");
     id_compare_by_identity = rb_intern("compare_by_identity");
     id_each_object = rb_intern("each_object");
     id_instruction_sequence = rb_intern("instruction_sequence");
-    id_owner = rb_intern("owner");
-    id_super_method = rb_intern("super_method");
-    id_trace_points = rb_intern("trace_points");
-    id_disasm = rb_intern("disasm");
-    id_is_match = rb_intern("match?");
-    id_first_lineno = rb_intern("first_lineno");
     id_eval_script = rb_intern("eval_script");
     id_values = rb_intern("values");
-    throw_return = rb_reg_new_str(rb_str_new_cstr("^(\\| )*\\d+ throw +1\\b"), 0);
-    event_return = rb_id2sym(rb_intern("return"));
-    event_b_return = rb_id2sym(rb_intern("b_return"));
-    iseq_class = rb_path2class("RubyVM::InstructionSequence");
-    instance_method = rb_funcall(rb_cModule, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("instance_method")));
-    thread_priority = rb_funcall(rb_cThread, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("priority")));
-    thread_set_priority = rb_funcall(rb_cThread, rb_intern("instance_method"), 1, rb_id2sym(rb_intern("priority=")));
-    nobodys_method = rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end"));
 }
 
 static VALUE keep_file(VALUE tracepoint)
@@ -220,12 +186,6 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.script_hook);
     rb_gc_mark(functions.raise_hook);
     rb_gc_mark(functions.fiber_hook);
-    rb_gc_mark(iseq_class);
-    rb_gc_mark(instance_method);
-    rb_gc_mark(thread_priority);
-    rb_gc_mark(thread_set_priority);
-    rb_gc_mark(nobodys_method);
-    rb_gc_mark(throw_return);
     mark_classes(&ps_functions);
     mark_classes(&lines);
 }
@@ -281,29 +241,18 @@ static uint32_t real_depth(void)
 }
 
 /* Of this row's method. Only a target that covers several has to look, and only while something is raised. */
-static const struct contents *contents_of(const struct target *target, const ps_row *row)
+static const struct ps_contents *contents_of(const struct target *target, const ps_row *row)
 {
-    static const struct contents unknown;
+    static const struct ps_contents unknown;
     if (!target->several) return &target->contents;
     for (uint32_t i = 0; i < target->method_count; i++)
         if (row->site && (uint64_t)target->methods[i].line == row->site->line) return &target->methods[i];
     return &unknown;
 }
 
-/*
- * Does an exception leave this frame? Ruby does not say: its :return event hides the error. What is known is that an
- * exception was raised on this stack and, from 3.3 on, whether it was rescued since; that an unwound frame returns nil; and
- * on which line the frame is: a method that came to its end is on the line of its `end`, and one that was unwound is not.
- * Where that line has code of its own, a method before 3.3 with a rescue clause is taken to have used it.
- */
 static bool is_raising(const ps_stack *stack, const struct target *target, const ps_row *row, rb_trace_arg_t *arg)
 {
-    if (PS_LIKELY(!stack->unwinding)) return false;
-    const struct contents *contents = contents_of(target, row);
-    if (contents->swallows || !NIL_P(rb_tracearg_return_value(arg))) return false;
-    if (contents->end_line && NUM2INT(rb_tracearg_lineno(arg)) == contents->end_line) return false;
-    if (PS_HAVE_RESCUE_EVENT || !contents->rescues) return true;
-    return contents->end_line && !contents->returns_early;
+    return PS_UNLIKELY(stack->unwinding) && ps_leaves_raising(contents_of(target, row), arg);
 }
 
 /* Called by Ruby on the raising or rescuing thread, with the VM lock (or another Ractor's). */
@@ -339,17 +288,13 @@ static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, i
  */
 static bool is_retry(const ps_stack *stack, const ps_row *row, const struct target *target)
 {
-    enum { LOOK_AT = 1024 };
     uint32_t depth = ps_stack_depth(stack);
     if (PS_LIKELY(!depth || stack->frames[depth - 1].row != row)) return false;
     if (!(target->contents.rescues || target->several) || stack->frames[depth - 1].raises == stack->raises)
         return false;
-    VALUE frames[LOOK_AT];
-    int lines[LOOK_AT], count = rb_profile_frames(0, LOOK_AT, frames, lines);
-    uint32_t on_vm = 0, open = 0;
-    for (int i = 0; i < count; i++) on_vm += frames[i] == frames[0];
+    uint32_t open = 0;
     for (uint32_t i = 0; i < depth; i++) open += stack->frames[i].row == row;
-    return on_vm <= open;
+    return ps_count_frames() <= open;
 }
 
 static void on_line(struct target *target, rb_trace_arg_t *arg)
@@ -395,59 +340,6 @@ static void on_event(VALUE tracepoint, void *data)
 
 /* ---- Targets ---- */
 
-/*
- * TracePoint#enable(target:) and a few more have no C function: they are Ruby methods around one, and when a Ruby method
- * returns, the VM looks for interrupts. In a postponed job, or under rb_protect, an exception that arrives there is lost.
- *
- * In a job, those that had come before were taken already and are delivered after it, and signals are masked. So what
- * could come in is what another thread sends, and that thread needs the VM lock, which we would hand over only when our
- * time slice ends. A higher priority makes the slice up to eight times as long, and we need 2 ms: nobody comes in between.
- * In a hook we may raise, so whatever is not an error of ours goes on to the application.
- */
-struct slice {
-    VALUE (*work)(VALUE);
-    VALUE argument, thread, priority;
-};
-
-static VALUE begin_slice(VALUE pointer)
-{
-    struct slice *slice = (struct slice *)pointer;
-    rb_funcall(thread_set_priority, id_bind_call, 2, slice->thread, INT2FIX(3)); /* the highest */
-    return slice->work(slice->argument);
-}
-
-static VALUE end_slice(VALUE pointer)
-{
-    struct slice *slice = (struct slice *)pointer;
-    return rb_funcall(thread_set_priority, id_bind_call, 2, slice->thread, slice->priority);
-}
-
-/* The priority comes back also when a SystemStackError ends the work: a job can run on top of a deep recursion. */
-static VALUE hold_vm_lock(VALUE (*work)(VALUE), VALUE argument)
-{
-    VALUE thread = rb_thread_current();
-    struct slice slice = {work, argument, thread, rb_funcall(thread_priority, id_bind_call, 1, thread)};
-    return rb_ensure(begin_slice, (VALUE)&slice, end_slice, (VALUE)&slice);
-}
-
-static VALUE enable_protected(VALUE pair)
-{
-    VALUE options = rb_hash_new();
-    rb_hash_aset(options, rb_id2sym(id_target), RARRAY_AREF(pair, 1));
-    return rb_funcallv_kw(RARRAY_AREF(pair, 0), id_enable, 1, &options, RB_PASS_KEYWORDS);
-}
-
-static bool enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
-{
-    int state = 0;
-    rb_protect(enable_protected, rb_assoc_new(tracepoint, iseq_or_method), &state);
-    if (!state) return true;
-    /* ArgumentError: nothing to hook there. */
-    if (may_raise && rb_obj_class(rb_errinfo()) != rb_eArgError) rb_jump_tag(state);
-    rb_set_errinfo(Qnil);
-    return false;
-}
-
 /* A method that stays without a hook for want of memory must not look like one that is never called. */
 static void no_memory(void)
 {
@@ -466,7 +358,7 @@ static void enable_target(long number, bool may_raise)
     /* Kept before it is enabled: were an exception to leave from here, it would still be disabled some day. */
     rb_ary_store(functions.tracepoints, number, tracepoint);
     /* Refused: there is nothing to hook. Perhaps there is when other events are wanted. */
-    if (!enable_on(tracepoint, RARRAY_AREF(functions.places, number), may_raise))
+    if (!ps_enable_on(tracepoint, RARRAY_AREF(functions.places, number), may_raise))
         rb_ary_store(functions.tracepoints, number, Qnil);
 }
 
@@ -479,7 +371,7 @@ static void disable_target(long number)
 
 static void free_target(struct target *target)
 {
-    ps_memory_give(target->methods, target->method_count * sizeof(struct contents));
+    ps_memory_give(target->methods, target->method_count * sizeof(struct ps_contents));
     ps_memory_give(target, sizeof(*target));
 }
 
@@ -506,8 +398,8 @@ static void add_target(VALUE place, struct target is, bool may_raise)
         return;
     }
     *target = is;
-    if (methods && (target->methods = ps_memory_take(methods * sizeof(struct contents))) != NULL) {
-        memcpy(target->methods, found.list, methods * sizeof(struct contents));
+    if (methods && (target->methods = ps_memory_take(methods * sizeof(struct ps_contents))) != NULL) {
+        memcpy(target->methods, found.list, methods * sizeof(struct ps_contents));
         target->method_count = methods;
     }
     rb_ary_push(functions.places, place);
@@ -516,100 +408,47 @@ static void add_target(VALUE place, struct target is, bool may_raise)
     enable_target(functions.target_count++, may_raise);
 }
 
-static bool label_starts_with(VALUE iseq, const char *start)
-{
-    VALUE label = rb_funcall(iseq, id_label, 0);
-    size_t size = strlen(start);
-    return (size_t)RSTRING_LEN(label) >= size && memcmp(RSTRING_PTR(label), start, size) == 0;
-}
-
-/* Is there a `return` in this rescue or ensure clause? It is a throw with tag 1 there. */
-static bool returns_from_clause(VALUE iseq)
-{
-    return RTEST(rb_funcall(throw_return, id_is_match, 1, rb_funcall(iseq, id_disasm, 0)));
-}
-
-/* Finds the lines on which a method returns: [[line, event], ...] of its instructions, none of those of its children. */
-static void find_end(VALUE iseq, struct contents *contents)
-{
-    VALUE points = rb_funcall(iseq, id_trace_points, 0);
-    int first = 0, last = 0;
-    for (long i = 0; i < RARRAY_LEN(points); i++) {
-        VALUE point = RARRAY_AREF(points, i), event = RARRAY_AREF(point, 1);
-        if (event != event_return && event != event_b_return) continue;
-        int line = NUM2INT(RARRAY_AREF(point, 0));
-        if (!first || line < first) first = line;
-        if (line > last) last = line;
-    }
-    contents->line = NUM2INT(rb_funcall(iseq, id_first_lineno, 0));
-    contents->returns_early = first != last;
-    contents->end_line = last;
-    for (long i = 0; i < RARRAY_LEN(points); i++) {
-        VALUE point = RARRAY_AREF(points, i), event = RARRAY_AREF(point, 1);
-        if (event != event_return && event != event_b_return && NUM2INT(RARRAY_AREF(point, 0)) == last)
-            contents->end_line = 0;
-    }
-}
-
 /* Notes a method inside of what becomes a target. Without memory it has no lines, and what is told of it is less sure. */
-static void note_method(VALUE iseq, struct contents contents)
+static void note_method(VALUE iseq, struct ps_contents contents)
 {
     if (found.count == found.capacity) {
         uint32_t capacity = found.capacity ? found.capacity * 2 : 64;
-        struct contents *list = ps_memory_take(capacity * sizeof(*list));
+        struct ps_contents *list = ps_memory_take(capacity * sizeof(*list));
         if (!list) return;
         if (found.list) memcpy(list, found.list, found.count * sizeof(*list));
         ps_memory_give(found.list, found.capacity * sizeof(*list));
         found.list = list;
         found.capacity = capacity;
     }
-    find_end(iseq, &contents);
+    ps_find_end(iseq, &contents);
     if (contents.end_line || contents.returns_early || contents.rescues) found.list[found.count++] = contents;
 }
 
 static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
 
 /* Notes all ISeqs inside this one, which is about to become a target, as covered; says what stands in them, at any depth. */
-static struct contents note_children(VALUE iseq)
+static struct ps_contents note_children(VALUE iseq)
 {
-    struct contents contents = {0};
+    struct ps_contents contents = {0};
     rb_block_call(iseq, id_each_child, 0, NULL, note_child, (VALUE)&contents);
     return contents;
 }
 
 static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
 {
-    struct contents *sum = (struct contents *)contents, inside = note_children(child);
-    bool is_rescue = label_starts_with(child, "rescue "), is_ensure = label_starts_with(child, "ensure ");
-    bool is_block = label_starts_with(child, "block ");
+    struct ps_contents *sum = (struct ps_contents *)contents, inside = note_children(child);
+    bool is_block = ps_is_block(child);
     /* A block may become a define_method body, which wants a TracePoint of its own. */
     if (!is_block) rb_hash_aset(functions.covered, child, Qtrue);
     else if (NIL_P(rb_hash_lookup(functions.blocks, child)))
         rb_hash_aset(functions.blocks, child, LONG2FIX(functions.target_count));
-    if (!is_block && !is_rescue && !is_ensure) {
-        note_method(child, inside);
-        sum->methods = true;
-        return Qnil;
-    }
-    sum->methods |= inside.methods;
-    sum->rescues |= inside.rescues || is_rescue;
-    sum->swallows |= inside.swallows;
-    if (is_ensure || (is_rescue && !PS_HAVE_RESCUE_EVENT)) sum->swallows |= returns_from_clause(child);
+    if (ps_contents_include(sum, child, &inside)) note_method(child, inside);
     return Qnil;
 }
 
 static bool is_covered(VALUE iseq)
 {
     return RTEST(rb_hash_lookup(functions.covered, iseq));
-}
-
-/* The module's own method of that name, also under those of the modules that were prepended to it. */
-static VALUE find_method(VALUE module, VALUE name)
-{
-    VALUE outermost = rb_funcall(instance_method, id_bind_call, 2, module, name);
-    for (VALUE method = outermost; !NIL_P(method); method = rb_funcall(method, id_super_method, 0))
-        if (rb_funcall(method, id_owner, 0) == module) return method;
-    return outermost;
 }
 
 /* A block becomes a define_method body: does another target tell of its lines? It finds out whose they are, then. */
@@ -642,10 +481,10 @@ static VALUE body_of(VALUE method)
 
 static void look_at_method(VALUE module, VALUE name)
 {
-    VALUE method = find_method(module, name);
-    VALUE iseq = rb_funcall(iseq_class, id_of, 1, method);
+    VALUE method = ps_find_method(module, name);
+    VALUE iseq = ps_iseq_of(method);
     if (NIL_P(iseq)) return; /* written in C */
-    bool is_body = label_starts_with(iseq, "block ");
+    bool is_body = ps_is_block(iseq);
     if (is_body ? RTEST(rb_hash_lookup(functions.bodies, body_of(method))) : is_covered(iseq))
         return; /* seen, or an alias */
     if (functions.bodies_only && !is_body) return;
@@ -664,7 +503,7 @@ static void look_at_method(VALUE module, VALUE name)
     struct target target = {.contents = note_children(iseq), .has_lines = !is_body || !share_block(iseq)};
     target.several = target.contents.methods && !is_body;
     if (target.several) note_method(iseq, target.contents);
-    else find_end(iseq, &target.contents);
+    else ps_find_end(iseq, &target.contents);
     if (is_body) rb_hash_aset(functions.bodies, body_of(method), Qtrue);
     else rb_hash_aset(functions.covered, iseq, Qtrue);
     add_target(is_body ? method : iseq, target, false);
@@ -793,7 +632,7 @@ static VALUE walk_slice(VALUE unused)
 
 void ps_functions_walk(void)
 {
-    if (ps_functions_need_walk()) hold_vm_lock(walk_slice, Qnil);
+    if (ps_functions_need_walk()) ps_hold_vm_lock(walk_slice, Qnil);
 }
 
 /* ---- On and off ---- */
@@ -862,16 +701,6 @@ static bool continue_change(uint64_t end)
     return functions.events & CALL_EVENTS || !ps_functions.rows || forget_calls();
 }
 
-/*
- * Puts a targeted TracePoint in and out of a method that nobody calls. Under YJIT that throws away the code that was
- * compiled with our hooks in it, without which every call stays about 25 ns slower for good.
- */
-static void kick_jit(void)
-{
-    VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_LINE, on_script, NULL);
-    if (enable_on(tracepoint, nobodys_method, false)) rb_tracepoint_disable(tracepoint);
-}
-
 /* Disables for one slice. True when all are out and the rows are cleared. */
 static bool switch_off(uint64_t end)
 {
@@ -891,7 +720,7 @@ static bool switch_off(uint64_t end)
     functions.targets = NULL;
     functions.target_capacity = 0;
     functions.tracepoints = functions.places = functions.covered = functions.blocks = functions.bodies = Qnil;
-    if (ps_jit_is_on()) kick_jit();
+    if (ps_jit_is_on()) ps_kick_jit();
     functions.on = functions.closing = false;
     return true;
 }
@@ -925,5 +754,5 @@ bool ps_functions_switch(uint32_t wanted)
 {
     ps_slow_listen(wanted);
     if (!functions.on && !(wanted & (PS_FUNCTION_PROBES | PS_LINE_PROBES))) return true;
-    return RTEST(hold_vm_lock(switch_slice, UINT2NUM(wanted)));
+    return RTEST(ps_hold_vm_lock(switch_slice, UINT2NUM(wanted)));
 }

@@ -127,6 +127,15 @@ ps_stack *ps_contexts_switched(ps_stack **left);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */
 bool ps_contexts_on_main_ractor(void);
 
+/* latency.c: latency:* */
+void ps_latency_init(void);
+bool ps_latency_switch(uint32_t wanted);
+void ps_latency_mark(void);
+/* A method may have been defined anew since the last look. The first is asked without the VM lock. */
+bool ps_latency_need_look(void);
+void ps_latency_look_again(void);
+void ps_latency_define_methods(VALUE native);
+
 /* providers.c: Probescope::Probe and Native::Provider */
 void ps_providers_init(VALUE probescope, VALUE native);
 

@@ -17,6 +17,7 @@
 #include "hooks.h"
 #include "info.h"
 #include "memory.h"
+#include "methods.h"
 
 static ps_job job;
 static unsigned requests; /* what the watcher asked for and no job has done yet */
@@ -51,6 +52,7 @@ static const ps_part parts[] = {
      .refused = ps_jit_refuses_calls,
      .needs_upkeep = ps_functions_need_walk,
      .do_upkeep = ps_functions_walk},
+    {.hook = ps_latency_switch, .needs_upkeep = ps_latency_need_look, .do_upkeep = ps_latency_look_again},
 };
 
 /*
@@ -86,6 +88,7 @@ static void mark_all(void *unused)
 {
     ps_trace_context_mark();
     ps_functions_mark();
+    ps_latency_mark();
     ps_exceptions_mark();
     ps_backtraces_mark();
     ps_objects_mark();
@@ -183,7 +186,9 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_thread_context_init(native);
     ps_ractors_init();
     ps_jit_init();
+    ps_methods_init();
     ps_functions_init();
+    ps_latency_init();
     ps_exceptions_init();
     ps_backtraces_init();
     ps_objects_init();
@@ -191,6 +196,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_gvl_init();
     ps_providers_init(probescope, native);
     ps_requests_init(native);
+    ps_latency_define_methods(native);
     VALUE version = rb_const_get(probescope, rb_intern("VERSION"));
     ps_info_start("ruby", ruby_version, StringValueCStr(version));
     ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));

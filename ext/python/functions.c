@@ -96,6 +96,11 @@ static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, i
     ps_slow_fire(row, stack, call, outcome, traceparent);
 }
 
+bool ps_functions_on(void)
+{
+    return functions.on;
+}
+
 /* Without a GIL an event may still be on its way here after the hooks were taken out. */
 static bool is_late(void)
 {
@@ -155,7 +160,7 @@ static bool forget_calls(void)
     if (!ps_tables_try_lock()) return false;
     ps_stack_epoch++;
     functions.epoch++;
-    ps_suspended_clear();
+    ps_suspended_clear(&ps_suspended_calls);
     ps_table_clear(&ps_functions);
     ps_stats_unlock();
     return true;

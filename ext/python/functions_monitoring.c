@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "atomic.h"
 #include "clock.h"
 #include "info.h"
 
@@ -16,29 +17,33 @@
  */
 enum { EVENTS = PS_ON_START | PS_ON_RESUME | PS_ON_THROW | PS_ON_RETURN | PS_ON_YIELD | PS_ON_UNWIND };
 
-/* Both false: the function is not covered. */
+/* Both false: nobody wants to hear of the function. */
 static bool enter(PyObject *const *args, bool resumed)
 {
+    PyCodeObject *code = (PyCodeObject *)args[0];
     ps_turn turn;
     ps_turn_begin(&turn);
-    bool covered = ps_functions_enter((PyCodeObject *)args[0], ps_current_frame(), resumed);
+    bool wanted = !ps_functions_on() || ps_functions_enter(code, ps_current_frame(), resumed);
+    if (PS_UNLIKELY(ps_latency_on())) wanted |= ps_latency_enter(code, ps_current_frame(), resumed);
     ps_turn_end(&turn);
-    return covered;
+    return wanted;
 }
 
 static bool leave(PyObject *const *args, int outcome)
 {
+    PyCodeObject *code = (PyCodeObject *)args[0];
     uint64_t now = ps_ticks(); /* to wait for a turn is none of the call's time */
     ps_turn turn;
     ps_turn_begin(&turn);
-    bool covered = ps_functions_leave((PyCodeObject *)args[0], ps_current_frame(), outcome, now);
+    bool wanted = PS_UNLIKELY(ps_latency_on()) && ps_latency_leave(code, ps_current_frame(), outcome);
+    wanted |= !ps_functions_on() || ps_functions_leave(code, ps_current_frame(), outcome, now);
     ps_turn_end(&turn);
-    return covered;
+    return wanted;
 }
 
-static PyObject *go_on_if(bool covered)
+static PyObject *go_on_if(bool wanted)
 {
-    return covered ? ps_monitoring_go_on() : ps_monitoring_disable();
+    return wanted ? ps_monitoring_go_on() : ps_monitoring_disable();
 }
 
 PS_CALLBACK(ps_on_start)
@@ -86,10 +91,10 @@ static void state(enum ps_state state, const char *reason)
 bool ps_functions_hook(bool on)
 {
     static bool by_profile;
-    if (by_profile) by_profile = ps_functions_profile(false);
+    if (by_profile) by_profile = ps_profile(PS_PROFILE_FUNCTIONS, false);
     const char *reason = NULL;
     if (ps_monitoring_ask(PS_MONITORING_FUNCTIONS, on ? EVENTS : 0, &reason)) return on;
-    by_profile = ps_functions_profile(true);
+    by_profile = ps_profile(PS_PROFILE_FUNCTIONS, true);
     if (!by_profile) {
         state(PS_STATE_REFUSED, reason);
         return false;

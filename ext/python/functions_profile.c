@@ -9,6 +9,8 @@
  * exception. Which of them it is stands in the frame; which exception it was does not. Generators that are left by one that was
  * thrown into them, without a word of their own, are taken for closed: nearly all are, most of them by a loop that ended early.
  */
+static unsigned users; /* of enum ps_profile_user */
+
 static bool is_resumable(const PyCodeObject *code)
 {
     return (code->co_flags & PS_RESUMABLE) != 0;
@@ -24,7 +26,8 @@ static void enter(PyFrameObject *frame)
 {
     PyCodeObject *code = ps_frame_code(frame);
     bool resumed = is_resumable(code) && ps_frame_is_resumed(frame, code);
-    ps_functions_enter(code, key_of(frame), resumed);
+    if (users & PS_PROFILE_FUNCTIONS) ps_functions_enter(code, key_of(frame), resumed);
+    if (users & PS_PROFILE_LATENCY) ps_latency_enter(code, key_of(frame), resumed);
     Py_DECREF(code);
 }
 
@@ -38,7 +41,8 @@ static void leave(PyFrameObject *frame, PyObject *result)
     if (raised && !closed) outcome = PS_OUTCOME_RAISED;
     else if (raised) outcome = PS_OUTCOME_RETURNED;
     else if (is_resumable(code) && ps_frame_is_suspended(frame, code)) outcome = PS_OUTCOME_SUSPENDED;
-    ps_functions_leave(code, key_of(frame), outcome, now);
+    if (users & PS_PROFILE_LATENCY) ps_latency_leave(code, key_of(frame), outcome);
+    if (users & PS_PROFILE_FUNCTIONS) ps_functions_leave(code, key_of(frame), outcome, now);
     Py_DECREF(code);
 }
 
@@ -53,23 +57,25 @@ static int on_event(PyObject *object, PyFrameObject *frame, int what, PyObject *
     return passed;
 }
 
-bool ps_functions_profile(bool on)
+bool ps_profile(enum ps_profile_user user, bool on)
 {
-    if (on) return ps_thread_hooks_put(PS_HOOK_PROFILE, on_event);
-    ps_thread_hooks_take_out(PS_HOOK_PROFILE);
-    return false;
+    bool was_on = users != 0;
+    users = on ? users | user : users & ~user;
+    if (on && !was_on && !ps_thread_hooks_put(PS_HOOK_PROFILE, on_event)) users = 0;
+    if (!users) ps_thread_hooks_take_out(PS_HOOK_PROFILE);
+    return (users & user) != 0;
 }
 
 #if !PS_HAVE_MONITORING
 bool ps_functions_hook(bool on)
 {
-    return ps_functions_profile(on);
+    return ps_profile(PS_PROFILE_FUNCTIONS, on);
 }
 #endif
 
 #else
 
-bool ps_functions_profile(bool on)
+bool ps_profile(enum ps_profile_user user, bool on)
 {
     return false;
 }

@@ -53,12 +53,28 @@ bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed);
 bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome, uint64_t now);
 /* Makes the VM tell of calls, or stop: functions_monitoring.c (3.12 and later), functions_profile.c (before). */
 bool ps_functions_hook(bool on);
+/* Is anybody listening to functions? Others may have events told, too. */
+bool ps_functions_on(void);
 /* functions_profile.c: the same by the profile hook, on 3.12 and later where sys.monitoring has no room. False: not even so. */
-bool ps_functions_profile(bool on);
+enum ps_profile_user { PS_PROFILE_FUNCTIONS = 1, PS_PROFILE_LATENCY = 2 };
+bool ps_profile(enum ps_profile_user user, bool on);
 /* The place of a function that is covered, or NULL. Of the one that runs right now. */
 const ps_site *ps_functions_site(PyCodeObject *code);
 /* The flags of code that can be suspended. */
 enum { PS_RESUMABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR };
+
+/* latency.c: latency:* */
+void ps_latency_init(void);
+bool ps_latency_switch(uint32_t wanted);
+/* Is anybody listening to one? */
+bool ps_latency_on(void);
+/* What it does at an entry and at an exit. False: it is not of a function with such a probe. */
+bool ps_latency_enter(PyCodeObject *code, uintptr_t frame, bool resumed);
+bool ps_latency_leave(PyCodeObject *code, uintptr_t frame, int outcome);
+/* Methods of the module. */
+PyObject *ps_latency_trace(PyObject *module, PyObject *arguments);
+PyObject *ps_latency_untrace(PyObject *module, PyObject *code);
+PyObject *ps_latency_probes(PyObject *module, PyObject *unused);
 
 /* lines.c: line */
 bool ps_lines_switch(uint32_t wanted);
@@ -210,7 +226,13 @@ void ps_threads_resume(void);
 
 #if PS_HAVE_MONITORING
 /* monitoring.c: sys.monitoring, shared by the parts under one tool id. */
-enum ps_monitoring_part { PS_MONITORING_FUNCTIONS, PS_MONITORING_EXCEPTIONS, PS_MONITORING_LINES, PS_MONITORING_PARTS };
+enum ps_monitoring_part {
+    PS_MONITORING_FUNCTIONS,
+    PS_MONITORING_EXCEPTIONS,
+    PS_MONITORING_LINES,
+    PS_MONITORING_LATENCY,
+    PS_MONITORING_PARTS
+};
 enum {
     PS_ON_START = 1,
     PS_ON_RESUME = 2,
@@ -225,6 +247,8 @@ enum {
 };
 /* Asks for these events, globally. False when all tool ids are taken: *reason says by whom. */
 bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason);
+/* Asks for the starts and returns of this code beside them, or not any more. */
+void ps_monitoring_listen_to(PyCodeObject *code, bool on);
 /* Their names, when it was refused. */
 const char *ps_monitoring_owners(void);
 /* Has events told again that a callback of ours disabled, if any did. All tools see theirs again. */

@@ -26,6 +26,7 @@ static const ps_part parts[] = {
      .do_upkeep = ps_exceptions_upkeep},
     {.probes = PS_FUNCTION_PROBES, .hook = ps_functions_switch},
     {.needs_upkeep = ps_greenlets_needs_upkeep, .do_upkeep = ps_greenlets_upkeep},
+    {.hook = ps_latency_switch},
     {.probes = PS_LINE_PROBES, .hook = ps_lines_switch},
     /* The hooks that the two have in each thread. */
     {.needs_upkeep = ps_thread_hooks_need_upkeep, .do_upkeep = ps_thread_hooks_upkeep},
@@ -206,6 +207,13 @@ static PyMethodDef methods[] = {
     {"enter_request", ps_enter_request, METH_O,
      "enter_request(request, /)\n--\n\nMakes it the current one of this context; None for none. Returns the one that "
      "was."},
+    {"trace_latency", ps_latency_trace, METH_VARARGS,
+     "trace_latency(code, name, /)\n--\n\nGives a code object a latency probe. What is wrong with the name, as a str, "
+     "or None."},
+    {"untrace_latency", ps_latency_untrace, METH_O,
+     "untrace_latency(code, /)\n--\n\nTakes it back. False when there was none."},
+    {"latency_probes", ps_latency_probes, METH_NOARGS,
+     "latency_probes()\n--\n\n(name, path or None, listened, why it is not told or None) of each."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -224,6 +232,7 @@ static int execute(PyObject *module)
     executed = true;
     ps_clock_start();
     ps_functions_init();
+    ps_latency_init();
     ps_collections_init();
     char version[32];
     snprintf(version, sizeof(version), "%s", Py_GetVersion());

@@ -149,6 +149,14 @@ bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char
     return true;
 }
 
+void ps_monitoring_listen_to(PyCodeObject *code, bool on)
+{
+    int events = on ? event_of("PY_START") | event_of("PY_RETURN") : 0;
+    if (monitoring.id < 0) return;
+    call("set_local_events", "(iOi)", monitoring.id, code, events);
+    if (on) ps_monitoring_restart(); /* what functions.c disabled in it */
+}
+
 const char *ps_monitoring_owners(void)
 {
     return monitoring.owners;

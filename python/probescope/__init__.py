@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from probescope._latency import latency
     from probescope.provider import Provider
     from probescope.web import asgi, wsgi
 
@@ -28,6 +29,7 @@ __all__ = [
     "asgi",
     "functions",
     "install",
+    "latency",
     "set_functions",
     "status",
     "unavailable_reason",
@@ -137,6 +139,10 @@ def __getattr__(name: str) -> Any:
         from probescope import web
 
         return getattr(web, name)
+    if name == "latency":
+        from probescope._latency import latency
+
+        return latency
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

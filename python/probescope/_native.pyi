@@ -1,6 +1,7 @@
 """The extension (ext/python/module.c). What an application calls is in the package itself."""
 
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Union, final
+from types import CodeType
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union, final
 
 VERSION: str
 PROVIDERS: str
@@ -46,6 +47,15 @@ class Request:
     def __new__(cls, method: Any, path: Any, traceparent: Any, /) -> "Request": ...
     def done(self, status: int, template: Any, /) -> None:
         """Fires request__done, once. template: the route's, or None."""
+
+def trace_latency(code: CodeType, name: str, /) -> Optional[str]:
+    """Gives a code object a latency probe. What is wrong with the name."""
+
+def untrace_latency(code: CodeType, /) -> bool:
+    """Takes it back. False when there was none."""
+
+def latency_probes() -> List[Tuple[str, Optional[str], bool, Optional[str]]]:
+    """(name, path, listened, why it is not told) of each."""
 
 @final
 class Probe:

@@ -59,7 +59,7 @@ static void end(ps_stack *stack)
 {
     ps_stack_free(stack);
     ps_stack_epoch++;
-    ps_suspended_clear();
+    ps_suspended_clear(&ps_suspended_calls);
     ps_table_clear(&ps_functions);
 }
 

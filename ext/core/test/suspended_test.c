@@ -11,28 +11,28 @@ static ps_suspended call(uintptr_t frame, uint64_t first)
 static bool takes(uintptr_t frame, uint64_t first)
 {
     ps_suspended taken;
-    return ps_suspended_take(frame, &taken) && taken.frame == frame && taken.first == first;
+    return ps_suspended_take(&ps_suspended_calls, frame, &taken) && taken.frame == frame && taken.first == first;
 }
 
 static void takes_what_was_put_once(void)
 {
     ps_suspended kept = call(64, 7), taken;
-    CHECK(!ps_suspended_take(64, &taken));
-    CHECK(ps_suspended_put(&kept));
-    CHECK(!ps_suspended_take(128, &taken));
+    CHECK(!ps_suspended_take(&ps_suspended_calls, 64, &taken));
+    CHECK(ps_suspended_put(&ps_suspended_calls, &kept));
+    CHECK(!ps_suspended_take(&ps_suspended_calls, 128, &taken));
     CHECK(takes(64, 7));
-    CHECK(!ps_suspended_take(64, &taken));
-    ps_suspended_clear();
+    CHECK(!ps_suspended_take(&ps_suspended_calls, 64, &taken));
+    ps_suspended_clear(&ps_suspended_calls);
 }
 
 static void replaces_what_was_known_of_a_frame(void)
 {
     ps_suspended old = call(64, 1), new = call(64, 2), taken;
-    ps_suspended_put(&old);
-    ps_suspended_put(&new);
+    ps_suspended_put(&ps_suspended_calls, &old);
+    ps_suspended_put(&ps_suspended_calls, &new);
     CHECK(takes(64, 2));
-    CHECK(!ps_suspended_take(64, &taken));
-    ps_suspended_clear();
+    CHECK(!ps_suspended_take(&ps_suspended_calls, 64, &taken));
+    ps_suspended_clear(&ps_suspended_calls);
 }
 
 /* Against a plain array: the same puts and takes in an order of chance, over many growths and chains. */
@@ -46,10 +46,10 @@ static void agrees_with_an_array(void)
         uintptr_t frame = (uintptr_t)(i + 1) * 16;
         ps_suspended taken, kept = call(frame, (uint64_t)step);
         if (check_random(&random) % 2) {
-            CHECK(ps_suspended_put(&kept));
+            CHECK(ps_suspended_put(&ps_suspended_calls, &kept));
             first[i] = (uint64_t)step;
         } else {
-            bool known = ps_suspended_take(frame, &taken);
+            bool known = ps_suspended_take(&ps_suspended_calls, frame, &taken);
             CHECK_EQUAL(known, first[i] != 0);
             if (known) CHECK_EQUAL(taken.first, first[i]);
             first[i] = 0;
@@ -57,7 +57,7 @@ static void agrees_with_an_array(void)
     }
     for (uint64_t i = 0; i < FRAMES; i++)
         if (first[i]) CHECK(takes((uintptr_t)(i + 1) * 16, first[i]));
-    ps_suspended_clear();
+    ps_suspended_clear(&ps_suspended_calls);
 }
 
 static void gives_its_memory_back_and_does_without(void)
@@ -67,13 +67,13 @@ static void gives_its_memory_back_and_does_without(void)
     int kept = 0;
     for (uintptr_t frame = 16; frame <= 16 * 200; frame += 16) {
         ps_suspended one = call(frame, frame);
-        kept += ps_suspended_put(&one);
+        kept += ps_suspended_put(&ps_suspended_calls, &one);
     }
     CHECK(kept > 32 && kept < 64);
     ps_suspended none;
-    CHECK(!ps_suspended_take(16 * 200, &none)); /* and the search ends */
+    CHECK(!ps_suspended_take(&ps_suspended_calls, 16 * 200, &none)); /* and the search ends */
     CHECK(takes(16, 16));
-    ps_suspended_clear();
+    ps_suspended_clear(&ps_suspended_calls);
     CHECK_EQUAL(ps_memory_used(), before);
     ps_memory_set_limit(0);
 }

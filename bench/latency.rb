@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+# What a latency probe costs a method that does nothing else: while nobody listens, against a plain method and a wrapper in C in the same
+# run; under bpftrace; and after it has left. Writes its section of docs/performance.md.
+#
+#   bundle exec rake bench:latency                                                           # half a minute, as root
+#   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit PYTHON="/path/python3 /path" bundle exec rake bench:latency    # these, too
+require "fileutils"
+%w[paths await elf info child target bpf tracer].each { |name| require_relative "../spec/support/#{name}" }
+
+class LatencyBench
+  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
+  SECTION = %r{^<!-- bench/latency.rb -->\n.*^<!-- end of bench/latency.rb -->\n}m
+
+  def write
+    section = section_of(subjects.map { |name, command| [name, *measure(*command)] })
+    text = File.read(OUTPUT)
+    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
+    puts section
+  end
+
+  private
+
+  # {name => command}
+  def subjects
+    rubies = [[RbConfig.ruby], [ENV.fetch("RUBY", nil), *ENV.fetch("RUBY_OPTIONS", "").split]].select(&:first).uniq
+    rubies = rubies.to_h { |ruby, *options| [["Ruby #{tell(ruby, "RUBY_VERSION")}", *options].join(" "), ruby_command(ruby, options)] }
+    pythons = ENV.fetch("PYTHON", "python3").split
+    rubies.merge(pythons.to_h { |python| ["CPython #{`#{python} -V`[/\S+$/]}", python_command(python)] })
+  end
+
+  def tell(ruby, source) = IO.popen([ruby, "-rrbconfig", "-e", "print #{source}"], &:read)
+
+  def ruby_command(ruby, options)
+    folder = File.join(Support::ROOT, "tmp/bench", tell(ruby, "RbConfig::CONFIG['ruby_version']"))
+    FileUtils.mkdir_p(folder)
+    headers = tell(ruby, "RbConfig::CONFIG.values_at('rubyhdrdir', 'rubyarchhdrdir').join(' ')").split
+    system("cc", "-O2", "-shared", "-fPIC", *headers.map { |path| "-I#{path}" }, "-o", "#{folder}/super.so", "bench/latency/super.c",
+           chdir: Support::ROOT, exception: true)
+    [ruby, *options, "-Ilib", "-I#{folder}", "bench/latency/methods.rb"]
+  end
+
+  def python_command(python)
+    ["env", "PYTHONPATH=#{["python", *ENV["PYTHONPATH"]].join(":")}", python, "bench/latency/functions.py"]
+  end
+
+  # [[plain, traced, wrapped], [plain, traced] attached, and detached], ns
+  def measure(*command)
+    subject = Support::Child.new(*command, stdin: true)
+    idle = figures(subject, "idle")
+    probe = command.last.end_with?(".rb") ? "Shop.traced" : "traced"
+    tracer = Support::Tracer.new(%(usdt:*:latency:"#{probe}" { @ns = hist(arg0); }), pid: subject.pid)
+    subject.puts("attached")
+    attached = figures(subject, "attached")
+    tracer.stop(:INT)
+    subject.puts("detached")
+    [idle, attached, figures(subject, "detached")]
+  ensure
+    tracer&.kill_all
+    subject&.kill_all
+  end
+
+  def figures(subject, state) = subject.await_line(/^#{state} (.*)/, within: 120)[1].split.map(&:to_f)
+
+  def section_of(rows)
+    rows = rows.map do |name, (plain, idle, wrapped), (beside, attached), (plain_after, after)|
+      format("| %s | %.1f | %.1f | %.2f | %.1f | %.1f | %.0f | %.2f |\n", name, plain, idle, idle / plain, wrapped, beside, attached,
+             after / plain_after)
+    end
+    <<~MARKDOWN
+      <!-- bench/latency.rb -->
+      ## A method with a latency probe
+
+      A call of a method that returns its argument, in a loop: ns. Attached: bpftrace #{Support::Bpf.version.join(".")} has a histogram (`hist(arg0)`). Each in turns
+      in one process, medians of 501 (`bundle exec rake bench:latency`; #{`uptime`[/load average.*/].strip}). The wrapper is what the probe would cost always, if it were one.
+
+      | | plain | with a probe | factor | behind a wrapper in C | plain, attached | with the probe, attached | factor after it left |
+      |---|---|---|---|---|---|---|---|
+      #{rows.join}<!-- end of bench/latency.rb -->
+    MARKDOWN
+  end
+end
+
+LatencyBench.new.write if $PROGRAM_NAME == __FILE__

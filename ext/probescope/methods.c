@@ -1,0 +1,224 @@
+#include "methods.h"
+
+#include <string.h>
+
+#include "compat.h"
+
+static VALUE iseq_class, instance_method;
+static VALUE thread_priority, thread_set_priority; /* UnboundMethods: a subclass can have its own idea of a priority */
+static VALUE nobodys_method;                       /* an ISeq, to kick the JIT with */
+static ID id_of, id_label, id_bind_call, id_enable, id_target, id_each_child, id_owner, id_super_method,
+    id_trace_points, id_disasm, id_is_match, id_first_lineno;
+static VALUE event_return, event_b_return; /* Symbols */
+static VALUE throw_return;                 /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
+
+static VALUE keep(VALUE object)
+{
+    rb_gc_register_mark_object(object);
+    return object;
+}
+
+void ps_methods_init(void)
+{
+    id_of = rb_intern("of");
+    id_label = rb_intern("label");
+    id_bind_call = rb_intern("bind_call");
+    id_enable = rb_intern("enable");
+    id_target = rb_intern("target");
+    id_each_child = rb_intern("each_child");
+    id_owner = rb_intern("owner");
+    id_super_method = rb_intern("super_method");
+    id_trace_points = rb_intern("trace_points");
+    id_disasm = rb_intern("disasm");
+    id_is_match = rb_intern("match?");
+    id_first_lineno = rb_intern("first_lineno");
+    throw_return = keep(rb_reg_new_str(rb_str_new_cstr("^(\\| )*\\d+ throw +1\\b"), 0));
+    event_return = rb_id2sym(rb_intern("return"));
+    event_b_return = rb_id2sym(rb_intern("b_return"));
+    iseq_class = keep(rb_path2class("RubyVM::InstructionSequence"));
+    ID find = rb_intern("instance_method");
+    instance_method = keep(rb_funcall(rb_cModule, find, 1, rb_id2sym(find)));
+    thread_priority = keep(rb_funcall(rb_cThread, find, 1, rb_id2sym(rb_intern("priority"))));
+    thread_set_priority = keep(rb_funcall(rb_cThread, find, 1, rb_id2sym(rb_intern("priority="))));
+    nobodys_method =
+        keep(rb_funcall(iseq_class, rb_intern("compile"), 1, rb_str_new_cstr("def probescope_nobody; end")));
+}
+
+/*
+ * TracePoint#enable(target:) and a few more have no C function: they are Ruby methods around one, and when a Ruby method
+ * returns, the VM looks for interrupts. In a postponed job, or under rb_protect, an exception that arrives there is lost.
+ *
+ * In a job, those that had come before were taken already and are delivered after it, and signals are masked. So what
+ * could come in is what another thread sends, and that thread needs the VM lock, which we would hand over only when our
+ * time slice ends. A higher priority makes the slice up to eight times as long, and we need 2 ms: nobody comes in between.
+ * In a hook we may raise, so whatever is not an error of ours goes on to the application.
+ */
+struct slice {
+    VALUE (*work)(VALUE);
+    VALUE argument, thread, priority;
+};
+
+static VALUE begin_slice(VALUE pointer)
+{
+    struct slice *slice = (struct slice *)pointer;
+    rb_funcall(thread_set_priority, id_bind_call, 2, slice->thread, INT2FIX(3)); /* the highest */
+    return slice->work(slice->argument);
+}
+
+static VALUE end_slice(VALUE pointer)
+{
+    struct slice *slice = (struct slice *)pointer;
+    return rb_funcall(thread_set_priority, id_bind_call, 2, slice->thread, slice->priority);
+}
+
+/* The priority comes back also when a SystemStackError ends the work: a job can run on top of a deep recursion. */
+VALUE ps_hold_vm_lock(VALUE (*work)(VALUE), VALUE argument)
+{
+    VALUE thread = rb_thread_current();
+    struct slice slice = {work, argument, thread, rb_funcall(thread_priority, id_bind_call, 1, thread)};
+    return rb_ensure(begin_slice, (VALUE)&slice, end_slice, (VALUE)&slice);
+}
+
+static VALUE enable_protected(VALUE pair)
+{
+    VALUE options = rb_hash_new();
+    rb_hash_aset(options, rb_id2sym(id_target), RARRAY_AREF(pair, 1));
+    return rb_funcallv_kw(RARRAY_AREF(pair, 0), id_enable, 1, &options, RB_PASS_KEYWORDS);
+}
+
+bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
+{
+    int state = 0;
+    rb_protect(enable_protected, rb_assoc_new(tracepoint, iseq_or_method), &state);
+    if (!state) return true;
+    /* ArgumentError: nothing to hook there. */
+    if (may_raise && rb_obj_class(rb_errinfo()) != rb_eArgError) rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+    return false;
+}
+
+VALUE ps_find_method(VALUE module, VALUE name)
+{
+    VALUE outermost = rb_funcall(instance_method, id_bind_call, 2, module, name);
+    for (VALUE method = outermost; !NIL_P(method); method = rb_funcall(method, id_super_method, 0))
+        if (rb_funcall(method, id_owner, 0) == module) return method;
+    return outermost;
+}
+
+VALUE ps_iseq_of(VALUE method)
+{
+    return rb_funcall(iseq_class, id_of, 1, method);
+}
+
+static bool label_starts_with(VALUE iseq, const char *start)
+{
+    VALUE label = rb_funcall(iseq, id_label, 0);
+    size_t size = strlen(start);
+    return (size_t)RSTRING_LEN(label) >= size && memcmp(RSTRING_PTR(label), start, size) == 0;
+}
+
+bool ps_is_block(VALUE iseq)
+{
+    return label_starts_with(iseq, "block ");
+}
+
+/* Is there a `return` in this rescue or ensure clause? It is a throw with tag 1 there. */
+static bool returns_from_clause(VALUE iseq)
+{
+    return RTEST(rb_funcall(throw_return, id_is_match, 1, rb_funcall(iseq, id_disasm, 0)));
+}
+
+/* trace_points: [[line, event], ...] of its instructions, none of those of its children. */
+void ps_find_end(VALUE iseq, struct ps_contents *contents)
+{
+    VALUE points = rb_funcall(iseq, id_trace_points, 0);
+    int first = 0, last = 0;
+    for (long i = 0; i < RARRAY_LEN(points); i++) {
+        VALUE point = RARRAY_AREF(points, i), event = RARRAY_AREF(point, 1);
+        if (event != event_return && event != event_b_return) continue;
+        int line = NUM2INT(RARRAY_AREF(point, 0));
+        if (!first || line < first) first = line;
+        if (line > last) last = line;
+    }
+    contents->line = NUM2INT(rb_funcall(iseq, id_first_lineno, 0));
+    contents->returns_early = first != last;
+    contents->end_line = last;
+    for (long i = 0; i < RARRAY_LEN(points); i++) {
+        VALUE point = RARRAY_AREF(points, i), event = RARRAY_AREF(point, 1);
+        if (event != event_return && event != event_b_return && NUM2INT(RARRAY_AREF(point, 0)) == last)
+            contents->end_line = 0;
+    }
+}
+
+bool ps_contents_include(struct ps_contents *sum, VALUE child, const struct ps_contents *inside)
+{
+    bool is_rescue = label_starts_with(child, "rescue "), is_ensure = label_starts_with(child, "ensure ");
+    if (!ps_is_block(child) && !is_rescue && !is_ensure) {
+        sum->methods = true;
+        return true;
+    }
+    sum->methods |= inside->methods;
+    sum->rescues |= inside->rescues || is_rescue;
+    sum->swallows |= inside->swallows;
+    if (is_ensure || (is_rescue && !PS_HAVE_RESCUE_EVENT)) sum->swallows |= returns_from_clause(child);
+    return false;
+}
+
+static VALUE include_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
+
+static struct ps_contents contents_of_children(VALUE iseq)
+{
+    struct ps_contents contents = {0};
+    rb_block_call(iseq, id_each_child, 0, NULL, include_child, (VALUE)&contents);
+    return contents;
+}
+
+static VALUE include_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
+{
+    struct ps_contents inside = contents_of_children(child);
+    ps_contents_include((struct ps_contents *)contents, child, &inside);
+    return Qnil;
+}
+
+struct ps_contents ps_contents_of(VALUE iseq)
+{
+    struct ps_contents contents = contents_of_children(iseq);
+    ps_find_end(iseq, &contents);
+    return contents;
+}
+
+/*
+ * Ruby does not say: its :return event hides the error. What is known is that an exception was raised on this stack and,
+ * from 3.3 on, whether it was rescued since; that an unwound frame returns nil; and on which line the frame is: a method that
+ * came to its end is on the line of its `end`, and one that was unwound is not. Where that line has code of its own, a method
+ * before 3.3 with a rescue clause is taken to have used it.
+ */
+bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg)
+{
+    if (contents->swallows || !NIL_P(rb_tracearg_return_value(arg))) return false;
+    if (contents->end_line && NUM2INT(rb_tracearg_lineno(arg)) == contents->end_line) return false;
+    if (PS_HAVE_RESCUE_EVENT || !contents->rescues) return true;
+    return contents->end_line && !contents->returns_early;
+}
+
+uint32_t ps_count_frames(void)
+{
+    enum { LOOK_AT = 1024 };
+    VALUE frames[LOOK_AT];
+    int lines[LOOK_AT], count = rb_profile_frames(0, LOOK_AT, frames, lines);
+    uint32_t same = 0;
+    for (int i = 0; i < count; i++) same += frames[i] == frames[0];
+    return same;
+}
+
+static void nothing(VALUE tracepoint, void *unused) {}
+
+/*
+ * Puts a targeted TracePoint in and out of a method that nobody calls. Under YJIT that throws away the code that was
+ * compiled with our hooks in it, without which every call stays about 25 ns slower for good.
+ */
+void ps_kick_jit(void)
+{
+    VALUE tracepoint = rb_tracepoint_new(0, RUBY_EVENT_LINE, nothing, NULL);
+    if (ps_enable_on(tracepoint, nobodys_method, false)) rb_tracepoint_disable(tracepoint);
+}

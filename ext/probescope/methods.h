@@ -1,0 +1,48 @@
+/* Methods as what TracePoints are targeted at: for functions.c and latency.c. To be called on a Ruby thread with the VM lock. */
+#ifndef PS_METHODS_H
+#define PS_METHODS_H
+
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What stands in a method, for telling how it was left. */
+struct ps_contents {
+    int line;           /* of its definition */
+    bool methods;       /* others are defined in it */
+    bool rescues;       /* it has a rescue clause */
+    bool swallows;      /* it can return from an ensure clause, or (before 3.3) from a rescue clause */
+    bool returns_early; /* not on its last line alone */
+    int end_line;       /* where nothing happens but the return; 0: there is no such line */
+};
+
+void ps_methods_init(void);
+
+/* The module's own method of that name, also under those of the modules that were prepended to it. It has to have one. */
+VALUE ps_find_method(VALUE module, VALUE name);
+/* nil: it is written in C. */
+VALUE ps_iseq_of(VALUE method);
+/* Is this a define_method body? */
+bool ps_is_block(VALUE iseq);
+
+/* Finds the lines on which a method returns, and that of its definition. */
+void ps_find_end(VALUE iseq, struct ps_contents *contents);
+/* Adds what stands in a child of an ISeq to what stands in that. True when the child is a method itself. */
+bool ps_contents_include(struct ps_contents *sum, VALUE child, const struct ps_contents *inside);
+/* All of it. */
+struct ps_contents ps_contents_of(VALUE iseq);
+/* Does an exception leave the frame of this :return event? Asked while one is on its way, as far as is known. */
+bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg);
+/* How many of the frames on the VM's stack are of the method that runs right now. */
+uint32_t ps_count_frames(void);
+
+/* Runs work(argument) while no other thread can come in. */
+VALUE ps_hold_vm_lock(VALUE (*work)(VALUE), VALUE argument);
+/* TracePoint#enable(target:). False: there is nothing to hook. may_raise: in a hook, where other errors are the application's. */
+bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise);
+/* Has the JIT throw away code that was compiled with hooks in it. */
+void ps_kick_jit(void);
+
+#endif

@@ -1,0 +1,110 @@
+# frozen_string_literal: true
+
+require_relative "../probescope"
+
+module Probescope
+  # A probe of its own for a method: how long each call took, in ns, and its outcome: 0 returned, 1 an exception left it.
+  #
+  #   Probescope::Latency.trace(Shop::Cart, :checkout) # => "Shop.Cart.checkout"
+  #
+  #   bpftrace -p PID -e 'usdt:*:latency:"Shop.Cart.checkout" { @ns = hist(arg0); @outcome[arg1] = count(); }'
+  #
+  # The method stays what it is. While a tracer listens to its probe, and only then, there is a TracePoint on its body.
+  module Latency
+    # In a probe's name; all else that is no letter, digit or _ becomes _x and two hexadecimal digits a byte.
+    REPLACED = { "?" => "_q", "!" => "_b", "=" => "_eq" }.freeze
+    FIND = Module.instance_method(:instance_method)
+    private_constant :FIND
+
+    class << self
+      # Gives a method that is written in Ruby a probe, and returns the probe's name (nil where there are no probes). Methods of a
+      # class or module of any visibility, else the class's own (those also by trace(Shop.singleton_class, :open)). To do it twice is
+      # to do it once. as: another name. Raises Error for what cannot be traced. Starts to look for tracers: Probescope.install.
+      def trace(owner, name, as: nil)
+        return unless Probescope.install
+
+        mod = find(owner, name)
+        probe = as ? as.to_s : name_of(mod, name)
+        wrong = Native.trace_latency(mod, name.to_sym, probe)
+        raise Error, "#{probe}: #{wrong}" if wrong
+
+        probe
+      end
+
+      # Takes the probe back from tracers. False when it had none.
+      def untrace(owner, name)
+        return false unless Probescope.available?
+
+        mods(owner).any? { |mod| Native.untrace_latency(mod, name.to_sym).any? }
+      end
+
+      # {name => {path:, listened:, error:}}. path: the file by which a tracer reaches every process with this probe, or nil. error: why
+      # it is not told, as far as known, or nil.
+      def probes
+        return {} unless Probescope.available?
+
+        Native.latency_probes.to_h { |name, path, listened, error| [name, { path: path, listened: listened, error: error }] }
+      end
+
+      private
+
+      def mods(owner)
+        # A class can have ideas of its own about ===, but not about Module's.
+        raise Error, "not a class or module: #{owner.inspect}" unless Module === owner # rubocop:disable Style/CaseEquality
+
+        [owner, owner.singleton_class]
+      end
+
+      # The module or singleton class that has the method itself.
+      def find(owner, name)
+        both = mods(owner)
+        mod = both.find { |one| own_method(one, name) }
+        refuse_others(both, name) unless mod
+        iseq = RubyVM::InstructionSequence.of(own_method(mod, name))
+        refuse(mod, name, "it is written in C, and only methods written in Ruby can be traced") unless iseq
+        refuse(mod, name, "methods made by define_method can be traced from Ruby 3.2 on") if old? && iseq.label.start_with?("block ")
+        mod
+      end
+
+      def refuse_others(mods, name)
+        mod = mods.reverse.find { |one| any_method(one, name) }
+        refuse(mods.first, name, "there is no such method, and #{label(mods.last, name)} neither") unless mod
+        refuse(mod, name, "it is #{label(any_method(mod, name).owner, name)}: trace that")
+      end
+
+      # Also under those of the modules that were prepended.
+      def own_method(mod, name)
+        method = any_method(mod, name)
+        method = method.super_method while method && method.owner != mod
+        method
+      end
+
+      def any_method(mod, name)
+        FIND.bind_call(mod, name.to_sym)
+      rescue NameError
+        nil
+      end
+
+      def old? = RUBY_VERSION.start_with?("3.1.")
+
+      def refuse(mod, name, why)
+        raise Error, "#{label(mod, name)}: #{why}"
+      end
+
+      # "Shop::Cart#checkout", "Shop::Cart.open", "#<Shop::Cart>.close"
+      def label(mod, name) = Native.method_name(mod, name.to_sym)
+
+      def name_of(mod, name)
+        label = label(mod, name)
+        refuse(mod, name, %(its class has no name; give the probe one with as: "Name.#{name}")) if label.start_with?("(", "#<(")
+
+        receiver = label.delete_suffix(name.to_s).chop
+        [receiver.delete("#<>").split("::"), name.to_s].flatten.map { |part| plain(part) }.join(".")
+      end
+
+      def plain(text)
+        text.gsub(/[?!=]/, REPLACED).b.gsub(/[^A-Za-z0-9_]/n) { |byte| format("_x%02x", byte.ord) }
+      end
+    end
+  end
+end

@@ -1,0 +1,134 @@
+# frozen_string_literal: true
+
+# Methods with probes of their own, with the real bpftrace.
+RSpec.describe "Probescope::Latency" do
+  let(:directory) { Dir.mktmpdir }
+  let(:environment) { Support.plain_env.merge("XDG_RUNTIME_DIR" => directory) }
+  let(:shop) { start("-r#{Support::ROOT}/spec/ruby/support/latency.rb", "-e", "") }
+  after { FileUtils.remove_entry(directory) }
+
+  def start(*arguments, **variables)
+    env = environment.merge(variables.transform_keys(&:to_s))
+    keep(Support::Child.new(RbConfig.ruby, *options, "-I#{Support::ROOT}/lib", *arguments, env: env, stdin: true))
+  end
+
+  # With the JIT wherever there is one that hooks are not refused for.
+  def options = defined?(RubyVM::YJIT) && !RUBY_VERSION.start_with?("3.1.") ? %w[--yjit] : []
+
+  def ask(process, command, pattern = /^#{command}\w* ?(.*)/)
+    process.puts(command)
+    process.await_line(pattern)[1]
+  end
+
+  def printed(source, **variables)
+    program = start("-rprobescope", "-e", source, **variables)
+    expect(program.wait).to be_success, program.to_s
+    program.out.lines(chomp: true)
+  end
+
+  # {name => [[elapsed in ns, outcome], ...]}
+  def calls(tracer)
+    tracer.out.scan(/^(\S+) (\d+) (\d)$/).group_by(&:first).transform_values { |all| all.map { |_, *two| two.map(&:to_i) } }
+  end
+
+  def outcomes(seen, name) = seen.fetch("Shop.Cart.#{name}").map(&:last)
+
+  def program_of(names) = names.map { |name| %(usdt:*:latency:"#{name}" { printf("#{name} %llu %d\\n", arg0, arg1); }) }.join("\n")
+
+  it "tells bpftrace of each call and how it ended, and leaves methods of every kind as they are", :bpf do
+    names = shop.await_line(/^ready (.*)/)[1].split
+    expect(names).to include("Shop.Cart.pay", "Shop.Cart.paid_q", "Shop.Cart._x5b_x5d", "Shop.Cart.name_eq", "Shop.Priced.extended_price",
+                             "Frozen.cold")
+    text = tracer(program_of(names), pid: shop.pid)
+    expect(ask(shop, "listened")).to eq("0")
+    took = ask(shop, "use", /^used (\d+)/).to_i
+    expect(ask(shop, "change")).to start_with("there is no such method now")
+    await("the last call of #{text}") { calls(text).key?("Shop.Cart.defines") }
+    text.stop(:INT)
+    ask(shop, "left")
+
+    seen = calls(text)
+    once = names.select { |name| seen[name]&.size == 1 }
+    expect(once).to include(*%w[open shut paid_q _x5b_x5d name_eq secret guarded only].map do |name|
+      "Shop.Cart.#{name}"
+    end, "Shop.Priced.price",
+                            "Shop.Priced.extended_price", "Frozen.cold", "Shop.Cart.retries")
+    expect(once).to include("Shop.Cart.body") if names.include?("Shop.Cart.body")
+    expect(outcomes(seen, "pay")).to eq([0, 0]) # by its alias, too
+    expect(seen["Shop.Priced.rate"].size).to eq(2) # of the module, and in the class
+    expect(outcomes(seen, "fails")).to eq([1, 1])
+    expect(outcomes(seen, "recovers")).to eq([0])
+    expect(outcomes(seen, "ensures")).to eq([0, 0, 0, 1]) # throw, break, return; raise
+    expect(outcomes(seen, "count_down")).to eq([0] * 5)
+    expect(seen["Shop.Cart.count_down"].map(&:first)).to eq(seen["Shop.Cart.count_down"].map(&:first).sort)
+    expect(outcomes(seen, "waits")).to eq([0, 0])
+    expect(outcomes(seen, "naps")).to eq([1, 0])
+    expect(seen["Shop.Cart.naps"].map(&:first)).to match([be_between(10_000_000, 2.9e10), be_between(30_000_000, took)])
+    expect(seen["Shop.Cart.edition"].size).to eq(21) # the new one, too
+    expect(seen["Shop.Cart.gone"].size).to eq(10) # after a stack that was unwound without a word
+  end
+
+  it "reaches forked children by its path, and listeners one by one", :bpf do
+    names = shop.await_line(/^ready (.*)/)[1].split
+    path = ask(shop, "paths")
+    expect(Dir["#{directory}/probescope/latency-*"].size).to eq(names.size)
+    child = ask(shop, "fork", /^forked (\d+)/)
+    tracer(%(usdt:#{path}:latency:"Shop.Cart.edition" { printf("from %d\\n", pid); })).await_line(/^from #{child}$/)
+    shop.close_stdin
+    expect(shop.wait).to be_success
+  end
+
+  it "says what cannot be traced, and why" do
+    source = <<~RUBY
+      class Base; def self.made = 1; def old = 1; end
+      class Cart < Base; attr_reader :size; def self.instance_method(*) = raise("its own"); define_method(:body) { 1 }; def new_one = 1; end
+      def said = p(yield) rescue puts("\#{$!.class}: \#{$!.message}")
+      said { Probescope::Latency.trace(Cart, :nothing) }
+      said { Probescope::Latency.trace(Cart, :old) }
+      said { Probescope::Latency.trace(Cart, :made) }
+      said { Probescope::Latency.trace(Cart, :size) }
+      said { Probescope::Latency.trace(String, :upcase) }
+      said { Probescope::Latency.trace(42, :upcase) }
+      said { Probescope::Latency.trace(Class.new { def x = 1 }, :x) }
+      said { Probescope::Latency.trace(Cart, :new_one, as: "a b") }
+      said { Probescope::Latency.trace(Cart, :new_one, as: "x" * 128) }
+      said { Probescope::Latency.untrace(Cart, :new_one) }
+      said { Probescope::Latency.trace(Cart, :new_one) }
+      said { Probescope::Latency.probes.map { |name, probe| [name, File.exist?(probe[:path]), probe[:listened], probe[:error]] } }
+      said { Probescope::Latency.untrace(Cart, :new_one) }
+      said { Probescope::Latency.probes }
+      said { Probescope::Latency.trace(Cart, :body) }
+    RUBY
+    lines = printed(source)
+    expect(lines[0..8]).to all(start_with("Probescope::Error: "))
+    expect(lines).to match([/Cart#nothing: there is no such method, and Cart\.nothing neither/, /Cart#old: it is Base#old: trace that/,
+                            /Cart\.made: it is Base\.made: trace that/, /Cart#size: it is written in C/, /String#upcase: .* in C/,
+                            /not a class or module: 42/, /as: "Name\.x"/, /a b: no name for a probe/, /no name for a probe: 1 to 127/,
+                            "false", '"Cart.new_one"', '[["Cart.new_one", true, false, nil]]', "true", "{}",
+                            RUBY_VERSION.start_with?("3.1.") ? /from Ruby 3\.2 on/ : '"Cart.body"'])
+  end
+
+  it "is nothing where there are no probes" do
+    expect(printed(<<~RUBY)).to eq(["nil", "false", "{}"])
+      module Probescope; def self.unavailable_reason = "a test"; end
+      p Probescope::Latency.trace(String, :x), Probescope::Latency.untrace(String, :x), Probescope::Latency.probes
+    RUBY
+  end
+
+  # In one process, in turns: see bench/latency.rb for figures.
+  it "adds nothing to a method while nobody listens" do
+    attempts(3) do
+      ratio = printed(<<~RUBY).last.to_f
+        class Shop; def plain(x) = x; def traced(x) = x; end
+        Probescope::Latency.trace(Shop, :traced)
+        shop = Shop.new
+        now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) }
+        plain = -> { t = now.(); i = 0; while i < 5000; shop.plain(i); i += 1; end; now.() - t }
+        traced = -> { t = now.(); i = 0; while i < 5000; shop.traced(i); i += 1; end; now.() - t }
+        turns = Array.new(300) { [plain.(), traced.()] }
+        p turns.map(&:last).sort[100] / turns.map(&:first).sort[100].to_f
+      RUBY
+      expect(ratio).to be <= 1.1
+    end
+  end
+end
