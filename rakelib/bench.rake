@@ -31,6 +31,11 @@ namespace :bench do
     ruby "bench/latency.rb"
   end
 
+  desc "Measure what request probes cost a request (as root; PYTHON=/path: this Python)"
+  task requests: :compile do
+    ruby "bench/requests.rb"
+  end
+
   desc "Measure what it costs Python programs, and write it into docs/performance.md (as root; PYTHON=\"/path /path\": these Pythons)"
   task :python do
     pythons = ENV.fetch("PYTHON", "python3").split

@@ -29,6 +29,8 @@ if os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
     import traces
 
     traces.instrument(app)
+if not os.environ.get("WITHOUT_PROBESCOPE"):
+    app.wsgi_app = probescope.wsgi(app.wsgi_app)
 log = logging.getLogger("freight")
 log.propagate = False
 log.addHandler(logging.FileHandler(os.environ.get("LOG", os.devnull)))

@@ -17,6 +17,7 @@ module Probescope
       "exceptions" => "which exceptions are costly, and which line raises them",
       "backtraces" => "who turns backtraces into strings, and what it costs",
       "calls" => "how often functions are called, and how long they take",
+      "requests" => "which requests are answered, how fast, and which fail",
       "slow" => "which calls took long, for which request, and where inside",
       "alloc" => "which lines allocate objects, and of which class",
       "lines" => "which lines are on the CPU",

@@ -33,7 +33,7 @@ module Probescope
       own, rails, sinatra = env.values_at(ROUTE, "action_dispatch.route_uri_pattern", "sinatra.route")
       return own if own.is_a?(String)
       return rails.b.delete_suffix("(.:format)") if rails.is_a?(String)
-      return sinatra.b.split(" ", 2).last if sinatra.is_a?(String)
+      return sinatra.b.split(" ", 2).last&.gsub("\\/", "/") if sinatra.is_a?(String)
 
       rails_action(env["action_dispatch.request.path_parameters"])
     end

@@ -217,21 +217,22 @@ def _of_flask(environ: Dict[str, Any]) -> Any:
 
 
 def _of_starlette(scope: Scope) -> Any:
-    """FastAPI leaves the route itself. Starlette leaves its router and the endpoint."""
-    path = getattr(scope.get("route"), "path", None)
-    if path or scope.get("endpoint") is None:
-        return path
-    found = list(_routes_to(scope["endpoint"], getattr(scope.get("router"), "routes", ()), ""))
-    return found[0] if len(found) == 1 else None
+    """FastAPI and Starlette leave the route itself, which knows nothing of what it is mounted below; older Starlettes only the
+    endpoint, which several routes can have."""
+    route, endpoint = scope.get("route"), scope.get("endpoint")
+    if route is None and endpoint is None:
+        return None
+    found = list(_paths_to(route, endpoint, getattr(scope.get("router"), "routes", ()), ""))
+    return found[0] if len(found) == 1 else getattr(route, "path", None)
 
 
-def _routes_to(endpoint: Any, routes: Any, prefix: str) -> Iterator[str]:
+def _paths_to(wanted: Any, endpoint: Any, routes: Any, prefix: str) -> Iterator[str]:
     for route in routes if isinstance(routes, list) else ():
         path = f"{prefix}{getattr(route, 'path', '')}"
-        if getattr(route, "endpoint", None) is endpoint:
+        if route is wanted or (wanted is None and getattr(route, "endpoint", None) is endpoint):
             yield path
         elif isinstance(getattr(route, "routes", None), list):
-            yield from _routes_to(endpoint, route.routes, path)
+            yield from _paths_to(wanted, endpoint, route.routes, path)
 
 
 def _follow_django(app: Any) -> None:

@@ -93,6 +93,24 @@ RSpec.describe "The commands that trace", :bpf do
     expect(out).to match(/^PAUSE +COUNT\n *524 us - 1\.05 ms +4  #{"#" * 40}\n *1\.05 ms - 2\.10 ms +4  #{"#" * 40}$/)
   end
 
+  it "requests: counts those of each method and route, with percentiles to 3 % and each status" do
+    rows = json("requests")["rows"]
+    expect(rows.map { |row| row.values_at("method", "route") })
+      .to eq([["POST", "/orders"], ["GET", "/orders/:id, [odd]"], ["GET", "/orders"]])
+    expect(rows[1].except("p50_ns", "p99_ns", "histogram")).to eq(
+      "method" => "GET", "route" => "/orders/:id, [odd]", "count" => 8, "per_second" => 2.0, "total_ns" => 22_000_000 * 4,
+      "mean_ns" => 11_000_000, "max_ns" => 20_000_000, "errors" => 4, "statuses" => {"200" => 4, "503" => 4}, "time_share" => 0.333333
+    )
+    expect(rows[1]["p50_ns"]).to be_within(60_000).of(2_000_000)
+    expect(rows[1]["p99_ns"]).to be_within(600_000).of(20_000_000)
+    expect(rows[1]["histogram"].map(&:values)).to eq([[1 << 20, 2 << 20, 4], [1 << 24, 2 << 24, 4]])
+
+    out = probescope("requests", "-p", host_target.pid, "-d", 1).out
+    expect(out).to match(/^ *SHARE +REQUESTS +PER S +MEAN +P50 +P99 +MAX +ERRORS +METHOD +ROUTE$/)
+    expect(out).to match(%r{^33\.3 % +\d+ +\d+\.\d +11\.0 ms +2\.00 ms +20\.0 ms +20\.0 ms +\d+ +GET +/orders/:id, \[odd\]$})
+    expect(out).to match(/^TIME +COUNT$/)
+  end
+
   it "gvl: sums the waits of each thread" do
     rows = json("gvl")["rows"]
     expect(rows.first).to eq("thread_id" => 102, "name" => nil, "waits" => 4, "total_ns" => 12_000_000, "mean_ns" => 3_000_000,

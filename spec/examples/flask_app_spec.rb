@@ -7,6 +7,7 @@ RSpec.describe "examples/flask_app", :python do
   before { Support::FlaskApp.require! { |reason| skip reason } }
 
   it_behaves_like "a freight desk",
+                  labels: "/labels/<int:number>",
                   app: Support::FlaskApp, hot: %w[checksum.Checksum.of], gone: "checksum.Checksum.of",
                   fixed: %w[checksum.FastChecksum.of manifest.Manifest.unit],
                   parser: { type: "ValueError", function: "manifest.Unit.weight", depth: 11, file: "examples/flask_app/manifest.py",

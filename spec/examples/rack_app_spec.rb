@@ -23,6 +23,7 @@ RSpec.describe "examples/rack_app" do
   end
 
   it_behaves_like "a freight desk",
+                  labels: "/labels/(\\d+)",
                   app: Support::RackApp, hot: %w[Checksum#of Manifest::Source#initialize], fixed: %w[FastChecksum#of Manifest#unit],
                   gone: "Checksum#of", parser: { type: "NoMethodError", function: "Manifest::Source#initialize", depth: 60,
                                                  file: "examples/rack_app/lib/manifest.rb", text: "(from.string rescue from)" }

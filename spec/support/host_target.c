@@ -32,6 +32,7 @@
     X(sample)                                                                                                          \
     X(gc__done)                                                                                                        \
     X(gvl__wait)                                                                                                       \
+    X(request__done)                                                                                                   \
     X(function__slow1ms) X(function__slow10ms) X(function__slow100ms) X(exception__rescue) X(backtrace__done)
 
 /* A function of its own in assembly: at its first instruction the arguments are where the note says. */
@@ -167,6 +168,13 @@ static void flush_row(int row, int rows, int hostile)
     if (probescope_gc__done_semaphore && row < 2)
         fire_gc__done(p(hostile ? type : row ? "major" : "minor"), 1, 1000000 * weight, 12345, 0, NULL);
     if (probescope_gvl__wait_semaphore) fire_gvl__wait(100 + row, 1000000 * weight, 0, 0, 0, NULL);
+    /* Each row has one request of 1 ms a weight, and one that fails and takes ten times as long. */
+    if (probescope_request__done_semaphore) {
+        const char *route = hostile ? type : row & 1 ? "/orders/:id, [odd]" : "/orders";
+        const uint64_t more[] = {1, p(""), 2, 0, p(route), p(route)};
+        fire_request__done(p(route), p(row > 1 ? "POST" : "GET"), 200, 1000000 * weight, 0, more);
+        fire_request__done(p(route), p(row > 1 ? "POST" : "GET"), 503, 10000000 * weight, 0, more);
+    }
     if (probescope_sample__stats_semaphore) {
         const uint64_t more[] = {p(file), weight, 2 * weight};
         fire_sample__stats(p(hostile ? type : function), p(file), line, 1000000 * weight, 1500000 * weight, more);

@@ -63,6 +63,14 @@ module Probescope
       # What a map holds, whatever its keys.
       def values(map) = @maps.fetch(map, {}).values
 
+      # What a map holds whose keys are those of rows and one number more: {key of a row => {number => count}}.
+      def parts(map)
+        @maps.fetch(map, {}).each_with_object(Hash.new { |all, key| all[key] = {} }) do |(key, count), all|
+          row, number = key.match(/\A(.*),\s*(-?\d+)\z/m)&.captures
+          all[row][number.to_i] = Trace.number(count) if row
+        end
+      end
+
       # The part of each process that sent anything, the one that used most CPU time first: {pid => Trace}.
       def by_process
         pids = @maps.fetch("wall_ns", {}).keys.sort_by { |key| [-Trace.number(@maps.dig("cpu_ns", key) || 0), Trace.pid(key)] }

@@ -24,6 +24,7 @@ SHAPES = {
     "gvl": Shape(("total_ns", "waits", "max_ns"), "THREAD"),
     "hot": Shape(("self_ns", "total_ns", "samples"), "FUNCTION", "DEFINED AT"),
     "lines": Shape(("self_ns", "samples"), "FUNCTION", "LINE"),
+    "requests": Shape(("elapsed_ns", "requests", "errors", "max_ns"), "METHOD", "ROUTE"),
 }
 LOST = {
     "map_full": "rows had no room in bpftrace's maps",
@@ -65,7 +66,7 @@ class Tables:
         widths = [max(map(len, column)) for column in columns]
         names = [[shape.what, *(clean(found[key][0]) for key in keys[:MOST])]]
         if shape.where:
-            names.append([shape.where, *(clean(f"{found[key][1]}:{found[key][2]}") for key in keys[:MOST])])
+            names.append([shape.where, *(clean(":".join(map(str, found[key][1:3]))) for key in keys[:MOST])])
         room = max(map(len, names[0])) if shape.where else 0
         lines = [""]
         for cells in zip(zip(*columns), zip(*names)):

@@ -54,4 +54,32 @@ RSpec.shared_examples "a freight desk" do |language|
     expect(called).not_to include(language.fetch(:gone))
     expect(load.stop(:INT)).to be_success, load.to_s
   end
+
+  # The first request wakes a VM that sleeps, so that it is not among those counted here.
+  it "is told each of its requests, by route and status, as its client counts them", :bpf do
+    app = started(language.fetch(:app))
+    command = probescope_start("requests", "-p", app.pid, "--workers", "-d", 600, "--json")
+    app.workers.each do |pid|
+      info = app.info(pid)
+      await("the hooks of #{pid}", within: 60) { app.get("/") && info.state("request__done") == :on }
+      before = info.header[:flushes]
+      await("two flushes of #{pid}") { info.header[:flushes] >= before + 2 }
+    end
+    manifest = "(container C-7 (crate K-3 tea 12 rice 40))"
+    asked = Array.new(20) { |i| ["GET", language.fetch(:labels), app.get("/labels/#{i}")] }
+    asked += Array.new(7) { ["POST", "/manifests", app.post("/manifests", manifest)] }
+    asked += Array.new(3) { ["POST", "/manifests", app.post("/manifests", "(container C-7")] }
+    asked << ["POST", "/manifests", app.post("/manifests", manifest, "text/html")]
+    asked << ["GET", "/nowhere", app.get("/nowhere?at=all")]
+    app.workers.each do |pid|
+      before = app.info(pid).header[:flushes]
+      await("what was asked to be told") { app.info(pid).header[:flushes] >= before + 2 }
+    end
+    expect(command.stop(:INT)).to be_success, command.to_s
+    expected = asked.group_by { |method, route, _| [method, route] }.transform_values { |same| same.map { |one| one.last.code }.tally }
+    rows = JSON.parse(command.out)["rows"].reject { |row| row["route"] == "/" }
+    expect(rows.to_h { |row| [row.values_at("method", "route"), row["statuses"]] }).to eq(expected)
+    expect(expected[["POST", "/manifests"]]).to eq("200" => 7, "422" => 3, "415" => 1)
+    expect(rows).to all(include("p50_ns" => be_positive, "errors" => 0))
+  end
 end

@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+# What request probes cost a request, in Rack, WSGI and ASGI: the bare application and the one within the middleware, in turns in one
+# process, while nobody listens and under `probescope requests`. Writes its section of docs/performance.md.
+#
+#   bundle exec rake bench:requests                             # half a minute, as root
+#   PYTHON=/path/to/python3 bundle exec rake bench:requests     # which imports probescope
+require "open3"
+%w[paths await elf info child target bpf tracer].each { |name| require_relative "../spec/support/#{name}" }
+
+class RequestCosts
+  include Support::Await
+
+  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
+  SECTION = %r{^<!-- bench/requests.rb -->\n.*^<!-- end of bench/requests.rb -->\n}m
+
+  def write
+    section = section_of(subjects.map { |name, *command| [name, *measure(command)] })
+    text = File.read(OUTPUT)
+    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
+    puts section
+  end
+
+  private
+
+  def subjects
+    python = ENV.fetch("PYTHON", "python3")
+    version, = Open3.capture2(python, "-c", "import platform; print(platform.python_version())")
+    path = ["python", *ENV.fetch("PYTHONPATH", nil)].join(":")
+    [["Rack, Ruby #{RUBY_VERSION}", RbConfig.ruby, "-Ilib", "bench/requests_rack.rb"],
+     *%w[WSGI ASGI].map { |kind| ["#{kind}, CPython #{version.strip}", "env", "PYTHONPATH=#{path}", python, "bench/requests.py", kind] }]
+  end
+
+  # [ns of the bare application, within the middleware; the same attached]
+  def measure(command)
+    subject = Support::Child.new(*command)
+    idle = subject.await_line(/^idle (.*)$/, within: 120)[1]
+    tracer = Support::Tracer.new(File.read("providers/requests.bt").gsub("$1", "*").gsub("$#", "1"), pid: subject.pid)
+    attached = subject.await_line(/^attached (.*)$/, within: 120)[1]
+    [idle, attached].flat_map { |line| line.split.map(&:to_f) }
+  ensure
+    tracer&.stop(:INT)
+    subject&.kill_all
+  end
+
+  def section_of(rows)
+    <<~MARKDOWN
+      <!-- bench/requests.rb -->
+      ## A request
+
+      ns of a call of an application that answers at once, and of the same one within the middleware: while nobody listens, and under
+      `probescope requests`, which counts each. Medians of 501 turns in one process (`bundle exec rake bench:requests`; #{`uptime`[/load average.*/]}).
+
+      | | bare | within, idle | added | within, attached | added |
+      |---|---|---|---|---|---|
+      #{rows.map { |name, bare, idle, again, attached| format("| %s | %.0f | %.0f | %.0f | %.0f | %.0f |\n", name, bare, idle, idle - bare, attached, attached - again) }.join}
+      <!-- end of bench/requests.rb -->
+    MARKDOWN
+  end
+end
+
+RequestCosts.new.write if $PROGRAM_NAME == __FILE__

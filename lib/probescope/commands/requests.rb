@@ -1,0 +1,71 @@
+# frozen_string_literal: true
+
+require_relative "traced"
+require_relative "../host/histogram"
+require_relative "../host/steps"
+
+module Probescope
+  module Commands
+    # Requests of a web application, by method and route.
+    class Requests < Traced
+      PROGRAM = "requests.bt"
+      USAGE = "requests -p PID [options]"
+      ABOUT = <<~TEXT
+        Which requests does the application answer, how fast, and which fail? Rails applications tell of requests by themselves; others
+        with one line: `use Probescope::Rack`, `app = probescope.wsgi(app)`, `app = probescope.asgi(app)`. A request lasts until its body
+        is closed. Sorted by SHARE.
+
+          SHARE   of the time of all requests
+          P50 P99 half of them, and 99 of 100, took this long or less, to 3 %
+          ERRORS  answers of 500 and more; --json counts each status
+          ROUTE   the framework's template (/orders/:id), else the path; long ones are cut at the left
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope requests -p 4711                       for 10 seconds
+        probescope requests -p 4711 --workers -d 60       of each worker of a server, as one table; --by-pid tells them apart
+        probescope requests -p 4711 --json | jq '.rows[] | {route, p99_ns, statuses}'
+      TEXT
+      MIN = "the time of all requests"
+      NOTHING = "no request ended (does the application have the middleware? probescope requests --help)"
+      HEADINGS = [">SHARE", ">REQUESTS", ">PER S", ">MEAN", ">P50", ">P99", ">MAX", ">ERRORS", "METHOD", "ROUTE"].freeze
+
+      private
+
+      def rows(trace)
+        steps, statuses = %w[steps statuses].map { |map| trace.parts(map) }
+        found = trace.rows.map { |row| requests(row, trace, steps, statuses) }
+        all = sum(found, :total_ns)
+        sorted(found, :total_ns, :count).map do |row|
+          share = ratio(row[:total_ns], all)
+          row.merge(time_share: share, share: share)
+        end
+      end
+
+      def requests(row, trace, steps, statuses)
+        method, route = row.names
+        count = row.number("requests") || 0
+        total = row.number("elapsed_ns")
+        taken = Host::Steps.new(of(row, steps))
+        max = row.number("max_ns")
+        {method: known(method), route: known(route), count: count, per_second: ratio(count, trace.seconds)&.round(2), total_ns: total,
+         mean_ns: ratio(total, count)&.round, p50_ns: taken.quantile(0.5, max), p99_ns: taken.quantile(0.99, max), max_ns: max,
+         errors: row.number("errors") || 0, statuses: of(row, statuses).sort.to_h, histogram: taken.histogram}
+      end
+
+      # {step or status => count} of a row, of all its processes.
+      def of(row, parts)
+        row.keys.map { |key| parts.fetch(key, {}) }.reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }
+      end
+
+      def cells(row)
+        [Host::Figure.share(row[:time_share]), Host::Figure.count(row[:count]), Host::Figure.decimal(row[:per_second]),
+         *row.values_at(:mean_ns, :p50_ns, :p99_ns, :max_ns).map { |time| Host::Figure.time(time) }, Host::Figure.count(row[:errors]),
+         row[:method] || "-", row[:route] || "-"]
+      end
+
+      def below(rows)
+        Host::Histogram.render("TIME", Host::Histogram.merge(rows.map { |row| row[:histogram] })) { |ns| Host::Figure.time(ns) }
+      end
+    end
+  end
+end

@@ -1,0 +1,40 @@
+# frozen_string_literal: true
+
+module Probescope
+  module Host
+    # Times as providers/requests.bt counts them: sixteen steps for each power of two ns.
+    class Steps
+      STEPS = 16
+
+      # counts: {step => count}
+      def initialize(counts)
+        @counts = counts.sort
+        @total = counts.values.sum
+      end
+
+      # The time that this share of them took at most, the middle of its step; never more than max. nil without any.
+      def quantile(share, max)
+        wanted = (@total * share).ceil
+        seen = 0
+        step, = @counts.find { |_, count| (seen += count) >= wanted }
+        step && [middle(step), max].compact.min
+      end
+
+      # By powers of two, as Histogram has it.
+      def histogram
+        @counts.group_by { |step, _| step / STEPS }.map do |power, steps|
+          {min: 1 << power, max: 2 << power, count: steps.sum(&:last)}
+        end
+      end
+
+      private
+
+      def middle(step)
+        power, part = step.divmod(STEPS)
+        return 1 << power if power < 4
+
+        ((STEPS + part) << (power - 4)) + (1 << (power - 4)) / 2
+      end
+    end
+  end
+end
