@@ -55,7 +55,7 @@ struct ps_more_function__slow1ms {
     const char *path; /* the file's full path */
     uint64_t thread_id; /* gettid() as the process sees it */
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
-    const char *traceparent; /* W3C trace context of the application's current span, or empty */
+    const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     uint64_t span_id; /* the event's own id */
     uint64_t parent_id; /* the enclosing timed call's id or 0 */
 };
@@ -64,7 +64,7 @@ struct ps_more_function__slow10ms {
     const char *path; /* the file's full path */
     uint64_t thread_id; /* gettid() as the process sees it */
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
-    const char *traceparent; /* W3C trace context of the application's current span, or empty */
+    const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     uint64_t span_id; /* the event's own id */
     uint64_t parent_id; /* the enclosing timed call's id or 0 */
 };
@@ -73,7 +73,7 @@ struct ps_more_function__slow100ms {
     const char *path; /* the file's full path */
     uint64_t thread_id; /* gettid() as the process sees it */
     uint64_t outcome; /* 0 returned, 1 raised, 2 suspended */
-    const char *traceparent; /* W3C trace context of the application's current span, or empty */
+    const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     uint64_t span_id; /* the event's own id */
     uint64_t parent_id; /* the enclosing timed call's id or 0 */
 };
@@ -97,7 +97,7 @@ struct ps_more_exception__detail {
     const char *function; /* function that raised */
     uint64_t thread_id; /* gettid() as the process sees it */
     const char *message; /* the stored message, cut at 255 bytes; empty when it would have to be computed */
-    const char *traceparent; /* W3C trace context of the application's current span, or empty */
+    const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     const char *app_file; /* nearest file of the application's own code on the stack, or empty */
     uint64_t app_line; /* the line there */
 };

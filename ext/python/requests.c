@@ -50,7 +50,7 @@ static PyObject *request_done(PyObject *self, PyObject *arguments)
 
 static PyMethodDef request_methods[] = {
     {"done", request_done, METH_VARARGS,
-     "done(status, template, /)\n--\n\nFires request__done, once. template: the route's, or None."},
+     "done($self, status, template, /)\n--\n\nFires request__done, once. template: the route's, or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,7 +7,7 @@ what they are given before they take it for anything.
 from __future__ import annotations
 
 import sys
-from typing import Any, Awaitable, Callable, Dict, Iterable, Iterator, MutableMapping, Optional
+from typing import Any, Awaitable, Callable, Dict, Iterable, Iterator, MutableMapping, Optional, cast
 
 import probescope
 
@@ -103,11 +103,10 @@ def _call_wsgi(app: Any, environ: Dict[str, Any], start_response: Callable[..., 
         raise
     finally:
         enter(outer)
-        if body is None or isinstance(body, (list, tuple)) or _is_file(body, environ):
+        if _is_plain(body, environ):
             request.look(environ)
             request.done()
-    # These have nothing to close, and servers treat them in a way of their own.
-    return body if body is None or isinstance(body, (list, tuple)) or _is_file(body, environ) else _Body(body, request)
+    return cast("Iterable[bytes]", body) if _is_plain(body, environ) else _Body(body, request)
 
 
 class _Body:
@@ -206,9 +205,10 @@ def _header(headers: Any) -> Any:
     return None
 
 
-def _is_file(body: Any, environ: Dict[str, Any]) -> bool:
+def _is_plain(body: Any, environ: Dict[str, Any]) -> bool:
+    """Has it nothing to close, or do servers treat it in a way of their own?"""
     wrapper = environ.get("wsgi.file_wrapper")
-    return isinstance(wrapper, type) and isinstance(body, wrapper)
+    return body is None or isinstance(body, (list, tuple)) or (isinstance(wrapper, type) and isinstance(body, wrapper))
 
 
 def _of_flask(environ: Dict[str, Any]) -> Any:

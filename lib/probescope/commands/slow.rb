@@ -24,7 +24,7 @@ module Probescope
           ELAPSED  time with everything that it calls, and with the time that its fiber, generator or task stood still
           SELF     time in the function itself, and in what is not timed: gems, packages, the standard library, C
           ENDED    time of day
-          TRACE    trace id of the OpenTelemetry span that was current; the whole traceparent is in --json
+          TRACE    trace id of the OpenTelemetry span that was current, else of the request; the whole traceparent is in --json
       TEXT
       EXAMPLES = <<~TEXT
         probescope slow -p 4711                                     calls of 10 ms and more, for 10 seconds
