@@ -281,7 +281,7 @@ async def main():
     await get("/mounted/7", of_starlette)
     for kind in ("websocket", "lifespan"):
         seen[kind] = await asked({"type": kind, "app": echo}, receive, send)
-    await get(None, nothing, headers=[(1, 2, 3), b"no"])
+    await get(None, nothing, headers=[(1, 2, 3), b"no", 4])
 
 async def nothing(scope, receive, send):
     pass

@@ -46,7 +46,7 @@ class asgi:  # noqa: N801 - called as a function is; servers look for an object 
         _follow_django(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
-        if not self._wanted() or scope["type"] != "http" or KEY in scope:
+        if not self._wanted() or scope.get("type") != "http" or KEY in scope:
             return await self.app(scope, receive, send)
         return await _call_asgi(self.app, scope, receive, send)
 
@@ -200,7 +200,7 @@ def _status(line: Any) -> int:
 
 def _header(headers: Any) -> Any:
     for pair in headers if isinstance(headers, (list, tuple)) else ():
-        if len(pair) == 2 and pair[0] == b"traceparent":
+        if isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] == b"traceparent":
             return pair[1]
     return None
 
