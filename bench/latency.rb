@@ -29,7 +29,7 @@ class LatencyBench
     rubies.merge(pythons.to_h { |python| ["CPython #{`#{python} -V`[/\S+$/]}", python_command(python)] })
   end
 
-  def tell(ruby, source) = IO.popen([ruby, "-rrbconfig", "-e", "print #{source}"], &:read)
+  def tell(ruby, source) = IO.popen([{ "RUBYOPT" => nil }, ruby, "-rrbconfig", "-e", "print #{source}"], &:read)
 
   def ruby_command(ruby, options)
     folder = File.join(Support::ROOT, "tmp/bench", tell(ruby, "RbConfig::CONFIG['ruby_version']"))
