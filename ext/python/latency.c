@@ -1,7 +1,7 @@
 /*
  * Latency probes: the calls of functions that the application named, while somebody listens to their probes; nothing before that, and
- * nothing afterwards. The function keeps its place and gets a code object of its own (python/probescope/_latency.py), so that events can
- * be had for it alone: functions that come from one `def` share theirs otherwise.
+ * nothing afterwards. Events are had for a code object: functions that would share theirs have one of their own
+ * (python/probescope/_latency.py).
  *
  * From 3.12 on sys.monitoring tells of the starts and returns of these code objects; that an exception leaves one it tells only for
  * all. Before, and where all of its tool ids are taken, the profile hook tells of all functions. An open call is known by its frame,
