@@ -18,6 +18,9 @@ module Probescope
   autoload :Latency, File.join(__dir__, "probescope/latency")
   autoload :Provider, File.join(__dir__, "probescope/provider")
   autoload :Rack, File.join(__dir__, "probescope/rack")
+  autoload :Job, File.join(__dir__, "probescope/job")
+  autoload :ActiveJob, File.join(__dir__, "probescope/active_job")
+  autoload :Sidekiq, File.join(__dir__, "probescope/sidekiq")
 
   class << self
     # Starts to look for tracers. Idempotent; true when probes can be attached from now on, false where they cannot

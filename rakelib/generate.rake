@@ -4,7 +4,7 @@ require_relative "abi_generator"
 require_relative "program_generator"
 
 desc "Generate the C header and sites, docs/probes.md and lib/probescope/abi.rb from #{AbiGenerator::SOURCE}, and the programs " \
-     "from #{ProgramGenerator::SOURCE}"
+     "from #{ProgramGenerator::SOURCES}"
 task :generate do
   root = File.expand_path("..", __dir__)
   AbiGenerator.write(root)

@@ -13,9 +13,9 @@ RSpec.describe "What is generated from providers/probescope.yml" do
     end
   end
 
-  ProgramGenerator::OUTPUTS.each do |path, ms|
-    it "#{path}, from #{ProgramGenerator::SOURCE}, is up to date (rake generate)" do
-      expect(File.read(File.join(Support::ROOT, path))).to eq(ProgramGenerator.text(Support::ROOT, ms))
+  ProgramGenerator::OUTPUTS.each do |path, (template)|
+    it "#{path}, from #{template}, is up to date (rake generate)" do
+      expect(File.read(File.join(Support::ROOT, path))).to eq(ProgramGenerator.text(Support::ROOT, path))
     end
   end
 

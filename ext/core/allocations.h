@@ -7,14 +7,16 @@
 #include <stddef.h>
 
 #include "atomic.h"
+#include "by_request.h"
 #include "probe.h"
 #include "rows.h"
 
-/* Counts it, and fires object__alloc to whoever listens; one whose row has no name yet goes without a place. */
-static inline void ps_allocations_add(ps_row *row, size_t size)
+/* Counts it, and fires object__alloc to whoever listens; one whose row has no name yet goes without a place. request: as ps_by_request(). */
+static inline void ps_allocations_add(ps_row *row, size_t size, ps_counted *request)
 {
-    PS_ADD(row->count[PS_OBJECT_BYTES], size);
-    PS_ADD_LAST(row->count[PS_OBJECT_COUNT], 1);
+    uint64_t *count = ps_by_request(&ps_objects, row, request)->count;
+    PS_ADD(count[PS_OBJECT_BYTES], size);
+    PS_ADD_LAST(count[PS_OBJECT_COUNT], 1);
     if (!PS_ENABLED(OBJECT__ALLOC)) return;
     const ps_site *site = row->site ? row->site : &ps_site_none;
     struct ps_more_object__alloc more = {.path = site->path};

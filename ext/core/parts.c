@@ -39,7 +39,7 @@ void ps_parts_init(const ps_part *table, size_t count)
     parts.table = table;
     parts.count = count;
     /* These are fired by the core, or change what others do. */
-    uint32_t served = PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+    uint32_t served = PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__BY_REQUEST) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
     for (size_t i = 0; i < count; i++) served |= table[i].probes;
     for (int i = 0; i < PS_PROBE_COUNT; i++)
         if (!((served >> i) & 1))

@@ -27,6 +27,7 @@ const char *const ps_probe_names[PS_PROBE_COUNT] = {
     [PS_PROBE_GVL__WAIT] = "gvl__wait",
     [PS_PROBE_REQUEST__START] = "request__start",
     [PS_PROBE_REQUEST__DONE] = "request__done",
+    [PS_PROBE_STATS__BY_REQUEST] = "stats__by_request",
     [PS_PROBE_STATS__DONE] = "stats__done",
     [PS_PROBE_STATUS] = "status",
 };
@@ -144,6 +145,11 @@ PS_SITE_FUNCTION void ps_fire_request__start(const char *route, const char *meth
 PS_SITE_FUNCTION void ps_fire_request__done(const char *route, const char *method, uint64_t status, uint64_t elapsed, const struct ps_more_request__done *more)
 {
     PS_SITE6("request__done", PS_PROBE_REQUEST__DONE, PS_ARG(route), PS_ARG(method), PS_ARG(status), PS_ARG(elapsed), 0, PS_ARG(more));
+}
+
+PS_SITE_FUNCTION void ps_fire_stats__by_request(void)
+{
+    PS_SITE0("stats__by_request", PS_PROBE_STATS__BY_REQUEST);
 }
 
 PS_SITE_FUNCTION void ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows, uint64_t dropped, const struct ps_more_stats__done *more)

@@ -31,6 +31,7 @@ enum ps_probe {
     PS_PROBE_GVL__WAIT,
     PS_PROBE_REQUEST__START,
     PS_PROBE_REQUEST__DONE,
+    PS_PROBE_STATS__BY_REQUEST,
     PS_PROBE_STATS__DONE,
     PS_PROBE_STATUS,
     PS_PROBE_COUNT
@@ -58,6 +59,7 @@ struct ps_more_function__slow1ms {
     const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     uint64_t span_id; /* the event's own id */
     uint64_t parent_id; /* the enclosing timed call's id or 0 */
+    uint64_t request_id; /* the span_id of the request that it was made in, as request__done has it, or 0 */
 };
 
 struct ps_more_function__slow10ms {
@@ -67,6 +69,7 @@ struct ps_more_function__slow10ms {
     const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     uint64_t span_id; /* the event's own id */
     uint64_t parent_id; /* the enclosing timed call's id or 0 */
+    uint64_t request_id; /* the span_id of the request that it was made in, as request__done has it, or 0 */
 };
 
 struct ps_more_function__slow100ms {
@@ -76,6 +79,7 @@ struct ps_more_function__slow100ms {
     const char *traceparent; /* W3C trace context of the application's current span, else of the request, or empty */
     uint64_t span_id; /* the event's own id */
     uint64_t parent_id; /* the enclosing timed call's id or 0 */
+    uint64_t request_id; /* the span_id of the request that it was made in, as request__done has it, or 0 */
 };
 
 struct ps_more_function__stats {
@@ -123,6 +127,8 @@ struct ps_more_exception__stats {
     const char *app_file; /* nearest file of the application's own code, perhaps the raise's own, on the stack of the first raise, or empty */
     uint64_t app_line; /* the line there */
     uint64_t rescued_at_once; /* of those rescued, by the method that raised them; 0 before Ruby 3.3, which does not tell, exceptions */
+    const char *request; /* while somebody listens to stats__by_request: method and route of the request in which that was, or empty */
+    uint64_t request_number; /* a number for those two, the same in each process, or 0 */
 };
 
 struct ps_more_backtrace__done {
@@ -139,6 +145,8 @@ struct ps_more_object__alloc {
 
 struct ps_more_object__stats {
     const char *path; /* the file's full path */
+    const char *request; /* while somebody listens to stats__by_request: method and route of the request in which that was, or empty */
+    uint64_t request_number; /* a number for those two, the same in each process, or 0 */
 };
 
 struct ps_more_sample {
@@ -150,6 +158,8 @@ struct ps_more_sample__stats {
     const char *path; /* the file's full path */
     uint64_t self_samples; /* samples with it as the leaf, samples */
     uint64_t total_samples; /* samples with it on the stack, samples */
+    const char *request; /* while somebody listens to stats__by_request: method and route of the request in which that was, or empty */
+    uint64_t request_number; /* a number for those two, the same in each process, or 0 */
 };
 
 struct ps_more_sample__frame {
@@ -167,6 +177,9 @@ struct ps_more_request__start {
     uint64_t parent_id; /* id of the span that the incoming traceparent names, or 0 */
     const char *template; /* route template, at most 255 bytes, or empty: the framework does not know it (yet) */
     const char *path; /* the path or the job's name, at most 255 bytes */
+    uint64_t own; /* 1: the application has no OpenTelemetry of its own, and the span is the request's; else 0 */
+    const char *system; /* of a job what runs it, as active_job, sidekiq, celery; of others empty */
+    const char *queue; /* of a job the queue that it came from, where that is known; else empty */
 };
 
 struct ps_more_request__done {
@@ -176,6 +189,9 @@ struct ps_more_request__done {
     uint64_t parent_id; /* id of the span that the incoming traceparent names, or 0 */
     const char *template; /* route template, at most 255 bytes, or empty: the framework does not know it (yet) */
     const char *path; /* the path or the job's name, at most 255 bytes */
+    uint64_t own; /* 1: the application has no OpenTelemetry of its own, and the span is the request's; else 0 */
+    const char *system; /* of a job what runs it, as active_job, sidekiq, celery; of others empty */
+    const char *queue; /* of a job the queue that it came from, where that is known; else empty */
 };
 
 struct ps_more_stats__done {
@@ -207,6 +223,7 @@ void ps_fire_line(const char *function, const char *file, uint64_t line, const s
 void ps_fire_gvl__wait(uint64_t thread_id, uint64_t elapsed);
 void ps_fire_request__start(const char *route, const char *method, const struct ps_more_request__start *more);
 void ps_fire_request__done(const char *route, const char *method, uint64_t status, uint64_t elapsed, const struct ps_more_request__done *more);
+void ps_fire_stats__by_request(void);
 void ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows, uint64_t dropped, const struct ps_more_stats__done *more);
 void ps_fire_status(const char *probe, uint64_t state, const char *reason);
 

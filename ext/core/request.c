@@ -50,9 +50,10 @@ static void begin_trace(ps_request *request, ps_text header, bool own)
         .thread_id = ps_thread_id(),                                                                                   \
         .traceparent = *(current) && !(request)->own ? (current) : (request)->traceparent,                             \
         .span_id = (request)->span_id, .parent_id = (request)->parent_id, .template = (full), .path = (request)->path, \
+        .own = (request)->own, .system = (request)->system, .queue = (request)->queue,                                 \
     }
 
-void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current)
+static void start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current)
 {
     copy(request->method, sizeof(request->method), method);
     size_t size = copy(request->path, sizeof(request->path), path);
@@ -66,15 +67,41 @@ void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text
     ps_fire_request__start(route, request->method, &more);
 }
 
+void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current)
+{
+    request->system[0] = request->queue[0] = '\0';
+    request->counted = (ps_counted){0};
+    start(request, method, path, header, own, current);
+}
+
+void ps_request_start_job(ps_request *request, ps_text name, ps_text header, bool own, const char *current,
+                          ps_text system, ps_text queue)
+{
+    static const char method[] = "JOB";
+    copy(request->system, sizeof(request->system), system);
+    copy(request->queue, sizeof(request->queue), queue);
+    request->counted = (ps_counted){0};
+    start(request, (ps_text){method, sizeof(method) - 1}, name, header, own, current);
+    ps_by_request_known(&request->counted, request->method, request->path);
+}
+
 void ps_request_done(ps_request *request, ps_text template, uint64_t status, const char *current)
 {
     if (request->done) return;
     request->done = true;
     uint64_t elapsed = ps_monotonic_ns() - request->start;
-    if (!PS_ENABLED(REQUEST__DONE)) return;
     char full[PS_ROUTE_MAX + 1], route[PS_FILE_MAX + 1];
     size_t size = copy(full, sizeof(full), template);
+    ps_by_request_known(&request->counted, request->method, size ? full : request->path);
+    ps_by_request_end(&request->counted);
+    if (!PS_ENABLED(REQUEST__DONE)) return;
     ps_shorten(route, size ? full : request->path, size ? size : strlen(request->path));
     struct ps_more_request__done more = MORE(request__done, request, current, full);
     ps_fire_request__done(route, request->method, status, elapsed, &more);
+}
+
+void ps_request_forget(ps_request *request)
+{
+    ps_by_request_known(&request->counted, request->method, request->path);
+    ps_by_request_end(&request->counted);
 }

@@ -13,11 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "by_request.h"
 #include "parts.h"
 #include "probe.h"
 #include "traceparent.h"
 
-enum { PS_METHOD_MAX = 31, PS_ROUTE_MAX = 255 };
+enum { PS_METHOD_MAX = 31, PS_ROUTE_MAX = 255, PS_SYSTEM_MAX = 31, PS_QUEUE_MAX = 62 };
 
 /* What the application has, as it is: any bytes. NULL is none. */
 typedef struct ps_text {
@@ -29,8 +30,10 @@ typedef struct ps_request {
     char method[PS_METHOD_MAX + 1], path[PS_ROUTE_MAX + 1];
     char traceparent[PS_TRACEPARENT_BUFFER]; /* its own, or what came in, or "" */
     uint64_t span_id, parent_id;
-    uint64_t start; /* ns */
-    bool own;       /* the span is its own */
+    uint64_t start;                                          /* ns */
+    bool own;                                                /* the span is its own */
+    char system[PS_SYSTEM_MAX + 1], queue[PS_QUEUE_MAX + 1]; /* of a job, or "" */
+    ps_counted counted;
     bool done;
 } ps_request;
 
@@ -38,7 +41,8 @@ typedef struct ps_request {
 static inline bool ps_requests_wanted(void)
 {
     return PS_ENABLED(REQUEST__START) || PS_ENABLED(REQUEST__DONE) || PS_ENABLED(FUNCTION__SLOW1MS) ||
-           PS_ENABLED(FUNCTION__SLOW10MS) || PS_ENABLED(FUNCTION__SLOW100MS) || PS_ENABLED(EXCEPTION__DETAIL);
+           PS_ENABLED(FUNCTION__SLOW10MS) || PS_ENABLED(FUNCTION__SLOW100MS) || PS_ENABLED(EXCEPTION__DETAIL) ||
+           PS_ENABLED(STATS__BY_REQUEST);
 }
 
 /*
@@ -46,7 +50,12 @@ static inline bool ps_requests_wanted(void)
  * it has, or "".
  */
 void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current);
+/* The same for a job, whose name is the path. system: what runs it; queue: where it came from, or NULL. */
+void ps_request_start_job(ps_request *request, ps_text name, ps_text header, bool own, const char *current,
+                          ps_text system, ps_text queue);
 /* Once: what is called again does nothing. template: the route's, or NULL. */
 void ps_request_done(ps_request *request, ps_text template, uint64_t status, const char *current);
+/* It is to be freed, whether it is done or not. */
+void ps_request_forget(ps_request *request);
 
 #endif

@@ -5,7 +5,10 @@
 #include "atomic.h"
 #include "memory.h"
 
-ps_table ps_functions, ps_exceptions, ps_objects, ps_sampled;
+static ps_table exceptions_by_request, objects_by_request, sampled_by_request;
+ps_table ps_functions, ps_exceptions = {.by_request = &exceptions_by_request},
+                       ps_objects = {.by_request = &objects_by_request},
+                       ps_sampled = {.by_request = &sampled_by_request};
 
 static uint64_t hash_key(uintptr_t key0, uintptr_t key1, uintptr_t key2)
 {
@@ -86,10 +89,10 @@ ps_row *ps_table_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t 
 
 void ps_table_clear(ps_table *table)
 {
+    if (table->by_request) ps_table_clear(table->by_request);
     for (uint32_t i = 0; i < PS_ROW_CHUNKS && table->chunk[i]; i++)
         ps_memory_give(table->chunk[i], PS_ROWS_PER_CHUNK * sizeof(ps_row));
     ps_memory_give(table->index, table->index_capacity * sizeof(*table->index));
-    uint64_t overflowed = table->overflowed;
-    memset(table, 0, sizeof(*table));
-    table->overflowed = overflowed;
+    ps_table empty = {.overflowed = table->overflowed, .by_request = table->by_request, .cleared = table->cleared + 1};
+    memcpy(table, &empty, sizeof(empty));
 }

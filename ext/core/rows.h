@@ -54,7 +54,8 @@ typedef struct ps_row {
         struct { /* exception: what the sampled brackets measured here */
             uint64_t cost, depth;
         } bracket;
-        uint64_t seen; /* sample: number of the last sample that counted it, so that recursion counts once */
+        uint64_t seen;       /* sample: number of the last sample that counted it, so that recursion counts once */
+        struct ps_row *next; /* of the same request (by_request.h) */
     } u;
     uint32_t window;  /* exception: the second that `details` counts */
     uint32_t details; /* exception: details fired in that second */
@@ -69,6 +70,9 @@ typedef struct ps_table {
     uint32_t index_capacity;
     ps_row overflow;
     uint64_t overflowed; /* events that ever went to the overflow row */
+    /* The same for each route by itself (by_request.h); NULL where nobody wants that. Goes with this one. */
+    struct ps_table *by_request;
+    uint32_t cleared; /* how often it was */
 } ps_table;
 
 extern ps_table ps_functions, ps_exceptions, ps_objects, ps_sampled;

@@ -143,19 +143,22 @@ static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t coun
     pthread_mutex_unlock(&seen_lock);
 }
 
-void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, uint64_t weight, uint64_t thread_id)
+void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, uint64_t weight, uint64_t thread_id,
+                    ps_counted *request)
 {
     if (!count) return;
     PS_ADD(ps_samples_taken, 1);
     ps_row *self = frames[leaf].row;
-    PS_ADD(self->count[PS_SAMPLE_SELF], weight);
-    PS_ADD(self->count[PS_SAMPLE_SELF_SAMPLES], 1);
+    uint64_t *counted = ps_by_request(&ps_sampled, self, request)->count;
+    PS_ADD(counted[PS_SAMPLE_SELF], weight);
+    PS_ADD(counted[PS_SAMPLE_SELF_SAMPLES], 1);
     for (uint32_t i = 0; i < count; i++) {
         ps_row *row = frames[i].row;
         if (row->u.seen == ps_samples_taken) continue;
         row->u.seen = ps_samples_taken;
-        PS_ADD(row->count[PS_SAMPLE_TOTAL], weight);
-        PS_ADD(row->count[PS_SAMPLE_TOTAL_SAMPLES], 1);
+        counted = ps_by_request(&ps_sampled, row, request)->count;
+        PS_ADD(counted[PS_SAMPLE_TOTAL], weight);
+        PS_ADD(counted[PS_SAMPLE_TOTAL_SAMPLES], 1);
     }
     if (!PS_ENABLED(SAMPLE) && !PS_ENABLED(SAMPLE__FRAME)) return;
     uint64_t id = stack_hash(frames, count);

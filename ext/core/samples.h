@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "by_request.h"
 #include "rows.h"
 
 enum { PS_SAMPLE_FRAMES_MAX = 256, PS_STACKS_MAX = 256 };
@@ -27,8 +28,9 @@ void ps_samples_end(void);
  * nothing, because the process slept from the tick until now and the stack is that of the sleeper.
  */
 uint64_t ps_samples_weigh(void);
-/* Adds a sample; frames[0] is innermost, frames[leaf] the one that self time is charged to. VM lock held. */
-void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, uint64_t weight, uint64_t thread_id);
+/* Adds a sample; frames[0] is innermost, frames[leaf] the one that self time is charged to; request: as ps_by_request(). VM lock held. */
+void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, uint64_t weight, uint64_t thread_id,
+                    ps_counted *request);
 /* Fires sample__frame for each stack of the last second and forgets them. The watcher's. Returns the rows fired. */
 uint64_t ps_samples_fire_stacks(void);
 void ps_samples_after_fork(void);

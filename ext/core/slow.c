@@ -59,11 +59,13 @@ static uint64_t span_id(uint64_t *number)
             .traceparent = traceparent,                                                                                \
             .span_id = id,                                                                                             \
             .parent_id = parent_id,                                                                                    \
+            .request_id = request_id,                                                                                  \
         };                                                                                                             \
         ps_fire_##probe(site->name, site->file, site->line, elapsed, self, &more);                                     \
     }
 
-void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome, const char *traceparent)
+void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome, const char *traceparent,
+                  uint64_t request_id)
 {
     const ps_site *site = ps_row_is_overflow(&ps_functions, row) ? &ps_site_overflow : row->site;
     uint64_t number = call->number, elapsed = ps_ticks_to_ns(call->elapsed);

@@ -85,8 +85,16 @@ static const ps_site *site_or_none(const ps_site *const *place)
     return site ? site : &ps_site_none;
 }
 
-static bool fire_function(ps_row *row, const ps_site *site)
+/* What a row is about. */
+struct subject {
+    const ps_site *site;
+    const ps_row *places;   /* which has the others */
+    const ps_site *request; /* named by method and route; its line is a number for them */
+};
+
+static bool fire_function(ps_row *row, const struct subject *of)
 {
+    const ps_site *site = of->site;
     uint64_t calls = take(row, PS_FUNCTION_CALLS), resumed = take(row, PS_FUNCTION_RESUMED);
     if (!calls && !resumed) return false;
     uint64_t self = take_ns(row, PS_FUNCTION_SELF);
@@ -101,17 +109,18 @@ static bool fire_function(ps_row *row, const ps_site *site)
     return true;
 }
 
-static bool fire_exception(ps_row *row, const ps_site *site)
+static bool fire_exception(ps_row *row, const struct subject *of)
 {
+    const ps_site *site = of->site, *const *at = of->places->at;
     uint64_t raised = take(row, PS_EXCEPTION_RAISED), rescued = take(row, PS_EXCEPTION_RESCUED);
     uint64_t strings = take_ns(row, PS_EXCEPTION_STRINGS);
     if (!raised && !rescued && !strings) return false;
-    const ps_site *rescue = site_or_none(&row->at[PS_EXCEPTION_RESCUED_AT]);
-    const ps_site *asked = site_or_none(&row->at[PS_EXCEPTION_ASKED_AT]);
-    const ps_site *app = site_or_none(&row->at[PS_EXCEPTION_APP_AT]);
+    const ps_site *rescue = site_or_none(&at[PS_EXCEPTION_RESCUED_AT]);
+    const ps_site *asked = site_or_none(&at[PS_EXCEPTION_ASKED_AT]);
+    const ps_site *app = site_or_none(&at[PS_EXCEPTION_APP_AT]);
     struct ps_more_exception__stats more = {
         .path = site->path,
-        .function = site_or_none(&row->at[PS_EXCEPTION_RAISED_IN])->name,
+        .function = site_or_none(&at[PS_EXCEPTION_RAISED_IN])->name,
         .depth_sum = take(row, PS_EXCEPTION_DEPTH),
         .depth_max = take_max(row, PS_EXCEPTION_DEPTH_MAX),
         .string_cost = strings,
@@ -123,29 +132,36 @@ static bool fire_exception(ps_row *row, const ps_site *site)
         .app_file = app->file,
         .app_line = app->line,
         .rescued_at_once = take(row, PS_EXCEPTION_RESCUED_AT_ONCE),
+        .request = of->request->name,
+        .request_number = of->request->line,
     };
     ps_fire_exception__stats(site->name, site->file, site->line, raised, take_ns(row, PS_EXCEPTION_COST), &more);
     return true;
 }
 
-static bool fire_object(ps_row *row, const ps_site *site)
+static bool fire_object(ps_row *row, const struct subject *of)
 {
+    const ps_site *site = of->site;
     uint64_t count = take(row, PS_OBJECT_COUNT);
     if (!count) return false;
-    struct ps_more_object__stats more = {.path = site->path};
+    struct ps_more_object__stats more = {
+        .path = site->path, .request = of->request->name, .request_number = of->request->line};
     ps_fire_object__stats(site->name, site->file, site->line, count, take(row, PS_OBJECT_BYTES), &more);
     return true;
 }
 
 /* Sample weights are ns already: they are CPU time, not ticks. */
-static bool fire_sampled(ps_row *row, const ps_site *site)
+static bool fire_sampled(ps_row *row, const struct subject *of)
 {
+    const ps_site *site = of->site;
     uint64_t total_samples = take(row, PS_SAMPLE_TOTAL_SAMPLES);
     if (!total_samples) return false;
     struct ps_more_sample__stats more = {
         .path = site->path,
         .self_samples = take(row, PS_SAMPLE_SELF_SAMPLES),
         .total_samples = total_samples,
+        .request = of->request->name,
+        .request_number = of->request->line,
     };
     uint64_t self = take(row, PS_SAMPLE_SELF);
     ps_fire_sample__stats(site->name, site->file, site->line, self, take(row, PS_SAMPLE_TOTAL), &more);
@@ -155,24 +171,45 @@ static bool fire_sampled(ps_row *row, const ps_site *site)
 /* Events of rows that had place in their table but none for a name: they are shown under (overflow) as well. */
 static uint64_t nameless;
 
-static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const ps_site *), int events)
+/* What a row of a table of routes is about: the request is its site, all else is in the row that it was split from. */
+static struct subject subject_of_route(const ps_row *row, const ps_site *request)
 {
+    const ps_row *whole = (const ps_row *)row->key[0];
+    return (struct subject){PS_READ_ACQUIRE(whole->site), whole, request};
+}
+
+static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events, bool of_routes)
+{
+    const struct subject overflow = {&ps_site_overflow, &table->overflow, &ps_site_none};
     uint64_t fired = 0;
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
     for (uint32_t number = 0; number < rows; number++) {
         ps_row *row = ps_table_at(table, number);
         const ps_site *site = PS_READ_ACQUIRE(row->site);
-        if (site == &ps_site_overflow) nameless += PS_READ(row->count[events]) - row->sent[events];
-        if (site) fired += fire(row, site);
+        if (!site) continue;
+        struct subject of = of_routes ? subject_of_route(row, site) : (struct subject){site, row, &ps_site_none};
+        if (of.site == &ps_site_overflow) nameless += PS_READ(row->count[events]) - row->sent[events];
+        if (of.site) fired += fire(row, &of);
     }
-    if (PS_READ_ACQUIRE(table->overflow.site)) fired += fire(&table->overflow, &ps_site_overflow);
+    if (PS_READ_ACQUIRE(table->overflow.site)) fired += fire(&table->overflow, &overflow);
     return fired;
+}
+
+static uint64_t fire_all(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events)
+{
+    uint64_t fired = fire_table(table, fire, events, false);
+    return table->by_request ? fired + fire_table(table->by_request, fire, events, true) : fired;
+}
+
+static uint64_t overflowed(const ps_table *table)
+{
+    return PS_READ(table->overflowed) + (table->by_request ? PS_READ(table->by_request->overflowed) : 0);
 }
 
 static uint64_t all_overflowed(void)
 {
-    return PS_READ(ps_functions.overflowed) + PS_READ(ps_exceptions.overflowed) + PS_READ(ps_objects.overflowed) +
-           PS_READ(ps_sampled.overflowed) + PS_READ(ps_stack_lost) + nameless;
+    return overflowed(&ps_functions) + overflowed(&ps_exceptions) + overflowed(&ps_objects) + overflowed(&ps_sampled) +
+           PS_READ(ps_stack_lost) + nameless;
 }
 
 static uint64_t growth(uint64_t now, uint64_t *before)
@@ -195,10 +232,10 @@ void ps_stats_flush(void)
 {
     pthread_mutex_lock(&lock);
     uint64_t fired = 0;
-    if (PS_ENABLED(FUNCTION__STATS)) fired += fire_table(&ps_functions, fire_function, PS_FUNCTION_CALLS);
-    if (PS_ENABLED(EXCEPTION__STATS)) fired += fire_table(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
-    if (PS_ENABLED(OBJECT__STATS)) fired += fire_table(&ps_objects, fire_object, PS_OBJECT_COUNT);
-    if (PS_ENABLED(SAMPLE__STATS)) fired += fire_table(&ps_sampled, fire_sampled, PS_SAMPLE_TOTAL_SAMPLES);
+    if (PS_ENABLED(FUNCTION__STATS)) fired += fire_all(&ps_functions, fire_function, PS_FUNCTION_CALLS);
+    if (PS_ENABLED(EXCEPTION__STATS)) fired += fire_all(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
+    if (PS_ENABLED(OBJECT__STATS)) fired += fire_all(&ps_objects, fire_object, PS_OBJECT_COUNT);
+    if (PS_ENABLED(SAMPLE__STATS)) fired += fire_all(&ps_sampled, fire_sampled, PS_SAMPLE_TOTAL_SAMPLES);
     if (PS_ENABLED(SAMPLE__FRAME)) fired += ps_samples_fire_stacks();
     if (PS_ENABLED(STATUS)) fire_states();
 
@@ -228,6 +265,7 @@ static void forget_unsent(ps_table *table, int maximum)
         if (maximum >= 0) row->count[maximum] = 0;
         for (int i = 0; i < PS_ROW_COUNTERS; i++) row->sent[i] = row->count[i];
     }
+    if (table->by_request) forget_unsent(table->by_request, maximum);
 }
 
 void ps_stats_after_fork(void)

@@ -417,6 +417,12 @@ static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception, VALUE *raised_in)
     return row;
 }
 
+/* The counters to add to. */
+static uint64_t *counted(ps_row *row)
+{
+    return ps_by_request(&ps_exceptions, row, ps_requests_counted())->count;
+}
+
 static const char *function_of(const ps_row *row)
 {
     const ps_site *site = row->at[PS_EXCEPTION_RAISED_IN];
@@ -480,10 +486,11 @@ static void on_raise(VALUE tracepoint, void *unused)
     ps_row *row = find_row(arg, exception, &raised_in);
     uint64_t cost = backtrace_cost(row, exception, backtrace, depth, now);
 
-    PS_ADD(row->count[PS_EXCEPTION_COST], cost);
-    PS_ADD(row->count[PS_EXCEPTION_DEPTH], depth);
-    if (depth > PS_READ(row->count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(row->count[PS_EXCEPTION_DEPTH_MAX], depth);
-    PS_ADD_LAST(row->count[PS_EXCEPTION_RAISED], 1);
+    uint64_t *count = counted(row);
+    PS_ADD(count[PS_EXCEPTION_COST], cost);
+    PS_ADD(count[PS_EXCEPTION_DEPTH], depth);
+    if (depth > PS_READ(count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(count[PS_EXCEPTION_DEPTH_MAX], depth);
+    PS_ADD_LAST(count[PS_EXCEPTION_RAISED], 1);
     remember(exception, backtrace, raised_in, row, now, depth);
     if (PS_ENABLED(EXCEPTION__RAISE)) fire_raise(row, depth, cost);
     if (PS_ENABLED(EXCEPTION__DETAIL)) fire_detail(row, exception, depth, cost);
@@ -517,7 +524,7 @@ void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origi
     if (!row) row = row_of_site(rb_obj_class(exception), origin);
     /* Nobody asked where Ruby itself reports an exception that ends a thread. */
     if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
-    PS_ADD_LAST(row->count[PS_EXCEPTION_STRINGS], ticks);
+    PS_ADD_LAST(counted(row)[PS_EXCEPTION_STRINGS], ticks);
 }
 
 /* ---- Rescue ---- */
@@ -551,8 +558,8 @@ static void on_rescue(VALUE tracepoint, void *unused)
         const ps_site *site = rescue_site(arg, path);
         int unused;
         if (is_same_method(raises.recent[i].raised_in, nearest_frame(&unused)))
-            PS_ADD(row->count[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
-        PS_ADD(row->count[PS_EXCEPTION_RESCUED], 1);
+            PS_ADD(counted(row)[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
+        PS_ADD(counted(row)[PS_EXCEPTION_RESCUED], 1);
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], site);
         if (PS_ENABLED(EXCEPTION__RESCUE)) {
             uint32_t now_deep = count_frames();

@@ -278,7 +278,7 @@ static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, i
 {
     char traceparent[PS_TRACEPARENT_BUFFER];
     ps_trace_context(traceparent, PS_SLOW_PROBES);
-    ps_slow_fire(row, stack, call, outcome, traceparent);
+    ps_slow_fire(row, stack, call, outcome, traceparent, ps_requests_id());
 }
 
 /*

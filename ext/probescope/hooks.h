@@ -15,7 +15,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "by_request.h"
 #include "parts.h"
+#include "probe.h"
 #include "sites.h"
 #include "stack.h"
 #include "thread_id.h"
@@ -97,7 +99,15 @@ bool ps_trace_context_is_kept(void);
 
 /* requests.c: request__start, request__done. The current request of this fiber, or NULL. */
 void ps_requests_init(VALUE native);
-const struct ps_request *ps_requests_current(void);
+struct ps_request *ps_requests_current(void);
+ps_counted *ps_requests_counted_now(void);
+/* The same for ps_by_request(): NULL also while nobody wants to know. */
+static inline ps_counted *ps_requests_counted(void)
+{
+    return PS_ENABLED(STATS__BY_REQUEST) ? ps_requests_counted_now() : NULL;
+}
+/* Its span_id, or 0. */
+uint64_t ps_requests_id(void);
 
 /* thread_context.c: the same and the process's resource, for whoever looks from outside */
 void ps_thread_context_init(VALUE native);

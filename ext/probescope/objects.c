@@ -110,7 +110,7 @@ static void on_newobj(VALUE tracepoint, void *unused)
     long line = NIL_P(path) ? 0 : FIX2LONG(rb_tracearg_lineno(arg));
     size_t size = slot_size(object);
     ps_row *row = ps_table_row(&ps_objects, (uintptr_t)klass, NIL_P(path) ? 0 : (uintptr_t)path, (uintptr_t)line);
-    ps_allocations_add(row, size);
+    ps_allocations_add(row, size, ps_requests_counted());
 }
 
 void ps_objects_init(void)

@@ -10,8 +10,14 @@
 #include "hooks.h"
 #include "request.h"
 
+static void free_request(void *request)
+{
+    ps_request_forget(request);
+    ruby_xfree(request);
+}
+
 static const rb_data_type_t request_type = {
-    "probescope/request", {NULL, RUBY_DEFAULT_FREE, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
+    "probescope/request", {NULL, free_request, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
 static VALUE request_class;
 static ID key_of_request;
 
@@ -35,6 +41,18 @@ static VALUE request_start(VALUE self, VALUE method, VALUE path, VALUE header)
     VALUE made = TypedData_Make_Struct(request_class, ps_request, &request_type, request);
     ps_trace_context_of_span(current, PS_REQUEST_PROBES);
     ps_request_start(request, text_of(method), text_of(path), text_of(header), !ps_trace_context_is_kept(), current);
+    return made;
+}
+
+/* start_job(name, traceparent, system, queue): the same for a job. queue may be nil. */
+static VALUE request_start_job(VALUE self, VALUE name, VALUE header, VALUE system, VALUE queue)
+{
+    ps_request *request;
+    char current[PS_TRACEPARENT_BUFFER];
+    VALUE made = TypedData_Make_Struct(request_class, ps_request, &request_type, request);
+    ps_trace_context_of_span(current, PS_REQUEST_PROBES);
+    ps_request_start_job(request, text_of(name), text_of(header), !ps_trace_context_is_kept(), current, text_of(system),
+                         text_of(queue));
     return made;
 }
 
@@ -62,10 +80,22 @@ static VALUE enter_request(VALUE self, VALUE request)
     return outer;
 }
 
-const ps_request *ps_requests_current(void)
+ps_request *ps_requests_current(void)
 {
     VALUE request = rb_thread_local_aref(rb_thread_current(), key_of_request);
     return is_request(request) ? RTYPEDDATA_DATA(request) : NULL;
+}
+
+ps_counted *ps_requests_counted_now(void)
+{
+    ps_request *request = ps_requests_current();
+    return request ? &request->counted : NULL;
+}
+
+uint64_t ps_requests_id(void)
+{
+    const ps_request *request = ps_requests_current();
+    return request ? request->span_id : 0;
 }
 
 void ps_requests_init(VALUE native)
@@ -75,6 +105,7 @@ void ps_requests_init(VALUE native)
     rb_undef_alloc_func(request_class);
     rb_undef_method(CLASS_OF(request_class), "new");
     rb_define_singleton_method(request_class, "start", request_start, 3);
+    rb_define_singleton_method(request_class, "start_job", request_start_job, 4);
     rb_define_method(request_class, "done", request_done, 2);
     rb_define_singleton_method(native, "requests?", requests_wanted, 0);
     rb_define_singleton_method(native, "enter_request", enter_request, 1);

@@ -75,7 +75,8 @@ void ps_sampling_take(void)
         sample[i] = (ps_sample_frame){find_row(frames[i]), lines[i] > 0 ? (uint32_t)lines[i] : 0};
         if (!is_builtin(sample[i].row)) leaf = i;
     }
-    ps_samples_add(sample, count > 0 ? (uint32_t)count : 0, (uint32_t)leaf, weight, ps_thread_id());
+    ps_samples_add(sample, count > 0 ? (uint32_t)count : 0, (uint32_t)leaf, weight, ps_thread_id(),
+                   ps_requests_counted());
 }
 
 bool ps_sampling_switch(uint32_t wanted)

@@ -132,24 +132,31 @@ ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps
     return row;
 }
 
+/* The counters to add to. */
+static uint64_t *counted(ps_row *row)
+{
+    return ps_by_request(&ps_exceptions, row, ps_requests_counted())->count;
+}
+
 void ps_exceptions_count_more(ps_row *row, uint32_t depth, uint32_t deeper)
 {
-    PS_ADD(row->count[PS_EXCEPTION_COST], exceptions.entry_cost * deeper);
-    PS_ADD(row->count[PS_EXCEPTION_DEPTH], deeper);
-    if (depth > PS_READ(row->count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(row->count[PS_EXCEPTION_DEPTH_MAX], depth);
+    uint64_t *count = counted(row);
+    PS_ADD(count[PS_EXCEPTION_COST], exceptions.entry_cost * deeper);
+    PS_ADD(count[PS_EXCEPTION_DEPTH], deeper);
+    if (depth > PS_READ(count[PS_EXCEPTION_DEPTH_MAX])) PS_WRITE(count[PS_EXCEPTION_DEPTH_MAX], depth);
 }
 
 void ps_exceptions_count(ps_row *row, uint32_t depth)
 {
     ps_exceptions_count_more(row, depth, depth);
-    PS_ADD_LAST(row->count[PS_EXCEPTION_RAISED], 1);
+    PS_ADD_LAST(counted(row)[PS_EXCEPTION_RAISED], 1);
 }
 
 void ps_exceptions_count_rescue(ps_row *row, const ps_site *site, bool at_once)
 {
     if (site) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], site);
-    if (at_once) PS_ADD(row->count[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
-    PS_ADD_LAST(row->count[PS_EXCEPTION_RESCUED], 1);
+    if (at_once) PS_ADD(counted(row)[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
+    PS_ADD_LAST(counted(row)[PS_EXCEPTION_RESCUED], 1);
 }
 
 /* ---- Probes ---- */
@@ -260,7 +267,7 @@ void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t
     if (!row) return;
     /* Nobody asked where the interpreter itself reports an exception. */
     if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
-    PS_ADD_LAST(row->count[PS_EXCEPTION_STRINGS], ticks);
+    PS_ADD_LAST(counted(row)[PS_EXCEPTION_STRINGS], ticks);
 }
 
 /* ---- Cost ---- */

@@ -13,7 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "by_request.h"
 #include "parts.h"
+#include "probe.h"
 #include "rows.h"
 #include "sites.h"
 #include "stack.h"
@@ -186,7 +188,16 @@ bool ps_trace_context_is_kept(void);
 /* requests.c: request__start, request__done. The current request: a new reference, or NULL; and what stands behind it. */
 int ps_requests_init(PyObject *module);
 PyObject *ps_requests_current(void);
-const struct ps_request *ps_requests_of(PyObject *request);
+struct ps_request *ps_requests_of(PyObject *request);
+/* For ps_by_request(): NULL also while nobody wants to know. Of another thread, which stands still; and of this one. */
+ps_counted *ps_requests_counted_of(PyThreadState *thread);
+ps_counted *ps_requests_counted_now(void);
+static inline ps_counted *ps_requests_counted(void)
+{
+    return PS_ENABLED(STATS__BY_REQUEST) ? ps_requests_counted_now() : NULL;
+}
+/* Its span_id, or 0. */
+uint64_t ps_requests_id(void);
 PyObject *ps_requests_are_wanted(PyObject *module, PyObject *unused);
 PyObject *ps_enter_request(PyObject *module, PyObject *request);
 

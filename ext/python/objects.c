@@ -72,7 +72,7 @@ static void count(PyTypeObject *type, size_t size)
         Py_XINCREF((PyObject *)type);
         Py_XINCREF((PyObject *)code);
     }
-    ps_allocations_add(row, size);
+    ps_allocations_add(row, size, ps_requests_counted());
 }
 
 /* ---- The allocator ---- */

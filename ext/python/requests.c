@@ -44,11 +44,32 @@ static PyObject *request_done(PyObject *self, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "KO", &status, &template)) return NULL;
     char span[PS_TRACEPARENT_BUFFER];
     ps_trace_context_of_span(span, PS_REQUEST_PROBES);
+    ps_turn turn;
+    ps_turn_begin(&turn);
     ps_request_done(&((Request *)self)->request, text_of(template), status, span);
+    ps_turn_end(&turn);
     Py_RETURN_NONE;
 }
 
+static PyObject *request_start_job(PyObject *type, PyObject *given)
+{
+    PyObject *name, *header, *system, *queue;
+    if (!PyArg_ParseTuple(given, "OOOO", &name, &header, &system, &queue)) return NULL;
+    Request *request = PyObject_New(Request, (PyTypeObject *)type);
+    if (!request) return NULL;
+    char span[PS_TRACEPARENT_BUFFER];
+    ps_turn turn;
+    ps_trace_context_of_span(span, PS_REQUEST_PROBES);
+    ps_turn_begin(&turn);
+    ps_request_start_job(&request->request, text_of(name), text_of(header), !ps_trace_context_is_kept(), span,
+                         text_of(system), text_of(queue));
+    ps_turn_end(&turn);
+    return (PyObject *)request;
+}
+
 static PyMethodDef request_methods[] = {
+    {"start_job", request_start_job, METH_VARARGS | METH_CLASS,
+     "start_job(name, traceparent, system, queue, /)\n--\n\nThe same for a job. queue: where it came from, or None."},
     {"done", request_done, METH_VARARGS,
      "done($self, status, template, /)\n--\n\nFires request__done, once. template: the route's, or None."},
     {NULL, NULL, 0, NULL},
@@ -56,6 +77,10 @@ static PyMethodDef request_methods[] = {
 
 static void request_dealloc(PyObject *self)
 {
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    ps_request_forget(&((Request *)self)->request);
+    ps_turn_end(&turn);
     PyObject_Free(self);
 }
 
@@ -94,9 +119,38 @@ PyObject *ps_requests_current(void)
     return NULL;
 }
 
-const ps_request *ps_requests_of(PyObject *request)
+ps_request *ps_requests_of(PyObject *request)
 {
     return &((Request *)request)->request;
+}
+
+/* What keeps it is the context. */
+ps_counted *ps_requests_counted_now(void)
+{
+    PyObject *request = ps_requests_current();
+    if (!request) return NULL;
+    Py_DECREF(request);
+    return &ps_requests_of(request)->counted;
+}
+
+ps_counted *ps_requests_counted_of(PyThreadState *thread)
+{
+    if (!PS_ENABLED(STATS__BY_REQUEST) || !thread->context || !current) return NULL;
+    if (PySequence_Contains(thread->context, current) != 1) return NULL;
+    PyObject *request = PyObject_GetItem(thread->context, current);
+    if (!request) return NULL;
+    Py_DECREF(request);
+    return Py_TYPE(request) == &request_type ? &ps_requests_of(request)->counted : NULL;
+}
+
+uint64_t ps_requests_id(void)
+{
+    ps_error error = ps_error_save();
+    PyObject *request = ps_requests_current();
+    uint64_t id = request ? ps_requests_of(request)->span_id : 0;
+    Py_XDECREF(request);
+    ps_error_restore(error);
+    return id;
 }
 
 int ps_requests_init(PyObject *module)

@@ -69,7 +69,7 @@ static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
         int line = wants_lines ? ps_walked_line(at) : 0;
         frames[count++] = (ps_sample_frame){row, line > 0 ? (uint32_t)line : 0};
     }
-    ps_samples_add(frames, count, 0, weight, thread_id);
+    ps_samples_add(frames, count, 0, weight, thread_id, ps_requests_counted_of(thread));
 }
 
 static void walk(PyInterpreterState *interpreter)

@@ -3,8 +3,18 @@
 require_relative "rack"
 
 module Probescope
-  # Puts Probescope::Rack around a Rails application whose Gemfile has this gem.
+  # Puts Probescope::Rack around a Rails application whose Gemfile has this gem, and has the jobs of ActiveJob and Sidekiq told of.
   class Railtie < ::Rails::Railtie
     initializer("probescope.rack") { |app| app.config.middleware.insert_before(0, Rack) }
+
+    initializer("probescope.active_job") do
+      ActiveSupport.on_load(:active_job) { include Probescope::ActiveJob }
+    end
+
+    initializer("probescope.sidekiq") do
+      next unless defined?(::Sidekiq.configure_server)
+
+      ::Sidekiq.configure_server { |config| config.server_middleware { |chain| chain.add Probescope::Sidekiq } }
+    end
   end
 end

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from probescope._latency import latency
+    from probescope.jobs import celery
     from probescope.provider import Provider
     from probescope.web import asgi, wsgi
 
@@ -27,6 +28,7 @@ __all__ = [
     "Error",
     "Provider",
     "asgi",
+    "celery",
     "functions",
     "install",
     "latency",
@@ -135,6 +137,10 @@ def __getattr__(name: str) -> Any:
         from probescope.provider import Provider
 
         return Provider
+    if name == "celery":
+        from probescope.jobs import celery
+
+        return celery
     if name in ("asgi", "wsgi"):
         from probescope import web
 

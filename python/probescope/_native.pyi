@@ -45,6 +45,9 @@ class Request:
     """Fires request__start. A traceparent that is none is left out; str or bytes."""
 
     def __new__(cls, method: Any, path: Any, traceparent: Any, /) -> "Request": ...
+    @classmethod
+    def start_job(cls, name: Any, traceparent: Any, system: Any, queue: Any, /) -> "Request":
+        """The same for a job. queue: where it came from, or None."""
     def done(self, status: int, template: Any, /) -> None:
         """Fires request__done, once. template: the route's, or None."""
 

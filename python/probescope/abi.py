@@ -38,15 +38,15 @@ PROBES: Dict[str, Probe] = {
     ),
     "function__slow1ms": Probe(
         args={"function": str, "file": str, "line": int, "elapsed": int, "self": int},
-        more={"path": str, "thread_id": int, "outcome": int, "traceparent": str, "span_id": int, "parent_id": int},
+        more={"path": str, "thread_id": int, "outcome": int, "traceparent": str, "span_id": int, "parent_id": int, "request_id": int},
     ),
     "function__slow10ms": Probe(
         args={"function": str, "file": str, "line": int, "elapsed": int, "self": int},
-        more={"path": str, "thread_id": int, "outcome": int, "traceparent": str, "span_id": int, "parent_id": int},
+        more={"path": str, "thread_id": int, "outcome": int, "traceparent": str, "span_id": int, "parent_id": int, "request_id": int},
     ),
     "function__slow100ms": Probe(
         args={"function": str, "file": str, "line": int, "elapsed": int, "self": int},
-        more={"path": str, "thread_id": int, "outcome": int, "traceparent": str, "span_id": int, "parent_id": int},
+        more={"path": str, "thread_id": int, "outcome": int, "traceparent": str, "span_id": int, "parent_id": int, "request_id": int},
     ),
     "function__stats": Probe(
         args={"function": str, "file": str, "line": int, "calls": int, "self": int},
@@ -70,7 +70,7 @@ PROBES: Dict[str, Probe] = {
     ),
     "exception__stats": Probe(
         args={"type": str, "file": str, "line": int, "raised": int, "backtrace_cost": int},
-        more={"path": str, "function": str, "depth_sum": int, "depth_max": int, "string_cost": int, "rescued": int, "rescue_file": str, "rescue_line": int, "asked_file": str, "asked_line": int, "app_file": str, "app_line": int, "rescued_at_once": int},
+        more={"path": str, "function": str, "depth_sum": int, "depth_max": int, "string_cost": int, "rescued": int, "rescue_file": str, "rescue_line": int, "asked_file": str, "asked_line": int, "app_file": str, "app_line": int, "rescued_at_once": int, "request": str, "request_number": int},
     ),
     "backtrace__done": Probe(
         args={"kind": str, "file": str, "line": int, "depth": int, "elapsed": int},
@@ -82,7 +82,7 @@ PROBES: Dict[str, Probe] = {
     ),
     "object__stats": Probe(
         args={"class": str, "file": str, "line": int, "allocated": int, "bytes": int},
-        more={"path": str},
+        more={"path": str, "request": str, "request_number": int},
     ),
     "gc__start": Probe(
         args={"kind": str, "generation": int},
@@ -98,7 +98,7 @@ PROBES: Dict[str, Probe] = {
     ),
     "sample__stats": Probe(
         args={"function": str, "file": str, "line": int, "self": int, "total": int},
-        more={"path": str, "self_samples": int, "total_samples": int},
+        more={"path": str, "self_samples": int, "total_samples": int, "request": str, "request_number": int},
     ),
     "sample__frame": Probe(
         args={"function": str, "file": str, "line": int, "stack_id": int, "index": int},
@@ -114,11 +114,15 @@ PROBES: Dict[str, Probe] = {
     ),
     "request__start": Probe(
         args={"route": str, "method": str},
-        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str},
+        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str, "own": int, "system": str, "queue": str},
     ),
     "request__done": Probe(
         args={"route": str, "method": str, "status": int, "elapsed": int},
-        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str},
+        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str, "own": int, "system": str, "queue": str},
+    ),
+    "stats__by_request": Probe(
+        args={},
+        more={},
     ),
     "stats__done": Probe(
         args={"sequence": int, "elapsed": int, "cpu": int, "rows": int, "dropped": int},

@@ -77,6 +77,31 @@ RSpec.describe "The commands that trace", :bpf do
                              "bytes" => 120 * 4)
   end
 
+  # Row 0 is in no request, row 1 in one that has ended, row 2 in a job that has not.
+  it "--by-request: tells whose each row is, for each process the same" do
+    requests = [{"method" => "JOB", "route" => "Mail"}, {"method" => "GET", "route" => "/orders/:id"}, {"method" => nil, "route" => nil}]
+    %w[hot exceptions alloc].each do |command|
+      rows = json(command, "--by-request")["rows"]
+      expect(rows.map { |row| row.slice("method", "route") }).to eq(requests), command
+      expect(rows.map { |row| row.except("method", "route") }).to eq(json(command)["rows"])
+    end
+    pair = [host_target("--burst", 4), host_target("--burst", 4)]
+    rows = probescope("alloc", *pair.flat_map { |one| ["-p", one.pid] }, "-d", 2, "--by-request", "--json").json["rows"]
+    expect(rows.map { |row| [row["route"], row["count"]] }).to eq([["Mail", 24], ["/orders/:id", 16], [nil, 8]])
+    out = probescope("exceptions", "-p", host_target.pid, "-d", 1, "--by-request").out
+    expect(out.scan(%r{^(REQUEST|JOB Mail|GET /orders/:id|-) +}).flatten).to eq(["REQUEST", "JOB Mail", "GET /orders/:id", "-"]), out
+    out = probescope("alloc", "-p", host_target("--hostile").pid, "-d", 1, "--by-request").out
+    expect(out).to include('GET /\e[31m\n,')
+    expect(out).not_to include("\e")
+  end
+
+  it "slow --by-request: tells the request of each call, once it has ended" do
+    rows = json("slow", "--by-request", "--threshold", "1ms")["rows"]
+    expect(rows.map { |row| row.values_at("function", "method", "route") }.uniq).to contain_exactly(
+      ["Parser#step2", nil, "(running)"], ["Parser#step1", "GET", "/orders/:id, [odd]"], ["Parser#step0", nil, nil]
+    )
+  end
+
   it "lines: gives shares of the on-CPU time" do
     rows = json("lines")["rows"]
     expect(rows.first).to eq("function" => "Parser#step2", "file" => "/app/lib/parser.rb", "line" => 12, "self_share" => 0.5,

@@ -27,6 +27,7 @@
     X(object__stats)                                                                                                   \
     X(sample__stats)                                                                                                   \
     X(stats__done)                                                                                                     \
+    X(stats__by_request)                                                                                               \
     X(function__entry)                                                                                                 \
     X(function__return)                                                                                                \
     X(sample)                                                                                                          \
@@ -101,7 +102,8 @@ static void slow_call(int row, int rows, const char *function, const char *file,
     int outer = row + 1 == rows;
     uint64_t id = ((uint64_t)getpid() << 32 | ++ids) * 0x9e3779b97f4a7c15u, elapsed = 4000000u * (row + 1);
     uint64_t caller = ((uint64_t)getpid() << 32 | (ids + 1)) * 0x9e3779b97f4a7c15u;
-    const uint64_t more[] = {p(file), 100 + row, outer, p(traceparent), id, outer ? 0 : caller};
+    const uint64_t request = row == 0 ? 0 : 70 + row;
+    const uint64_t more[] = {p(file), 100 + row, outer, p(traceparent), id, outer ? 0 : caller, request};
     if (probescope_function__slow1ms_semaphore)
         fire_function__slow1ms(p(function), p(file), 10 + row, elapsed, 4000000, more);
     if (probescope_function__slow10ms_semaphore && elapsed >= 10000000)
@@ -127,6 +129,13 @@ static void flush_row(int row, int rows, int hostile)
         file = "/app/lib/parser.rb";
     }
     uint64_t line = 10 + row, weight = row + 1;
+    /* Row 0 is in no request; the others are of two. */
+    const int tells = probescope_stats__by_request_semaphore && row;
+    const uint64_t request = p(!tells    ? ""
+                               : hostile ? "GET /\x1b[31m\n,\xff\""
+                               : row & 1 ? "GET /orders/:id"
+                                         : "JOB Mail");
+    const uint64_t number = tells ? 281474976710000 + row % 2 : 0;
     if (probescope_exception__stats_semaphore) {
         const int by_gem = row & 1;
         const uint64_t more[] = {p(file),
@@ -141,7 +150,9 @@ static void flush_row(int row, int rows, int hostile)
                                  strings ? 5 : 0,
                                  p(by_gem ? "/app/shop.rb" : file),
                                  by_gem ? 3 : line,
-                                 weight - by_gem};
+                                 weight - by_gem,
+                                 request,
+                                 number};
         fire_exception__stats(p(type), p(file), line, weight, 10000000 * weight, more);
     }
     if (probescope_exception__detail_semaphore) {
@@ -158,7 +169,7 @@ static void flush_row(int row, int rows, int hostile)
     }
     slow_call(row, rows, hostile ? type : function, file, hostile);
     if (probescope_object__stats_semaphore) {
-        const uint64_t more[] = {p(file)};
+        const uint64_t more[] = {p(file), request, number};
         fire_object__stats(p(type), p(file), line, weight, 40 * weight, more);
     }
     if (probescope_sample_semaphore) {
@@ -171,12 +182,12 @@ static void flush_row(int row, int rows, int hostile)
     /* Each row has one request of 1 ms a weight, and one that fails and takes ten times as long. */
     if (probescope_request__done_semaphore) {
         const char *route = hostile ? type : row & 1 ? "/orders/:id, [odd]" : "/orders";
-        const uint64_t more[] = {1, p(""), 2, 0, p(route), p(route)};
+        const uint64_t more[] = {1, p(""), row == 1 ? 71 : 2, 0, p(route), p(route)};
         fire_request__done(p(route), p(row > 1 ? "POST" : "GET"), 200, 1000000 * weight, 0, more);
         fire_request__done(p(route), p(row > 1 ? "POST" : "GET"), 503, 10000000 * weight, 0, more);
     }
     if (probescope_sample__stats_semaphore) {
-        const uint64_t more[] = {p(file), weight, 2 * weight};
+        const uint64_t more[] = {p(file), weight, 2 * weight, request, number};
         fire_sample__stats(p(hostile ? type : function), p(file), line, 1000000 * weight, 1500000 * weight, more);
     }
 }

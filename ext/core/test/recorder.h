@@ -22,6 +22,7 @@ struct recorded {
         struct ps_more_function__stats function;
         struct ps_more_function__slow1ms slow; /* of all three */
         struct ps_more_exception__stats exception;
+        struct ps_more_object__stats object;
         struct ps_more_sample sample;
         struct ps_more_sample__stats sampled;
         struct ps_more_request__done request; /* of both */

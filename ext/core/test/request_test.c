@@ -168,11 +168,12 @@ static void fires_what_is_listened_to_alone_and_is_wanted_for_what_carries_a_tra
 {
     static const enum ps_probe wanted[] = {PS_PROBE_REQUEST__START,      PS_PROBE_REQUEST__DONE,
                                            PS_PROBE_FUNCTION__SLOW1MS,   PS_PROBE_FUNCTION__SLOW10MS,
-                                           PS_PROBE_FUNCTION__SLOW100MS, PS_PROBE_EXCEPTION__DETAIL};
+                                           PS_PROBE_FUNCTION__SLOW100MS, PS_PROBE_EXCEPTION__DETAIL,
+                                           PS_PROBE_STATS__BY_REQUEST};
     int count = 0;
     for (int probe = 0; probe < PS_PROBE_COUNT; probe++) {
         bool listed = false;
-        for (int i = 0; i < 6; i++) listed |= wanted[i] == (enum ps_probe)probe;
+        for (int i = 0; i < 7; i++) listed |= wanted[i] == (enum ps_probe)probe;
         recorder_lower_all();
         recorder_forget();
         CHECK(!ps_requests_wanted());
@@ -184,7 +185,7 @@ static void fires_what_is_listened_to_alone_and_is_wanted_for_what_carries_a_tra
         ps_request_done(&request, text(NULL), 200, "");
         CHECK_EQUAL(recorder_total(), probe == PS_PROBE_REQUEST__START || probe == PS_PROBE_REQUEST__DONE);
     }
-    CHECK_EQUAL(count, 6);
+    CHECK_EQUAL(count, 7);
 }
 
 static void has_ids_of_its_own_in_a_forked_child(void)

@@ -31,7 +31,7 @@ static void leave(ps_stack *stack, const char *name, uint64_t now, int outcome)
     ps_call call;
     ps_row *row = function(name);
     CHECK(ps_stack_leave(stack, row, now, outcome, &call));
-    if (ps_slow_reached(&call)) ps_slow_fire(row, stack, &call, outcome, "00-aa-bb-01");
+    if (ps_slow_reached(&call)) ps_slow_fire(row, stack, &call, outcome, "00-aa-bb-01", 77);
 }
 
 static void returns(ps_stack *stack, const char *name, uint64_t now)
@@ -124,6 +124,7 @@ static void names_the_enclosing_call_which_fires_later_with_that_id(void)
     CHECK_EQUAL(b.parent_id, middle.span_id);
     CHECK_EQUAL(middle.parent_id, outer.span_id);
     CHECK_EQUAL(outer.parent_id, 0);
+    CHECK_EQUAL(outer.request_id, 77);
     CHECK(a.span_id != b.span_id && a.span_id != middle.span_id && middle.span_id != outer.span_id);
     CHECK_EQUAL(a.outcome, PS_OUTCOME_RAISED);
     CHECK_EQUAL(b.outcome, PS_OUTCOME_RETURNED);

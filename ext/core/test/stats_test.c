@@ -211,8 +211,8 @@ static void fires_samples_in_ns_and_numbers(void)
 {
     RAISE(SAMPLE__STATS);
     ps_sample_frame stack[] = {{row_of(&ps_sampled, "crc"), 3}, {row_of(&ps_sampled, "main"), 20}};
-    ps_samples_add(stack, 2, 0, 10000, 1);
-    ps_samples_add(stack + 1, 1, 0, 500, 1);
+    ps_samples_add(stack, 2, 0, 10000, 1, NULL);
+    ps_samples_add(stack + 1, 1, 0, 500, 1, NULL);
     flush();
     struct recorded main = recorder_last(PS_PROBE_SAMPLE__STATS, "main"),
                     crc = recorder_last(PS_PROBE_SAMPLE__STATS, "crc");
@@ -231,7 +231,7 @@ static void ends_with_stats_done(void)
     for (int i = 0; i < PS_PROBE_COUNT; i++) recorder_semaphore((enum ps_probe)i, 1);
     for (int i = 0; i < 4; i++) row_of(tables[i], "f")->count[i == 3 ? PS_SAMPLE_TOTAL_SAMPLES : 0] = 5;
     ps_sample_frame leaf = {row_of(&ps_sampled, "f"), 3};
-    ps_samples_add(&leaf, 1, 0, 1, 1);
+    ps_samples_add(&leaf, 1, 0, 1, 1, NULL);
     ps_info_state(PS_PROBE_LINE, PS_STATE_UNSUPPORTED, "not yet");
     struct recorded first = flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), 1);
@@ -406,7 +406,7 @@ static void count_calls(uint64_t *seed)
         PS_ADD(row->count[PS_FUNCTION_SELF], 10);
         if (10 > PS_READ(row->count[PS_FUNCTION_MAX])) PS_WRITE(row->count[PS_FUNCTION_MAX], 10);
         ps_sample_frame leaf = {row_of(&ps_sampled, "leaf"), (uint32_t)number};
-        if (i % 100 == 0) ps_samples_add(&leaf, 1, 0, 1, 1);
+        if (i % 100 == 0) ps_samples_add(&leaf, 1, 0, 1, 1, NULL);
     }
 }
 

@@ -18,9 +18,11 @@ module Probescope
       EXAMPLES = <<~TEXT
         probescope alloc -p 4711              for 10 seconds
         probescope alloc -p 4711 --min 5      lines with 5 % of the allocations and more
+        probescope alloc -p 4711 --by-request for which requests
         probescope alloc -p 4711 --json | jq '.rows[] | select(.class == "String")'
       TEXT
       MIN = "all allocations"
+      BY_REQUEST = true
       NOTHING = "nothing was allocated"
       HEADINGS = [">SHARE", ">COUNT", ">BYTES", "CLASS", "ALLOCATED AT"].freeze
 
@@ -29,7 +31,8 @@ module Probescope
       def rows(trace)
         found = trace.rows.map do |row|
           type, file, line = row.names
-          {class: known(type), file: known(file), line: known(line), count: row.number("allocated"), bytes: row.number("bytes")}
+          {**request(row, trace), class: known(type), file: known(file), line: known(line), count: row.number("allocated"),
+                                  bytes: row.number("bytes")}
         end
         @all = sum(found, :count)
         @by_tracer = trace.targets.any? { |target| target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on" }

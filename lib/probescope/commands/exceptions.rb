@@ -26,9 +26,11 @@ module Probescope
       EXAMPLES = <<~TEXT
         probescope exceptions -p 4711                  for 10 seconds
         probescope exceptions -p 4711 -d 60 --min 1    a minute, what costs 1 % of the CPU and more
+        probescope exceptions -p 4711 --by-request     for which requests
         probescope exceptions -p 4711 --json | jq '.rows[0]'
       TEXT
       MIN = "the process's CPU time"
+      BY_REQUEST = true
       NOTHING = "no exception was raised"
       HEADINGS = [">CPU", ">BACKTRACES", ">STRINGS", ">RAISED", ">PER S", ">DEPTH", "TYPE", "RAISED AT", "IN", "APP AT",
                   ">AT ONCE", "RESCUED AT", "FORMATTED AT"].freeze
@@ -44,8 +46,8 @@ module Probescope
       def site(row, trace)
         type, file, line, function = row.names
         count = row.number("raised") || 0
-        known = {type: known(type), file: known(file), line: known(line), function: known(function), count: count,
-                 per_second: trace.seconds.positive? ? (count / trace.seconds).round(3) : nil}
+        known = {**request(row, trace), type: known(type), file: known(file), line: known(line), function: known(function), count: count,
+                                        per_second: trace.seconds.positive? ? (count / trace.seconds).round(3) : nil}
         known.merge(cost(row, trace), mean_depth: ratio(row.number("depth_sum"), count)&.round(1), **places(row),
                                       rescued_at_once_share: at_once(row, trace, count))
       end

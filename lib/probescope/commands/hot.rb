@@ -20,9 +20,11 @@ module Probescope
       EXAMPLES = <<~TEXT
         probescope hot -p 4711                 for 10 seconds
         probescope hot -p 4711 -d 60 --min 1   a minute, what has 1 % of the CPU and more
+        probescope hot -p 4711 --by-request    for which requests
         probescope hot -p 4711 --json | jq -r '.rows[] | [.function, .self_share] | @tsv'
       TEXT
       MIN = "the on-CPU time (TOTAL)"
+      BY_REQUEST = true
       SAMPLES = true
       NOTHING = "the process was not on the CPU"
       HEADINGS = [">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT"].freeze
@@ -32,14 +34,14 @@ module Probescope
       def rows(trace)
         found = trace.rows.map do |row|
           function, file, line = row.names
-          {function: known(function), file: known(file), line: known(line), self: row.number("self_ns"),
-           total: row.number("total_ns"), samples: row.number("samples")}
+          {**request(row, trace), function: known(function), file: known(file), line: known(line), self: row.number("self_ns"),
+                                  total: row.number("total_ns"), samples: row.number("samples")}
         end
         on_cpu = sum(found, :self)
         sorted(found, :self, :total).map do |row|
           total = ratio(row[:total], on_cpu)
-          row.slice(:function, :file, :line).merge(self_share: ratio(row[:self], on_cpu), total_share: total,
-                                                   samples: row[:samples], share: total)
+          row.slice(:method, :route, :function, :file, :line).merge(self_share: ratio(row[:self], on_cpu), total_share: total,
+                                                                    samples: row[:samples], share: total)
         end
       end
 

@@ -32,7 +32,8 @@ module Probescope
 
       # With the question that each one answers, which is its first line of comment.
       def list
-        FILES.sort.each { |name, path| puts format("%-12s%s", name, File.read(path)[/^ \* (.*)$/, 1]) }
+        width = FILES.keys.map(&:size).max + 2
+        FILES.sort.each { |name, path| puts "#{name.ljust(width)}#{File.read(path)[/^ \* (.*)$/, 1]}" }
         0
       end
     end

@@ -24,15 +24,18 @@ module Probescope
           ELAPSED  time with everything that it calls, and with the time that its fiber, generator or task stood still
           SELF     time in the function itself, and in what is not timed: gems, packages, the standard library, C
           ENDED    time of day
+          REQUEST  with --by-request: method and route; (running) where it has not ended meanwhile
           TRACE    trace id of the OpenTelemetry span that was current, else of the request; the whole traceparent is in --json
       TEXT
       EXAMPLES = <<~TEXT
         probescope slow -p 4711                                     calls of 10 ms and more, for 10 seconds
         probescope slow -p 4711 --workers --threshold 250ms -d 60   in each worker of a server
         probescope slow -p 4711 --function 'OrdersController#*'     one class; of Python 'shop.orders.Orders.*'
+        probescope slow -p 4711 --by-request                        for which requests
         probescope slow -p 4711 --json | jq -r '.rows[] | [.elapsed_ns, .function, .traceparent] | @tsv'
       TEXT
       MIN = nil
+      BY_REQUEST = true
       HEADINGS = [">ELAPSED", ">SELF", "ENDED", ">THREAD", "FUNCTION", "DEFINED AT", "TRACE"].freeze
       # Calls are indented up to here.
       DEEPEST = 24
@@ -83,20 +86,34 @@ module Probescope
 
       def rows(trace)
         clock = Host::Clock.new
-        calls = trace.rows.map { |row| call_of(row, clock) }.to_h { |call| [call.id, call] }
+        calls = trace.rows.map { |row| call_of(row, trace, clock) }.to_h { |call| [call.id, call] }
         made = by_caller(calls) { |call| wanted?(call.row[:function].to_s) }
         made = without_relays(calls, made) unless @json
         tree(made).map { |call| call.row.merge(ended: call.ended, depth: call.depth) }
       end
 
-      def call_of(row, clock)
+      def call_of(row, trace, clock)
         function, file, line, traceparent = row.names
         id, parent = row.values("ids").map { |value| Host::Trace.number(value) & ID }
         ended = clock.time(row.number("at"))
-        Call.new(id, parent, {function: known(function), file: known(file), line: known(line), elapsed_ns: row.number("elapsed_ns"),
-                              self_ns: row.number("self_ns"), at: ended.strftime("%Y-%m-%dT%H:%M:%S.%6NZ"),
-                              outcome: Host::CallTree::OUTCOMES.fetch(row.number("outcome"), nil),
-                              thread_id: row.number("thread"), traceparent: known(traceparent)}, ended, 0)
+        Call.new(id, parent, {**request(row, trace), function: known(function), file: known(file), line: known(line),
+                                                     elapsed_ns: row.number("elapsed_ns"),
+                                                     self_ns: row.number("self_ns"), at: ended.strftime("%Y-%m-%dT%H:%M:%S.%6NZ"),
+                                                     outcome: Host::CallTree::OUTCOMES.fetch(row.number("outcome"), nil),
+                                                     thread_id: row.number("thread"), traceparent: known(traceparent)}, ended, 0)
+      end
+
+      RUNNING = [nil, "(running)"].freeze
+
+      def request(row, trace)
+        id = row.number("request_id") or return {}
+        found = id.zero? ? [] : names_of_requests(trace).fetch(id & ID, RUNNING)
+        {method: found.first, route: found.last}
+      end
+
+      # By the request's id.
+      def names_of_requests(trace)
+        @names_of_requests ||= trace.values("request").to_h { |id, method, route| [Host::Trace.number(id) & ID, [method, route]] }
       end
 
       # The calls that the block wants, by the id of the nearest one of them around each, nil where there is none. calls: all, by id.

@@ -30,6 +30,8 @@ module Probescope
       # What --all does, and whether that takes all.bt.
       ALL = "no effect here: every file takes part anyway"
       WIDENED = false
+      # Is there a program of it that tells requests apart, NAME_by_request.bt?
+      BY_REQUEST = false
       # Are its figures samples, whose rate is worth a word?
       SAMPLES = false
       # Headings of columns that are left out when they have nothing to say in any row.
@@ -48,6 +50,7 @@ module Probescope
       def options(parser)
         process_options(parser)
         by_pid_option(parser, "rows of each process by itself, the busiest first")
+        by_request_option(parser) if self.class::BY_REQUEST
         duration_option(parser, "how long, 10 by default; it ends with the process's next flush")
         parser.on("--all", self.class::ALL) { @all = true }
         top_option(parser, "the first N rows, 20 by default; 0 for all")
@@ -63,6 +66,10 @@ module Probescope
 
       def by_pid_option(parser, meaning)
         parser.on("--by-pid", meaning) { @by_pid = true }
+      end
+
+      def by_request_option(parser)
+        parser.on("--by-request", "rows of each method and route by itself, - for what is in no request") { @by_request = true }
       end
 
       def duration_option(parser, meaning)
@@ -142,7 +149,7 @@ module Probescope
       # The file in providers/.
       def program = self.class::PROGRAM
 
-      def program_path = Host::Program.path(program)
+      def program_path = Host::Program.path(@by_request ? program.sub(".bt", "_by_request.bt") : program)
 
       # What it finds in $2 and later.
       def program_arguments = []
@@ -270,6 +277,7 @@ module Probescope
       def table(rows)
         columns = self.class::HEADINGS.zip(rows.map { |row| cells(row) }.transpose)
         columns.reject! { |heading, cells| self.class::OPTIONAL.include?(heading) && cells.all?("-") }
+        columns.unshift(["REQUEST", rows.map { |row| request_cell(row) }]) if @by_request
         columns.unshift([">PID", rows.map { |row| row[:pid].to_s }]) if @by_pid
         Host::Table.render(columns.map(&:first), columns.map(&:last).transpose)
       end
@@ -286,6 +294,22 @@ module Probescope
 
       # Text under the table, or nil.
       def below(_rows) = nil
+
+      # {method:, route:} of a row, for its JSON; {} when nobody asked. The row's last name is the request's number.
+      def request(row, trace)
+        return {} unless @by_request
+
+        method, route = names_of_requests(trace)[row.names.last]
+        {method: route && method, route: route || method}
+      end
+
+      # {number => [method, route]}; a method has no blanks.
+      def names_of_requests(trace)
+        (@names_of_requests ||= {}.compare_by_identity)[trace] ||=
+          trace.values("request").to_h.transform_values { |label| label.split(" ", 2) }
+      end
+
+      def request_cell(row) = row.values_at(:method, :route).compact.join(" ").then { |text| text.empty? ? "-" : text }
 
       # A place that a program keeps as (file, line): "app.rb:12", or nil.
       def place(row, map) = row.values(map)&.then { |file, line| known(file) && "#{file}:#{line}" }

@@ -63,10 +63,16 @@ def _slow(line: str) -> str:
     return SLOW(ended, duration(int(elapsed) * 1000), duration(int(own) * 1000), clean(rest.rstrip()))
 
 
+# How programs end that tell requests apart.
+BY_REQUEST = "_by_request"
 STAT = SECOND("CPU", "CALLS", "RAISES", "BACKTRACES", "ALLOCS", "BYTES", "GC", "SAMPLES", "LOST")
 PROGRAMS: Dict[str, Columns] = {
     "stat": Columns(STAT, _second),
     "light": Columns(STAT, lambda line: _second(line, light=True)),
     "flow": Columns(CALL("ELAPSED", "SELF", "CALL"), _call),
-    **dict.fromkeys(("slow1ms", "slow10ms", "slow100ms"), Columns(SLOW("ENDED", "ELAPSED", "SELF", "FUNCTION"), _slow)),
+    **{
+        f"slow{least}ms{by_request}": Columns(SLOW("ENDED", "ELAPSED", "SELF", "FUNCTION"), _slow)
+        for least in (1, 10, 100)
+        for by_request in ("", BY_REQUEST)
+    },
 }

@@ -11,6 +11,8 @@ def run(options: Any) -> int:
     if options.name:
         print(program(options.name).read_text(encoding="utf-8"), end="")
         return 0
-    for name, path in sorted(all_programs().items()):
-        print(f"{name:<12}{question(path)}")
+    programs = all_programs()
+    width = max(map(len, programs)) + 2
+    for name, path in sorted(programs.items()):
+        print(f"{name:<{width}}{question(path)}")
     return 0

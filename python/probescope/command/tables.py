@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Tuple
 
+from probescope.command.columns import BY_REQUEST
 from probescope.command.text import clean, duration
 
 
@@ -37,7 +38,8 @@ MOST = 20
 class Tables:
     def __init__(self, pid: int, program: str) -> None:
         self._pid = pid
-        self._shape = SHAPES.get(program)
+        self._by_request = program.endswith(BY_REQUEST)
+        self._shape = SHAPES.get(program[: -len(BY_REQUEST)] if self._by_request else program)
         self._maps: Dict[str, Dict[str, Any]] = {}
 
     def add(self, maps: Dict[str, Dict[str, Any]]) -> None:
@@ -67,11 +69,15 @@ class Tables:
         names = [[shape.what, *(clean(found[key][0]) for key in keys[:MOST])]]
         if shape.where:
             names.append([shape.where, *(clean(":".join(map(str, found[key][1:3]))) for key in keys[:MOST])])
-        room = max(map(len, names[0])) if shape.where else 0
+        if self._by_request:
+            # A row's last value is its request's number.
+            requests = {int(number): clean(label) for number, label in self._maps.get("request", {}).values()}
+            names.append(["REQUEST", *(requests.get(int(found[key][-1]), "-") for key in keys[:MOST])])
+        rooms = [max(map(len, column)) for column in names[:-1]] + [0]
         lines = [""]
         for cells in zip(zip(*columns), zip(*names)):
             figures = "  ".join(cell.rjust(width) for cell, width in zip(cells[0], widths))
-            lines.append(f"{figures}  {'  '.join([cells[1][0].ljust(room), *cells[1][1:]])}".rstrip())
+            lines.append(f"{figures}  {'  '.join(map(str.ljust, cells[1], rooms))}".rstrip())
         return [*lines, f"\n{len(keys) - MOST} more rows"] if len(keys) > MOST else lines
 
     def _sum(self, name: str) -> int:

@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+require_relative "job"
+
+module Probescope
+  # Tells tracers of each job of ActiveJob, whatever runs it. Rails has it by itself; elsewhere:
+  #
+  #   require "probescope/active_job"
+  #   ActiveJob::Base.include Probescope::ActiveJob
+  module ActiveJob
+    def self.included(base)
+      Probescope.install
+      base.around_perform { |job, block| Job.run(job.class.name, system: "active_job", queue: job.queue_name, &block) }
+    end
+  end
+end

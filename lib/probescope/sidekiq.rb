@@ -1,0 +1,18 @@
+# frozen_string_literal: true
+
+require_relative "job"
+
+module Probescope
+  # Tells tracers of each job of Sidekiq. Rails has it by itself; elsewhere:
+  #
+  #   require "probescope/sidekiq"
+  #   Sidekiq.configure_server { |config| config.server_middleware { |chain| chain.add Probescope::Sidekiq } }
+  class Sidekiq
+    Probescope.install
+
+    # job: Sidekiq's Hash. Of ActiveJob's, which it wraps in one of its own, it says the name.
+    def call(_instance, job, queue, &block)
+      Job.run(job["wrapped"] || job["class"], system: "sidekiq", queue: queue, traceparent: job["traceparent"], &block)
+    end
+  end
+end

@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/python"
+
+# Requests that take turns on one thread, so that its number tells nothing: spec/commands/programs/by_request.*.
+RSpec.describe "The commands with --by-request", :bpf do
+  {"Ruby" => ["rb", "Shop#", "ArgumentError"], "Python" => ["py", "Shop.", "ValueError"]}.each do |language, (suffix, prefix, error)|
+    describe "on #{language}", *(:python if suffix == "py") do
+      program = File.join(Support::ROOT, "spec/commands/programs/by_request.#{suffix}")
+
+      define_method(:start) do |*arguments|
+        target(program, *arguments, env: {"PROBESCOPE_FUNCTIONS" => "#{File.dirname(program)}/**"}).ready
+      end
+
+      # {"GET /a" => [rows of the program], ..., nil => those of no request}
+      def by_request(rows)
+        rows.select { |row| row["file"].to_s.include?("/by_request.") }
+            .group_by { |row| row.values_at("method", "route").compact.join(" ").then { |name| name unless name.empty? } }
+      end
+
+      # What each command says of the work, done once.
+      def told(process, commands)
+        running = commands.to_h do |name, _|
+          [name, probescope_start(name, "-p", process.pid, "-d", 600, "--json", "--by-request", "--top", 0)]
+        end
+        process.await_on(*commands.values)
+        flushes = process.info.header[:flushes]
+        await("the interval") { process.info.header[:flushes] >= flushes + 2 }
+        process.signal(:USR1)
+        process.await_line(/\Aworked$/)
+        running.transform_values do |command|
+          expect(command.stop(:INT).exitstatus).to eq(0), command.err
+          by_request(JSON.parse(command.out)["rows"])
+        end
+      end
+
+      it "counts each exception, object and slow call for the request that it was in" do
+        process = start
+        commands = {"exceptions" => "exception__stats", "alloc" => "object__stats", "slow" => "function__slow10ms"}
+        found = told(process, commands.reject { |_, probe| process.info.state(probe) == :unsupported })
+
+        raised = found["exceptions"].transform_values { |rows| rows.select { |row| row["type"] == error }.sum { |row| row["count"] } }
+        expect(raised).to eq("GET /a" => 300, "GET /b" => 100, "JOB Mail" => 30, nil => 15)
+        sites = found["exceptions"].values.flatten
+        expect(sites).to all(include("function" => "#{prefix}fail_once", "mean_depth" => be_positive))
+
+        if found["alloc"]
+          line = File.readlines(program).index { |text| text.match?(/Thing(\.new|\(\))$/) } + 1
+          made = found["alloc"].transform_values { |rows| rows.select { |row| row["line"] == line }.map { |row| row["count"] }.max }
+          expect(made.compact).to eq("GET /a" => 3000, "GET /b" => 1000, "JOB Mail" => 300, nil => 150)
+        end
+
+        naps = found["slow"].transform_values { |rows| rows.count { |row| row["function"] == "#{prefix}nap" } }
+        expect(naps.reject { |_, number| number.zero? }).to eq("GET /a" => 1, "GET /b" => 1, "JOB Mail" => 1)
+      end
+
+      it "shares the time on the CPU out among them" do
+        process = start("burn")
+        skip_unless_served(process, "sample__stats")
+        rows = by_request(probescope("hot", "-p", process.pid, "-d", 3, "--json", "--by-request", "--top", 0).json["rows"])
+        burning = rows.transform_values { |own| own.find { |row| row["function"] == "#{prefix}burn" }&.fetch("total_share") }.compact
+        expect(burning.keys).to contain_exactly("GET /a", "GET /b")
+        expect(burning["GET /a"] / burning.values.sum).to be_within(0.13).of(0.75)
+        expect(burning.values.sum).to be > 0.8
+      end
+    end
+  end
+end
