@@ -36,13 +36,17 @@ module Probescope
       CALLS = kind(:function__stats, %i[function path], %i[line calls self elapsed max raised])
       ALLOCATIONS = kind(:object__stats, %i[path class], %i[line allocated bytes])
       COLLECTION = kind(:gc__done, [], %i[elapsed], :kind)
+      # Of requests whose span is their own. What they say besides goes before them, each by itself, unless it is empty.
+      PARTS = %i[method template path system queue].to_h { |field| [field, kind(:request__done, [], %i[span_id], field)] }.freeze
+      REQUEST = kind(:request__done, [], %i[status elapsed thread_id span_id parent_id], :traceparent)
       # told: how many lines were printed about this process for single events, so that a reader knows what was lost.
       SECOND = kind(:stats__done, [], %i[elapsed cpu dropped details_suppressed told])
       MARKS = {"S" => SLOW, "X" => DETAIL, "M" => MESSAGE, "E" => RAISES, "F" => CALLS, "A" => ALLOCATIONS, "G" => COLLECTION,
-               "D" => SECOND}.freeze
+               "D" => SECOND, "R" => REQUEST}.merge(PARTS.transform_keys { |field| field.to_s[0] }).freeze
       # What the mark stands for, by the class of its events.
       KINDS = {SLOW => "slow_calls", DETAIL => "exceptions", MESSAGE => "messages", RAISES => "raise_sites", CALLS => "functions",
-               ALLOCATIONS => "allocations", COLLECTION => "collections", SECOND => "seconds"}.transform_keys(&:event).freeze
+               ALLOCATIONS => "allocations", COLLECTION => "collections", SECOND => "seconds", REQUEST => "requests"}
+              .merge(PARTS.each_value.to_h { |kind| [kind, "parts of requests"] }).transform_keys(&:event).freeze
       NAME = "N"
 
       Name = Struct.new(:pid, :address, :name)

@@ -21,8 +21,8 @@ module Probescope
       # nil when no probe fires for so short calls.
       def self.threshold(slow) = THRESHOLDS.keys.select { |least| least <= slow }.max
 
-      # Names of the probes.
-      def probes = kinds.map { |_, _, probe| probe.to_s }.uniq
+      # Names of the probes that a process must have. An older library fires none for requests.
+      def probes = kinds.map { |_, _, probe| probe.to_s }.uniq - [Lines::REQUEST.probe.to_s]
 
       def text = "#{HEAD}#{kinds.map { |mark, kind, probe| blocks(mark, kind, probe) }.join}#{TAIL}"
 
@@ -48,11 +48,11 @@ module Probescope
         }
       TEXT
       # Told one by one, and counted.
-      SINGLE = [Lines::SLOW, Lines::DETAIL].freeze
+      SINGLE = [Lines::SLOW, Lines::DETAIL, Lines::REQUEST].freeze
 
       def kinds
         slow = ["S", Lines::SLOW, THRESHOLDS.fetch(self.class.threshold(@slow))]
-        found = [slow]
+        found = [*Lines::PARTS.each_value.map { |kind| Lines::MARKS.key(kind) }, "R", slow]
         found << "X" << ("M" if @messages) if @exceptions
         found << "E" if @exceptions || @metrics
         found << "F" << "A" << "G" if @metrics
@@ -60,9 +60,17 @@ module Probescope
       end
 
       def blocks(mark, kind, probe)
-        filter = "/(uint64)arg3 >= #{@slow}/\n" if kind == Lines::SLOW
-        head = "usdt:$1:probescope:#{probe}\n#{filter}"
+        filter = filter(kind, probe)
+        head = "usdt:$1:probescope:#{probe}\n#{"/#{filter}/\n" if filter}"
         [*kind.names.map { |name| head + naming(expression(probe, name)) }, head + event(mark, kind, probe)].join
+      end
+
+      def filter(kind, probe)
+        return "(uint64)arg3 >= #{@slow}" if kind == Lines::SLOW
+        return unless probe == Lines::REQUEST.probe
+
+        part = Lines::PARTS.key(kind)
+        "1 == #{expression(probe, :own)}#{" && *(uint8*)#{expression(probe, part)} != 0" if part}" # "/*" begins a comment
       end
 
       def naming(address)

@@ -16,6 +16,9 @@ module Probescope
     class Source
       # Addresses whose names are known.
       NAMES = 65_536
+      PARTS = Lines::PARTS.to_h { |name, kind| [kind.event, name] }.freeze
+      # Requests of which a part has come.
+      UNDER_WAY = 64
       # Details that wait for the end of their second, which tells whether they are costly.
       DETAILS = 1024
       # Seconds that something waits for a name that the kernel lost.
@@ -57,6 +60,7 @@ module Probescope
         @emit_logs = logs
         @say = say
         @names = {}
+        @parts = {}
         @series = Series.new(resource, scope)
         @spans = Spans.new(resource, scope)
         @assembly = Assembly.new { |tree| release(tree) }
@@ -75,6 +79,8 @@ module Probescope
 
       def take(event, now)
         case event
+        when *PARTS.keys then part(PARTS[event.class], event)
+        when Lines::REQUEST.event then single { request(event) }
         when Lines::SLOW.event then call(event, now)
         when Lines::DETAIL.event then single { detail(event) }
         when Lines::MESSAGE.event then message(event)
@@ -123,6 +129,16 @@ module Probescope
       def single
         @received += 1
         yield
+      end
+
+      # Of a request, which follows on it unless the kernel loses it.
+      def part(name, event)
+        @parts.shift if @parts.size >= UNDER_WAY
+        (@parts[event.span_id] ||= {})[name] = Host::Text.clean(event.text)
+      end
+
+      def request(event)
+        @emit_spans.call([@spans.request(event, @parts.delete(event.span_id) || {}, @offset.call)].compact)
       end
 
       def call(event, now)

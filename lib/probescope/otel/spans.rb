@@ -47,7 +47,51 @@ module Probescope
         made.each_value.map(&:first)
       end
 
+      METHODS = %w[CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT QUERY TRACE].freeze
+      OTHER = "_OTHER"
+      JOB = "JOB"
+
+      # The span of a request, or nil where its trace is not sampled. event: Lines::REQUEST's. parts: {method: text, ...}, of Lines::PARTS.
+      def request(event, parts, start)
+        own = TraceParent.parse(event.text)
+        return (@unsampled += 1) && nil unless own&.sampled
+
+        kind, name, attributes = parts[:method] == JOB ? job(event, parts) : server(event, parts)
+        attributes = {**attributes, "thread.id" => event.thread_id}.compact
+        ended = start + event.at
+        span(name: name, kind: kind, status: failed?(event) ? STATUS.error : STATUS.unset, attributes: attributes,
+             parent_span_id: event.parent_id.zero? ? NO_PARENT : [event.parent_id].pack("Q>"),
+             parent_span_is_remote: !event.parent_id.zero?, start_timestamp: ended - event.elapsed, end_timestamp: ended,
+             total_recorded_attributes: attributes.size, total_recorded_events: 0, total_recorded_links: 0,
+             resource: @resource, instrumentation_scope: @scope, span_id: own.span_id, trace_id: own.trace_id, trace_flags: SAMPLED,
+             tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT)
+      end
+
       private
+
+      FAILED = 500
+      private_constant :FAILED
+
+      def failed?(event) = event.status >= FAILED
+
+      # https://opentelemetry.io/docs/specs/semconv/http/http-spans/
+      def server(event, parts)
+        method = parts[:method]
+        known = METHODS.include?(method)
+        [:server, [known ? method : "HTTP", parts[:template]].compact.join(" "),
+         {"http.request.method" => known ? method : OTHER, "http.request.method_original" => (method unless known),
+          "http.route" => parts[:template], "url.path" => parts[:path],
+          "http.response.status_code" => (event.status if event.status.positive?),
+          "error.type" => (event.status.to_s if failed?(event))}]
+      end
+
+      # https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/, which has no word for what the work is called.
+      def job(event, parts)
+        [:consumer, "process #{parts[:path]}",
+         {"messaging.operation.type" => "process", "messaging.operation.name" => "process", "messaging.system" => parts[:system],
+          "messaging.destination.name" => parts[:queue], "probescope.job.name" => parts[:path],
+          "error.type" => (OTHER if failed?(event))}]
+      end
 
       # How late the events of calls were at least, by node: a call began no later than those that it made.
       def delays(tree)

@@ -24,7 +24,7 @@ module Probescope
       # What the exporter has not read yet. More is dropped, and counted.
       ROOM = 8 << 20
       # A line of bpftrace's that is a single call or exception.
-      EVENT = /"data": ?"[SX] /
+      EVENT = /"data": ?"[SXR] /
       # Seconds for all of the end; for bpftrace's part of it; and what the exporter has at least.
       LAST = 4.8
       LEAVE = 2.5
