@@ -93,6 +93,12 @@ void ps_table_clear(ps_table *table)
     for (uint32_t i = 0; i < PS_ROW_CHUNKS && table->chunk[i]; i++)
         ps_memory_give(table->chunk[i], PS_ROWS_PER_CHUNK * sizeof(ps_row));
     ps_memory_give(table->index, table->index_capacity * sizeof(*table->index));
-    ps_table empty = {.overflowed = table->overflowed, .by_request = table->by_request, .cleared = table->cleared + 1};
-    memcpy(table, &empty, sizeof(empty));
+    /* In place: it is too large for the stack of a fiber. */
+    uint64_t overflowed = table->overflowed;
+    uint32_t cleared = table->cleared + 1;
+    ps_table *by_request = table->by_request;
+    memset(table, 0, sizeof(*table));
+    table->overflowed = overflowed;
+    table->cleared = cleared;
+    table->by_request = by_request;
 }
