@@ -61,7 +61,7 @@ class CoreBuild
     FileUtils.mkdir_p(File.dirname(of_cpu[@directory]))
     File.write(of_cpu[@directory], %(#include "#{Dir[of_cpu[File.dirname(headers)].sub("aarch64", "*")].first}"\n))
     check_notes("_native.so", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wno-missing-field-initializers",
-                '-DPROBESCOPE_VERSION="aarch64"', "-Iext/core", "-Iext/python", "-I#{headers}", "-I#{@directory}", *Dir["ext/python/*.c"])
+                '-DPROBESCOPE_VERSION="aarch64"', "-Iext/python", "-I#{headers}", "-I#{@directory}", *Dir["ext/python/*.c"])
   end
 
   private
@@ -79,7 +79,7 @@ class CoreBuild
 
   def build(source)
     program = File.join(@directory, File.basename(source, ".c"))
-    compile("-Iext/core", *wraps, "-o", program, source, *objects, "-pthread", *("-static" unless @prefix.empty?))
+    compile(*wraps, "-o", program, source, *objects, "-pthread", *("-static" unless @prefix.empty?))
     program
   end
 
@@ -87,7 +87,7 @@ class CoreBuild
   def objects
     @objects ||= [*sources, RECORDER].map do |source|
       File.join(@directory, "#{File.basename(source, ".c")}.o").tap do |object|
-        compile("-Iext/core", "-c", "-o", object, source)
+        compile("-c", "-o", object, source)
       end
     end
   end
@@ -99,7 +99,7 @@ class CoreBuild
   end
 
   def compile(*arguments)
-    out, status = Open3.capture2e(compiler, *@flags, *arguments)
+    out, status = Open3.capture2e(compiler, *@flags, "-Iext/core", *arguments)
     raise "#{compiler}: #{out}" unless status.success?
   end
 
