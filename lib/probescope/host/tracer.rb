@@ -14,7 +14,7 @@ module Probescope
         @err, err_writer = IO.pipe(Encoding::BINARY)
         @errors = +""
         @rest = "".b
-        @hidden = true
+        @hidden = false
         command = [order.fetch("bpftrace"), "-f", "json", *options, program, library, *order.fetch("arguments", [])]
         command.unshift(order["setpriv"], "--pdeathsig", "KILL", "--") if order["setpriv"]
         # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for the command.
@@ -59,16 +59,16 @@ module Probescope
 
       # True when it waits for events, which it does when all its probes are attached, and only then. Its messages do not
       # say: up to 0.23 they come before the attach, later after it. A kernel that hides where a process waits says "0", as
-      # for one that runs: #hidden? tells the two apart in the long run.
+      # for one that runs: then see #hidden?.
       def waiting_for_events?
         place = File.read("/proc/#{pid}/wchan")
-        @hidden = false unless ["", "0"].include?(place)
+        @hidden = ["", "0"].include?(place) && sleeping?
         place.include?("epoll")
       rescue SystemCallError
         false
       end
 
-      # False as soon as the kernel has told where it waits.
+      # When #waiting_for_events? looked, it slept, and the kernel did not tell where.
       def hidden? = @hidden
 
       def signal(name)
@@ -85,6 +85,8 @@ module Probescope
       end
 
       private
+
+      def sleeping? = File.read("/proc/#{pid}/stat").rpartition(")").last.start_with?(" S")
 
       def lines(bytes)
         @rest << bytes
