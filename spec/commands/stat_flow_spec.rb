@@ -64,8 +64,8 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
 
       # fail_at calls itself: 100 calls for each raise.
       expect(sum[whole, "calls"]).to eq(20_000 + (500 * 100))
-      # What the process makes besides, in the seconds around it, is little.
-      expect(sum[whole, "allocations"]).to be_between(objects, objects * 1.1)
+      # What the process makes besides, in the seconds around it, is little; the VM's count has a few objects of probescope's, too.
+      expect(sum[whole, "allocations"]).to be_between(objects - 100, objects * 1.1)
       expect(sum[whole, "bytes"]).to be_between(objects * 40, objects * 1.1 * 80)
       [whole, light].each do |command|
         expect(sum[command, "raises"]).to eq(500)
