@@ -13,7 +13,7 @@ FIELDS = {
 }
 
 COMMON = f"""
-import asyncio, gate, probescope, sys, threading, time
+import asyncio, gate, inspect, probescope, sys, threading, time
 
 PARENT = {PARENT!r}
 
@@ -291,7 +291,7 @@ async def echo(scope, receive, send):
 
 asyncio.run(main())
 seen["title"] = asked.title
-seen["function"] = asyncio.iscoroutinefunction(asked.__call__)
+seen["function"] = inspect.iscoroutinefunction(asked.__call__)
 gate.flushed()
 gate.done(**seen)
 """
