@@ -12,6 +12,7 @@ RSpec.describe "libstapsdt.so" do
   def child(...) = keep(Support::Child.new(...))
   def shop(*arguments) = child(program, *arguments, env: environment, stdin: true)
   def with_library = environment.merge("LD_LIBRARY_PATH" => "#{Support::LibStapsdt::PREFIX}/lib")
+  def installed?(*command) = system(*command, out: File::NULL, err: File::NULL)
   def path_of(process) = process.await_line(/^ready (\d+) (\S+)$/)[2]
   def files = Dir.children("#{directory}/probescope")
 
@@ -28,11 +29,9 @@ RSpec.describe "libstapsdt.so" do
     expect(tool("readelf", "-d", "#{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so")).to include("soname: [libstapsdt.so.0]")
   end
 
-  # As libstapsdt has it: sizes and places of a 64-bit ABI. The file includes <errno.h> first, and is C++ too.
-  it "has the structs and constants of libstapsdt" do
-    source = File.join(directory, "layout.c")
-    File.write(source, <<~C)
-      #include <errno.h>
+  # Sizes, places and numbers of a 64-bit ABI.
+  def layout(member_errno)
+    <<~C
       #include <stddef.h>
       #include <libstapsdt.h>
       #ifdef __cplusplus
@@ -41,12 +40,21 @@ RSpec.describe "libstapsdt.so" do
       #define AT(type, member, place) _Static_assert(offsetof(type, member) == (place), #member)
       AT(SDTProbe_t, name, 0); AT(SDTProbe_t, argFmt, 8); AT(SDTProbe_t, _fire, 32); AT(SDTProbe_t, provider, 40); AT(SDTProbe_t, argCount, 48);
       AT(SDTProbeList_t, probe, 0); AT(SDTProbeList_t, next, 56);
-      AT(SDTProvider_t, name, 0); AT(SDTProvider_t, probes, 8); AT(SDTProvider_t, lastError, 16); AT(SDTProvider_t, error, 24);
+      AT(SDTProvider_t, name, 0); AT(SDTProvider_t, probes, 8); AT(SDTProvider_t, #{member_errno}, 16); AT(SDTProvider_t, error, 24);
       AT(SDTProvider_t, _handle, 32); AT(SDTProvider_t, _filename, 40); AT(SDTProvider_t, _memfd, 48); AT(SDTProvider_t, _use_memfd, 52);
       _Static_assert(sizeof(SDTProvider_t) == 56 && sizeof(SDTProbe_t) == 56 && sizeof(ArgType_t) == 4 && MAX_ARGUMENTS == 6, "sizes");
       _Static_assert(noError == -1 && elfCreationError == 0 && tmpCreationError == 1 && sharedLibraryOpenError == 2, "errors");
       _Static_assert(symbolLoadingError == 3 && sharedLibraryCloseError == 4, "errors");
-      _Static_assert(noarg == 0 && uint8 == 1 && int16 == -2 && uint32 == 4 && int64 == -8 && memfd_enabled == 1, "constants");
+      _Static_assert(noarg == 0 && uint8 == 1 && int8 == -1 && uint16 == 2 && int16 == -2 && uint32 == 4 && int32 == -4, "types");
+      _Static_assert(uint64 == 8 && int64 == -8 && memfd_disabled == 0 && memfd_enabled == 1, "constants");
+    C
+  end
+
+  it "has the structs and constants of libstapsdt, also where errno is a macro, and in C++" do
+    source = File.join(directory, "layout.c")
+    File.write(source, <<~C)
+      #include <errno.h>
+      #{layout("lastError")}
       int main(void) { SDTProvider_t *p = providerInit("a b"); return providerLoad(p) == -1 && p->lastError == invalidNameError && !errno ? 0 : 1; }
     C
     system(environment, Support::LibStapsdt.compile(source), exception: true)
@@ -134,6 +142,52 @@ RSpec.describe "libstapsdt.so" do
     tracer("usdt:*:shop:Class.method-1+2 { printf(\"from %d\\n\", arg0); }", pid: process.pid).await_line(/^from #{process.pid}$/)
   end
 
+  it "is recorded by perf, which raises the semaphore and reads the arguments", :bpf do
+    skip "perf is not installed" unless installed?("perf", "--version")
+    event = "sdt_perf#{Process.pid}:plain"
+    process = shop("file", "perf#{Process.pid}", "plain") # perf's parser takes no name with . - or +, and then none of the file
+    perf = ["perf", "--buildid-dir", "#{directory}/perf"]
+    tool(*perf, "buildid-cache", "--add", path_of(process))
+    expect(tool(*perf, "list", "sdt")).to include(event)
+    tool(*perf, "probe", event)
+    record = child(*perf, "record", "-o", "#{directory}/perf.data", "-e", event, "-p", process.pid.to_s, env: ENV.to_h)
+    await_enabled(process, 1)
+    record.stop(:INT)
+    expect(tool("perf", "script", "-i", "#{directory}/perf.data")).to match(/#{event}: .* arg1=#{process.pid}$/)
+    await_enabled(process, 0)
+  ensure
+    installed?(*perf, "probe", "-d", event) if perf
+  end
+
+  # Its BPF programs want the kernel's headers; what finds, reads and raises the probes does not.
+  it "is found, read and raised by bcc" do
+    python = "/usr/bin/python3"
+    skip "bcc is not installed" unless installed?(python, "-c", "from bcc import USDT")
+    process = shop("file")
+    path_of(process)
+    script = <<~PYTHON
+      import sys
+      from bcc import USDT
+      usdt = USDT(pid=#{process.pid})
+      usdt.enable_probe("Class.method-1+2", "function")
+      print(*[usdt.get_probe_arg_ctype("small", i) for i in range(6)], flush=True)
+      sys.stdin.readline()
+    PYTHON
+    bcc = child(python, "-c", script, stdin: true)
+    bcc.await_line(/^int8_t uint8_t int16_t uint16_t int32_t uint32_t$/)
+    await_enabled(process, 1)
+    bcc.close_stdin
+    await_enabled(process, 0)
+  end
+
+  def await_enabled(process, value)
+    said = process.out.size
+    await("enabled #{value}") do
+      process.puts("enabled")
+      process.out[said..].include?("enabled 0 #{value}\n")
+    end
+  end
+
   # Through ctypes, whose calls leave out what a C compiler says of the arguments.
   it "serves a wrapper that calls it without its header", :bpf do
     script = <<~PYTHON
@@ -166,6 +220,18 @@ RSpec.describe "libstapsdt.so" do
   #   PROBESCOPE_UPSTREAM=DIR bundle exec rspec spec/libstapsdt_spec.rb
   describe "with the examples of upstream", :bpf do
     let(:upstream) { ENV["PROBESCOPE_UPSTREAM"] || skip("PROBESCOPE_UPSTREAM leads to no checkouts of libstapsdt and python-stapsdt") }
+
+    # What a program can do in the wrong order, and what it can see of the structs. Of what makes upstream crash ours says that it is wrong.
+    it "has the same layout, and does the same when it is called in an odd order" do
+      own = Support::LibStapsdt.compile("spec/support/odd_calls.c")
+      of_upstream = ["-I#{upstream}/libstapsdt/src", "#{upstream}/libstapsdt/out/libstapsdt.so.0", "-Wl,-rpath,#{upstream}/libstapsdt/out"]
+      tool("cc", "-w", "-o", "#{directory}/odd", "#{Support::ROOT}/spec/support/odd_calls.c", *of_upstream)
+      said = [own, "#{directory}/odd"].map { |program| child(program, env: environment).tap { |one| expect(one.wait).to be_success }.out }
+      expect(said.first.lines.size).to be > 10
+      expect(said.first).to eq(said.last)
+      File.write("#{directory}/layout.c", "#{layout("errno")}int main(void) { return 0; }")
+      tool("cc", "-fsyntax-only", "#{directory}/layout.c", of_upstream.first)
+    end
 
     it "runs its demo program" do
       process = child(Support::LibStapsdt.compile("#{upstream}/libstapsdt/example/demo.c"), "theirs", "first", "second", env: environment)

@@ -227,7 +227,7 @@ static uint8_t *map_somewhere(ps_provider *provider, const ps_image *image)
 
 static int load_image(ps_provider *provider, const ps_image *image, const ps_image_probe *probes)
 {
-    provider->digest = ps_file_digest(image->bytes, image->size);
+    provider->digest = image->digest;
     provider->number = number_of(provider->digest);
     uint8_t *start = map_somewhere(provider, image);
     if (!start) return -1;
@@ -337,6 +337,7 @@ void providerDestroy(SDTProvider_t *provider)
     if (!provider) return;
     providerUnload(provider);
     ps_region_free(&own->region);
+    ps_file_leave(own->path); /* where there was no descriptor to cover it with, it was in use until now */
     for (SDTProbeList_t *node = provider->probes, *next; node; node = next) {
         next = node->next;
         free(node->probe.name);

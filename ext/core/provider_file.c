@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MFD_EXEC
@@ -18,17 +19,13 @@
 
 /* What ends in this is ours to remove. */
 #define SUFFIX ".so"
-/* Somebody else may remove what was just opened, which is tried again; whoever spoils every attempt wants to. */
-enum { ATTEMPTS = 16 };
+/*
+ * Somebody else may look at what was just opened, or remove it, which is tried again: at once, and then each millisecond, for he may have
+ * lost the CPU meanwhile. Whoever spoils every attempt wants to.
+ */
+enum { ATTEMPTS = 100, AT_ONCE = 10 };
 
 static pid_t swept_by;
-
-uint64_t ps_file_digest(const uint8_t *bytes, size_t size) /* FNV-1a */
-{
-    uint64_t digest = 0xcbf29ce484222325;
-    for (size_t i = 0; i < size; i++) digest = (digest ^ bytes[i]) * 0x100000001b3;
-    return digest;
-}
 
 static bool is_private(int directory)
 {
@@ -144,6 +141,7 @@ static bool create(int directory, const char *name, const uint8_t *bytes, size_t
 static int open_shared(int directory, const char *name, const uint8_t *bytes, size_t size)
 {
     for (int i = 0; i < ATTEMPTS; i++) {
+        if (i >= AT_ONCE) nanosleep(&(struct timespec){0, 1000000}, NULL);
         int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (file < 0) {
             if (errno != ENOENT) return -1;

@@ -20,8 +20,6 @@ enum ps_file_place { PS_FILE_OF_RUN_TIME, PS_FILE_OF_TMP, PS_FILE_IN_MEMORY, PS_
 
 enum { PS_FILE_PATH = 512, PS_FILE_NAME = 192 };
 
-uint64_t ps_file_digest(const uint8_t *bytes, size_t size);
-
 /*
  * Returns a descriptor of the file with this content, with the lock on it, and writes its path, which is empty in memory; -1: with errno.
  * number: this process has so many others of the same content. The kernel keeps one semaphore a file in a process, so they are

@@ -17,15 +17,25 @@ static const uint8_t site_code[PS_SITE_SIZE] = {0x1f, 0x20, 0x03, 0xd5, 0xc0, 0x
 static const uint8_t site_code[PS_SITE_SIZE];
 #endif
 
-enum { SEGMENTS = 3, OPERAND_SIZE = 24, ADDRESSES = 3 };
-enum { NONE, TEXT, PROBES, BASE, NOTES, SYMBOLS, STRINGS, SECTIONS };
+enum { SEGMENTS = 4, OPERAND_SIZE = 24, ADDRESSES = 3 };
+enum { NONE, TEXT, PROBES, BASE, NOTES, SYMBOLS, STRINGS, BUILD_ID, SECTIONS };
 
 /* Each name ends in the section table's string table, in front of those of the symbols. */
-static const char section_names[] = "\0.text\0.probes\0.stapsdt.base\0.note.stapsdt\0.symtab\0.strtab";
-static const uint32_t name_offsets[SECTIONS] = {0, 1, 7, 15, 29, 43, 51};
+static const char section_names[] =
+    "\0.text\0.probes\0.stapsdt.base\0.note.stapsdt\0.symtab\0.strtab\0.note.gnu.build-id";
+static const uint8_t name_offsets[SECTIONS] = {0, 1, 7, 15, 29, 43, 51, 59};
+static const uint8_t alignments[SECTIONS] = {0, 8, 2, 1, 4, 8, 1, 4};
+
+/* Without one of 20 bytes perf lists no probe of a file. */
+typedef struct build_id_note {
+    Elf64_Nhdr header;
+    char name[4];
+    uint8_t id[20];
+} build_id_note;
 
 typedef struct plan {
-    size_t page, base, text_end, semaphores_end, notes, notes_end, symbols, symbols_end, strings, strings_end, sections;
+    size_t page, build_id, base, text_end, semaphores_end, notes, notes_end, symbols, symbols_end, strings, strings_end,
+        sections;
 } plan;
 
 static size_t round_up(size_t value, size_t to)
@@ -86,7 +96,8 @@ static size_t share_semaphores(ps_image_probe *probes, size_t count)
 static plan lay_out(ps_image *image, const char *provider, ps_image_probe *probes, size_t count)
 {
     plan at = {.page = (size_t)sysconf(_SC_PAGESIZE)};
-    at.base = sizeof(Elf64_Ehdr) + SEGMENTS * sizeof(Elf64_Phdr);
+    at.build_id = sizeof(Elf64_Ehdr) + SEGMENTS * sizeof(Elf64_Phdr);
+    at.base = at.build_id + sizeof(build_id_note);
     image->text = round_up(at.base + 1, PS_SITE_SIZE);
     at.text_end = image->text + count * PS_SITE_SIZE;
     image->semaphores = round_up(at.text_end, at.page);
@@ -141,6 +152,14 @@ static void write_headers(ps_image *image, const plan *at)
                                .p_memsz = size,
                                .p_align = at->page};
     segments[2] = (Elf64_Phdr){.p_type = PT_GNU_STACK, .p_flags = PF_R | PF_W, .p_align = 16};
+    segments[3] = (Elf64_Phdr){.p_type = PT_NOTE,
+                               .p_flags = PF_R,
+                               .p_offset = at->build_id,
+                               .p_vaddr = at->build_id,
+                               .p_paddr = at->build_id,
+                               .p_filesz = sizeof(build_id_note),
+                               .p_memsz = sizeof(build_id_note),
+                               .p_align = alignments[BUILD_ID]};
 }
 
 static void write_section(ps_image *image, const plan *at, int index, uint32_t type, uint64_t flags, size_t from,
@@ -153,10 +172,7 @@ static void write_section(ps_image *image, const plan *at, int index, uint32_t t
                             .sh_addr = flags & SHF_ALLOC ? from : 0,
                             .sh_offset = from,
                             .sh_size = to - from,
-                            .sh_addralign = index == NOTES                      ? 4
-                                            : index == PROBES                   ? 2
-                                            : index == STRINGS || index == BASE ? 1
-                                                                                : 8};
+                            .sh_addralign = alignments[index]};
     if (index == SYMBOLS) {
         section->sh_link = STRINGS;
         section->sh_info = 1; /* the first that is not local */
@@ -172,6 +188,7 @@ static void write_sections(ps_image *image, const plan *at)
     write_section(image, at, NOTES, SHT_NOTE, 0, at->notes, at->notes_end);
     write_section(image, at, SYMBOLS, SHT_SYMTAB, 0, at->symbols, at->symbols_end);
     write_section(image, at, STRINGS, SHT_STRTAB, 0, at->strings, at->strings_end);
+    write_section(image, at, BUILD_ID, SHT_NOTE, SHF_ALLOC, at->build_id, at->base);
 }
 
 static void write_notes(ps_image *image, const plan *at, const char *provider, const ps_image_probe *probes,
@@ -209,6 +226,22 @@ static void write_symbols(ps_image *image, const plan *at, const ps_image_probe 
     }
 }
 
+static uint64_t digest_of(const uint8_t *bytes, size_t size) /* FNV-1a */
+{
+    uint64_t digest = 0xcbf29ce484222325;
+    for (size_t i = 0; i < size; i++) digest = (digest ^ bytes[i]) * 0x100000001b3;
+    return digest;
+}
+
+/* When all else is written. */
+static void write_build_id(ps_image *image, const plan *at)
+{
+    image->digest = digest_of(image->bytes, image->size);
+    build_id_note *note = (build_id_note *)(image->bytes + at->build_id);
+    *note = (build_id_note){{sizeof(note->name), sizeof(note->id), NT_GNU_BUILD_ID}, "GNU", {0}};
+    for (size_t i = 0; i < sizeof(note->id); i++) note->id[i] = (uint8_t)(image->digest >> i % 8 * 8);
+}
+
 void ps_image_sites(uint8_t *bytes, size_t from, size_t to)
 {
     for (; from + PS_SITE_SIZE <= to; from += PS_SITE_SIZE) memcpy(bytes + from, site_code, PS_SITE_SIZE);
@@ -224,6 +257,7 @@ bool ps_image_make(ps_image *image, const char *provider, ps_image_probe *probes
     write_notes(image, &at, provider, probes, count);
     write_symbols(image, &at, probes, count);
     ps_image_sites(image->bytes, image->text, at.text_end);
+    write_build_id(image, &at);
     return true;
 }
 

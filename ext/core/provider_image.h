@@ -2,9 +2,9 @@
  * The library that tracers read to learn of a provider's probes: an ELF file with one site for each probe, a semaphore for each
  * name, and the notes that sys/sdt.h would have written (https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation).
  *
- *   page 0...   headers, .stapsdt.base, .text       mapped for reading and execution
- *   page n...   .probes: the semaphores             mapped for writing
- *   behind it   .note.stapsdt, .symtab, .strtab     for tools alone
+ *   page 0...   headers, .note.gnu.build-id, .stapsdt.base, .text   mapped for reading and execution
+ *   page n...   .probes: the semaphores                             mapped for writing
+ *   behind it   .note.stapsdt, .symtab, .strtab                     for tools alone
  *
  * Addresses in it are offsets in the file. Nobody links it: it has no dynamic section, and provider_region.c maps it.
  */
@@ -34,6 +34,7 @@ typedef struct ps_image {
     size_t text;       /* where the sites begin */
     size_t semaphores; /* where they begin, the first byte of a page */
     size_t mapped;     /* where the last page of them ends */
+    uint64_t digest;   /* of its content: the build-id */
 } ps_image;
 
 /* Probes of one name have one semaphore: tracers lose events when there are several (bpftrace#3601). False: no memory, or no

@@ -29,8 +29,8 @@ module Support
       tool({ "PKG_CONFIG_PATH" => "#{PREFIX}/lib/pkgconfig" }, "pkg-config", "--cflags", "--libs", "libstapsdt").split
     end
 
-    def tool(*command)
-      out, status = Open3.capture2e(*command, chdir: ROOT)
+    def tool(*command, chdir: ROOT)
+      out, status = Open3.capture2e(*command, chdir: chdir)
       raise "#{command.join(" ")}: #{out}" unless status.success?
 
       out

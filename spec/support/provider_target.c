@@ -1,7 +1,7 @@
 /*
  * Fires probes of its own in a loop, whoever listens:
  *
- *   provider_target file|memory [PROVIDER]
+ *   provider_target file|memory [PROVIDER [PROBE]]
  *
  * Prints "ready PID PATH", and obeys lines on stdin: "fork", "unload", "load", "enabled", and ends with it.
  */
@@ -26,7 +26,7 @@ static void fire(void)
     if (probeIsEnabled(dotted)) probeFire(dotted, getpid());
 }
 
-static int define(const char *name, int in_memory)
+static int define(const char *name, const char *last, int in_memory)
 {
     provider = providerInit(name);
     if (in_memory) providerUseMemfd(provider, memfd_enabled);
@@ -35,7 +35,7 @@ static int define(const char *name, int in_memory)
     ArgType_t types[SDT_MAX_ARGUMENTS];
     for (int i = 0; i < SDT_MAX_ARGUMENTS; i++) types[i] = i % 2 ? int32 : uint64;
     twelve = providerAddProbeArray(provider, "twelve", SDT_MAX_ARGUMENTS, types);
-    dotted = providerAddProbe(provider, "Class.method-1+2", 1, int32);
+    dotted = providerAddProbe(provider, last, 1, int32);
     if (!kinds || !small || !twelve || !dotted || providerLoad(provider) != 0) {
         fprintf(stderr, "%s\n", provider->error);
         return -1;
@@ -62,7 +62,9 @@ static void obey(const char *line)
 int main(int argc, char **argv)
 {
     setlinebuf(stdout);
-    if (argc < 2 || define(argc > 2 ? argv[2] : "shop", !strcmp(argv[1], "memory")) != 0) return 1;
+    if (argc < 2) return 1;
+    if (define(argc > 2 ? argv[2] : "shop", argc > 3 ? argv[3] : "Class.method-1+2", !strcmp(argv[1], "memory")) != 0)
+        return 1;
     printf("ready %d %s\n", getpid(), providerPath(provider) ? providerPath(provider) : "-");
     int parent = getpid();
     for (;;) {

@@ -172,6 +172,37 @@ static void says_what_is_wrong(void)
     CHECK(!providerAddProbe(NULL, "probe", 0));
 }
 
+static size_t read_file(const char *path, char *to, size_t size)
+{
+    FILE *file = fopen(path, "rb");
+    size_t length = file ? fread(to, 1, size, file) : 0;
+    if (file) fclose(file);
+    return length;
+}
+
+/* In the assembler's notation, after the names; x86-64 has six in registers, aarch64 eight. */
+static void tells_tracers_where_the_arguments_are(void)
+{
+    SDTProvider_t *provider = providerInit("notes");
+    ArgType_t types[] = {uint64, int64, sdtDouble, sdtString, int8, uint16, int32, uint32, int16, uint8, int64, uint64};
+    providerAddProbeArray(provider, "twelve", SDT_MAX_ARGUMENTS, types);
+    providerAddProbe(provider, "none", 0);
+    CHECK_EQUAL(providerLoad(provider), 0);
+    static char image[65536 + 16384];
+    size_t size = read_file(providerPath(provider), image, sizeof(image));
+#ifdef __aarch64__
+    static const char twelve[] = "notes\0twelve\0"
+                                 "8@x0 -8@x1 8@x2 8@x3 -1@x4 2@x5 -4@x6 4@x7 -2@[sp] 1@[sp, 8] -8@[sp, 16] 8@[sp, 24]";
+#else
+    static const char twelve[] = "notes\0twelve\0"
+                                 "8@%rdi -8@%rsi 8@%rdx 8@%rcx -1@%r8 2@%r9 -4@8(%rsp) 4@16(%rsp) -2@24(%rsp) "
+                                 "1@32(%rsp) -8@40(%rsp) 8@48(%rsp)";
+#endif
+    CHECK(memmem(image, size, twelve, sizeof(twelve)) != NULL);
+    CHECK(memmem(image, size, "notes\0none\0", sizeof("notes\0none\0")) != NULL);
+    providerDestroy(provider);
+}
+
 static void keeps_its_file_while_it_is_loaded(void)
 {
     SDTProbe_t *probe;
@@ -201,6 +232,33 @@ static void keeps_its_file_while_it_is_loaded(void)
     CHECK_EQUAL(files(), 2);
     CHECK(!probeIsEnabled(its));
     providerDestroy(same);
+    providerDestroy(provider);
+    CHECK_EQUAL(files(), 0);
+}
+
+static void *let_go_of(void *file)
+{
+    check_sleep_ms(30);
+    close(*(int *)file);
+    return NULL;
+}
+
+/* Whoever sweeps or leaves holds a file for some microseconds, or for longer when the CPU is taken from him then. */
+static void waits_for_who_looks_at_its_file(void)
+{
+    SDTProbe_t *probe;
+    SDTProvider_t *provider = loaded("looked-at", &probe);
+    char path[160], image[16384];
+    strcpy(path, providerPath(provider));
+    size_t size = read_file(path, image, sizeof(image));
+    providerDestroy(provider);
+    int file = open(path, O_CREAT | O_RDWR, 0600);
+    CHECK(write(file, image, size) == (ssize_t)size && flock(file, LOCK_EX | LOCK_NB) == 0);
+    pthread_t thread;
+    pthread_create(&thread, NULL, let_go_of, &file);
+    provider = loaded("looked-at", &probe);
+    pthread_join(thread, NULL);
+    CHECK(providerPath(provider) && strcmp(providerPath(provider), path) == 0);
     providerDestroy(provider);
     CHECK_EQUAL(files(), 0);
 }
@@ -401,7 +459,14 @@ static void finds_another_place(void)
     CHECK_EQUAL(result, -1);
     CHECK_EQUAL(provider->lastError, tmpCreationError);
     CHECK(strstr(provider->error, strerror(EMFILE)) != NULL);
+    CHECK_EQUAL(providerLoad(provider), 0);
+    /* Nor one to cover it with: tracers can go on to see it until it is destroyed. */
+    setrlimit(RLIMIT_NOFILE, &none);
+    CHECK_EQUAL(providerUnload(provider), 0);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    CHECK_EQUAL(files(), 1);
     providerDestroy(provider);
+    CHECK_EQUAL(files(), 0);
 }
 
 static bool stop;
@@ -454,7 +519,9 @@ int main(void)
     setenv("XDG_RUNTIME_DIR", directory, 1);
     RUN(fires_what_it_is_given);
     RUN(says_what_is_wrong);
+    RUN(tells_tracers_where_the_arguments_are);
     RUN(keeps_its_file_while_it_is_loaded);
+    RUN(waits_for_who_looks_at_its_file);
     RUN(can_stay_in_memory);
     RUN(has_a_thousand_probes_and_one_semaphore_a_name);
     RUN(leaves_nothing);
