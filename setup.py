@@ -22,7 +22,7 @@ if platform.machine() == "x86_64":
 NO_COMPILER = "no C compiler works, or Python's headers are missing (on Debian: apt install gcc python3-dev)"
 
 # PROBESCOPE_STAPSDT_DIR=/opt/libstapsdt pip install probescope: run-time probes by that libstapsdt.so and not by our own.
-STAPSDT = os.environ.get("PROBESCOPE_STAPSDT_DIR")
+STAPSDT = os.environ.get("PROBESCOPE_STAPSDT_DIR") and os.path.abspath(os.environ["PROBESCOPE_STAPSDT_DIR"])
 CORE = [path for path in glob("ext/core/*.c") if not (STAPSDT and re.search(r"/provider(_\w+)?\.c$", path))]
 
 native = Extension(
@@ -33,7 +33,8 @@ native = Extension(
     libraries=["stapsdt"] if STAPSDT else [],
     library_dirs=[f"{STAPSDT}/lib"] if STAPSDT else [],
     runtime_library_dirs=[f"{STAPSDT}/lib"] if STAPSDT else [],
-    define_macros=[("_GNU_SOURCE", "1"), ("PROBESCOPE_VERSION", f'"{VERSION}"')],
+    define_macros=[("_GNU_SOURCE", "1"), ("PROBESCOPE_VERSION", f'"{VERSION}"')]
+    + ([("PS_OTHER_STAPSDT", "1")] if STAPSDT else []),
     extra_compile_args=FLAGS,
 )
 
@@ -46,6 +47,8 @@ def why_not():
         return f"the operating system is {sys.platform}, and probes need Linux"
     if platform.machine() not in ("x86_64", "aarch64"):
         return f"the CPU is {platform.machine()}, and probes are written for x86-64 and aarch64"
+    if STAPSDT and not os.path.exists(f"{STAPSDT}/lib/libstapsdt.so"):
+        return f"no libstapsdt.so in {STAPSDT}/lib (PROBESCOPE_STAPSDT_DIR)"
     return None
 
 

@@ -2,6 +2,7 @@
 
 require "bundler"
 require "open3"
+require_relative "support/libstapsdt"
 
 # Each way in which a user gets the gem, tried for real in a directory of its own.
 RSpec.describe "The gem" do
@@ -57,14 +58,10 @@ RSpec.describe "The gem" do
     ruby "-S", "bundle", "exec", "ruby", "-e", "Bundler.require; p Probescope.status.slice(:available, :installed, :reason)"
   end
 
-  it "builds, and installs with its extension and its command" do
+  it "builds, and installs with its extension and its command; then RUBYOPT loads it" do
     ruby "-S", "gem", "install", "--no-document", "--local", *build_gems
     expect(ruby("-e", status)).to say(available: true, installed: true)
     expect(sh("#{dir}/gems/bin/probescope", "--help")).to start_with("Usage: probescope")
-  end
-
-  it "loads by RUBYOPT where it is installed" do
-    ruby "-S", "gem", "install", "--no-document", "--local", *build_gems
     out = ruby("-e", "p Probescope.status[:installed]", with: { "RUBYOPT" => "-rprobescope/auto" })
     expect(out).to eq("true\n")
   end
@@ -83,6 +80,36 @@ RSpec.describe "The gem" do
     sh "git", "commit", "-q", "-m", "gem", chdir: repository, with: identity
     bundle "git: #{repository.inspect}, branch: \"main\""
     expect(required_by_bundler).to say(installed: true)
+  end
+
+  # An application with probes of its own, by a gem that was built on that libstapsdt; returns what `doctor` of it says.
+  def use_gem_on(prefix, arguments)
+    ruby "-S", "gem", "install", "--no-document", "--local", *build_gems, "--", "--with-stapsdt-dir=#{prefix}",
+         with: { "make" => "make -j2 optflags=-O0 debugflags=" }
+    shop = keep(Support::Child.new(RbConfig.ruby, "-rprobescope", "#{Support::ROOT}/spec/support/on_a_libstapsdt.rb", env: env))
+    shop.await_line(%r{^library #{prefix}/lib/libstapsdt\.so\S* #{arguments}$})
+    expect(shop.out.lines.first).to eq("false false true true true false true true false true true false true\n")
+    one = tracer('usdt:*:shop:checkout { printf("%s %d %d\n", str(arg0), arg1, arg2); exit(); }', pid: shop.pid)
+    one.await_line(/^basket -3 255$/)
+    shop.await_line(/^unloaded true false false$/)
+    expect(shop.wait).to be_success
+    sh("#{dir}/gems/bin/probescope doctor || true")[/^.*run-time probes.*$/]
+  end
+
+  it "is built on a libstapsdt with --with-stapsdt-dir, and doctor says so", :bpf do
+    Support::LibStapsdt.build
+    expect(use_gem_on(Support::LibStapsdt::PREFIX, 12)).to end_with("(Probescope::Provider) by #{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so.0")
+  end
+
+  # See spec/libstapsdt_spec.rb.
+  it "is built on upstream's libstapsdt, and doctor says so", :bpf do
+    upstream = "#{ENV["PROBESCOPE_UPSTREAM"] || skip("PROBESCOPE_UPSTREAM leads to no libstapsdt")}/libstapsdt"
+    prefix = "#{dir}/upstream"
+    FileUtils.mkdir_p(["#{prefix}/include", "#{prefix}/lib"])
+    FileUtils.cp("#{upstream}/src/libstapsdt.h", "#{prefix}/include")
+    %w[libstapsdt.so libstapsdt.so.0].each { |name| FileUtils.cp("#{upstream}/out/libstapsdt.so.0", "#{prefix}/lib/#{name}") }
+    limits = "no semaphores, six arguments at most -> gem install probescope without"
+    expect(use_gem_on(prefix, 6)).to include("(Probescope::Provider) by #{prefix}/lib/libstapsdt.so.0: #{limits}")
   end
 
   it "installs as a no-op that says why where there is no compiler" do

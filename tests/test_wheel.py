@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tracing import ROOT, python
+from tracing import ENVIRONMENT, ROOT, Child, python, start_tracer, stop_tracer, wait_for
 from wheel_notes import expected, exports_info, notes
 
 pytest.importorskip("setuptools", "64")
@@ -97,3 +97,77 @@ def test_where_nothing_can_be_compiled_it_installs_does_nothing_and_says_why(sou
         assert ran.stdout.startswith("False False the native library was not built: "), ran.stderr
         assert reason in ran.stdout
         assert ran.stderr == ""
+
+
+# As an application in the wheel's Python has it, with what upstream's knows.
+ON_A_LIBSTAPSDT = """
+import gc, os, time
+import probescope
+from probescope import _native
+shop = probescope.Provider("shop")
+checkout = shop.probe("checkout", str, int, "uint8")
+assert not checkout.fire("basket", 1, 1) and not checkout.enabled
+assert shop.load() and shop.load()
+try: shop.probe("late")
+except probescope.Error: pass
+for again in range(3): assert shop.unload() and not checkout.fire("basket", 1, 1) and shop.load()
+never = probescope.Provider("never").probe("loaded")
+del never
+gc.collect()
+print("library", _native.PROVIDERS, _native.MOST_ARGUMENTS, flush=True)
+while not checkout(lambda: ("basket", -3, 255)): time.sleep(0.002)
+while checkout.enabled: checkout.fire("basket", -3, 255) and time.sleep(0.002)
+print("unloaded", shop.unload(), checkout.enabled, checkout.fire("basket", 1, 1), flush=True)
+"""
+
+
+def install_ours(to: Path) -> Path:
+    """What `rake libstapsdt` makes, without Ruby."""
+    for name in ("include", "lib"):
+        (to / name).mkdir(parents=True)
+    shutil.copy(ROOT / "ext/core/libstapsdt.h", to / "include")
+    sources = sorted((ROOT / "ext/core").glob("provider*.c"))
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread"]
+    subprocess.run(["cc", *flags, "-o", to / "lib/libstapsdt.so", *sources], check=True)
+    return to
+
+
+def install_upstreams(to: Path) -> Path:
+    """Where it is at hand: see spec/libstapsdt_spec.rb."""
+    checkout = Path(os.environ.get("PROBESCOPE_UPSTREAM") or pytest.skip("PROBESCOPE_UPSTREAM leads to no libstapsdt"))
+    for name in ("include", "lib"):
+        (to / name).mkdir(parents=True)
+    shutil.copy(checkout / "libstapsdt/src/libstapsdt.h", to / "include")
+    for name in ("libstapsdt.so", "libstapsdt.so.0"):
+        shutil.copy(checkout / "libstapsdt/out/libstapsdt.so.0", to / "lib" / name)
+    return to
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 12), reason="nothing of it is a version's: 3.12 does it")
+@pytest.mark.parametrize(
+    ("install", "most", "said"),
+    [(install_ours, 12, "\n"), (install_upstreams, 6, ": no semaphores, six arguments at most -> build ")],
+    ids=["ours", "upstream's"],
+)
+def test_a_build_on_a_libstapsdt_uses_it_and_doctor_says_so(bpf, source, children, tmp_path, install, most, said):
+    prefix, packages = install(tmp_path / "prefix"), tmp_path / "packages"
+    pip("install", str(source), "--target", str(packages), env={"PROBESCOPE_STAPSDT_DIR": str(prefix)})
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(packages), "XDG_RUNTIME_DIR": str(tmp_path)}
+    app = Child([sys.executable, "-c", ON_A_LIBSTAPSDT], env=environment)
+    children.append(app)
+    library, arguments = app.line("library ").split()
+    assert (os.path.dirname(library), int(arguments)) == (f"{prefix}/lib", most)
+    tracer = start_tracer(app.pid, 'usdt:*:shop:checkout { printf("%s %d %d\\n", str(arg0), arg1, arg2); }')
+    children.append(tracer)
+    wait_for(f"an event of {tracer}", lambda: "basket -3 255\n" in tracer.out)
+    stop_tracer(tracer)
+    assert app.line("unloaded ") == "True False False"
+    doctor = python("-m", "probescope", "doctor", env={"PYTHONPATH": str(packages)}).stdout
+    assert f"(probescope.Provider) by {library}{said}" in doctor
+
+
+def test_without_the_libstapsdt_that_was_asked_for_it_says_so(source, tmp_path):
+    pip("install", str(source), "--target", str(tmp_path), env={"PROBESCOPE_STAPSDT_DIR": "/nonexistent"})
+    asked = "import probescope; print(probescope.unavailable_reason())"
+    said = python("-c", asked, env={"PYTHONPATH": str(tmp_path)}).stdout
+    assert "no libstapsdt.so in /nonexistent/lib (PROBESCOPE_STAPSDT_DIR)" in said

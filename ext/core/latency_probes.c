@@ -52,7 +52,7 @@ ps_latency *ps_latency_define(const char *name, const char **error)
     ps_latency *latency = find(name);
     if (!latency) latency = make(name, error);
     if (!latency || !latency->closed) return latency;
-    latency->closed = providerLoad(latency->provider) != 0;
+    latency->closed = ps_provider_load(latency->provider) != 0;
     latency->reason = NULL;
     if (latency->closed) latency->reason = latency->provider->error ? latency->provider->error : "it cannot be loaded";
     return latency;

@@ -1,6 +1,6 @@
 /*
- * Run-time probes for the languages: on our own providers, or, when this is compiled with PS_UPSTREAM_STAPSDT, on a libstapsdt.so, which
- * knows neither more than six arguments nor semaphores, and no types beyond integers.
+ * Run-time probes for the languages: on our own providers, or, when this is compiled with PS_OTHER_STAPSDT and the header of it comes first,
+ * on a libstapsdt.so. Upstream's knows neither more than six arguments nor semaphores, and no types beyond integers.
  *
  * To be included first: libstapsdt's own header has a member named errno, which <errno.h> makes a macro.
  */
@@ -8,17 +8,22 @@
 #define PS_PROVIDER_ANY_H
 
 #include <libstapsdt.h>
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #ifdef LIBSTAPSDT_PROBESCOPE
-#define PS_PROVIDER_LIBRARY "own"
-#define PS_MOST_ARGUMENTS   SDT_MAX_ARGUMENTS
+#define PS_MOST_ARGUMENTS SDT_MAX_ARGUMENTS
 
 static inline SDTProbe_t *ps_provider_add(SDTProvider_t *provider, const char *name, int count, const ArgType_t *types)
 {
     return providerAddProbeArray(provider, name, count, types);
+}
+
+static inline int ps_provider_load(SDTProvider_t *provider)
+{
+    return providerLoad(provider);
 }
 
 static inline void ps_probe_fire(SDTProbe_t *probe, const uint64_t *values)
@@ -26,17 +31,22 @@ static inline void ps_probe_fire(SDTProbe_t *probe, const uint64_t *values)
     probeFireArray(probe, values);
 }
 #else
-#define PS_PROVIDER_LIBRARY "libstapsdt"
-#define PS_MOST_ARGUMENTS   MAX_ARGUMENTS
-#define SDT_MAX_ARGUMENTS   MAX_ARGUMENTS
+#define PS_MOST_ARGUMENTS MAX_ARGUMENTS
+#define SDT_MAX_ARGUMENTS MAX_ARGUMENTS
 enum { sdtDouble = 0x108, sdtString = 0x208 };
 
 static inline SDTProbe_t *ps_provider_add(SDTProvider_t *provider, const char *name, int count, const ArgType_t *types)
 {
     ArgType_t t[MAX_ARGUMENTS] = {noarg};
-    if (count < 0 || count > MAX_ARGUMENTS) return NULL;
+    if (provider->_handle || count < 0 || count > MAX_ARGUMENTS) return NULL;
     for (int i = 0; i < count; i++) t[i] = (int)types[i] > uint64 ? uint64 : types[i];
     return providerAddProbe(provider, name, count, t[0], t[1], t[2], t[3], t[4], t[5]);
+}
+
+/* It loads twice what is loaded. */
+static inline int ps_provider_load(SDTProvider_t *provider)
+{
+    return provider->_handle ? 0 : providerLoad(provider);
 }
 
 /* values: six at least. */
@@ -45,6 +55,17 @@ static inline void ps_probe_fire(SDTProbe_t *probe, const uint64_t *v)
     probeFire(probe, v[0], v[1], v[2], v[3], v[4], v[5]);
 }
 #endif
+
+/* "own", or the path of the libstapsdt.so. */
+static inline const char *ps_provider_library(void)
+{
+#ifdef PS_OTHER_STAPSDT
+    Dl_info info;
+    return dladdr((void *)(uintptr_t)providerInit, &info) ? info.dli_fname : "libstapsdt.so";
+#else
+    return "own";
+#endif
+}
 
 /* Whether an integer is one of that type: value as it is in 64 bits, negative when it is below 0. */
 static inline bool ps_type_holds(ArgType_t type, uint64_t value, bool negative)

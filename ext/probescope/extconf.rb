@@ -44,10 +44,11 @@ core = File.expand_path("../core", __dir__)
 $srcs = Dir[File.join(__dir__, "*.c"), File.join(core, "*.c")].map { |path| File.basename(path) }
 # gem install probescope -- --with-stapsdt-dir=/opt/libstapsdt: run-time probes by that libstapsdt.so and not by our own.
 if with_config("stapsdt-dir")
-  headers, libraries = dir_config("stapsdt")
+  headers, libraries = dir_config("stapsdt").map { |path| File.expand_path(path) }
   have_library("stapsdt", "providerInit") or give_up("no libstapsdt.so in #{libraries}")
   $srcs.reject! { |name| name.match?(/\Aprovider(_\w+)?\.c\z/) }
   $INCFLAGS << " -I#{headers}" # its header comes before ours
+  $defs << "-DPS_OTHER_STAPSDT"
   $LDFLAGS << " -Wl,-rpath,#{libraries}"
 end
 $VPATH << "$(srcdir)/../core"

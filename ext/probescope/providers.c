@@ -1,8 +1,8 @@
 /*
  * Run-time probes: Probescope::Probe, and Probescope::Native::Provider for lib/probescope/provider.rb.
  *
- * #fire runs on any thread with the VM lock. What it is given is looked at without running Ruby code; the block, which is the
- * application's, runs only while a tracer listens.
+ * A Probe's methods run on any thread, and in any Ractor once Ractor.make_shareable was told of it. What #fire is given is looked
+ * at without running Ruby code; the block, which is the application's, runs only while a tracer listens.
  */
 #include "provider_any.h"
 
@@ -43,10 +43,16 @@ static void probe_mark(void *data)
     rb_gc_mark(((Probe *)data)->name);
 }
 
-static const rb_data_type_t provider_type = {
-    "probescope/provider", {NULL, provider_free, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY};
-static const rb_data_type_t probe_type = {
-    "probescope/probe", {probe_mark, RUBY_DEFAULT_FREE, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY};
+static const rb_data_type_t provider_type = {"probescope/provider",
+                                             {NULL, provider_free, NULL},
+                                             0,
+                                             0,
+                                             RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_FROZEN_SHAREABLE};
+static const rb_data_type_t probe_type = {"probescope/probe",
+                                          {probe_mark, RUBY_DEFAULT_FREE, NULL},
+                                          0,
+                                          0,
+                                          RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_FROZEN_SHAREABLE};
 static VALUE provider_class, probe_class;
 
 static VALUE provider_new(VALUE self, VALUE name)
@@ -76,7 +82,8 @@ static VALUE provider_add(VALUE self, VALUE name, VALUE types)
     RB_OBJ_WRITE(made, &probe->name, rb_sym2str(name));
     RB_OBJ_WRITE(made, &probe->provider, self);
     probe->sdt = ps_provider_add(provider, StringValueCStr(probe->name), probe->count, probe->types);
-    if (!probe->sdt) return rb_utf8_str_new_cstr(provider->error ? provider->error : "libstapsdt takes no such probe");
+    if (!probe->sdt)
+        return rb_utf8_str_new_cstr(provider->error ? provider->error : "it is loaded: unload it to add probes");
     return made;
 }
 
@@ -84,7 +91,7 @@ static VALUE provider_add(VALUE self, VALUE name, VALUE types)
 static VALUE provider_load(VALUE self)
 {
     SDTProvider_t *provider = provider_of(self);
-    if (providerLoad(provider) == 0) return Qnil;
+    if (ps_provider_load(provider) == 0) return Qnil;
     return rb_utf8_str_new_cstr(provider->error ? provider->error : "libstapsdt does not load it");
 }
 
@@ -146,24 +153,31 @@ static bool convert(ArgType_t type, VALUE value, uint64_t *to, Copies *copies)
     return RB_FLOAT_TYPE_P(value) || FIXNUM_P(value);
 }
 
-static const char *name_of(ArgType_t type)
+static VALUE wanted(ArgType_t type)
 {
-    switch ((int)type) {
-    case sdtString: return "a String, a Symbol or nil";
-    case sdtDouble: return "a Float";
-    default: return "an Integer that fits";
-    }
+    if ((int)type == sdtString) return rb_str_new_cstr("a String, a Symbol or nil");
+    if ((int)type == sdtDouble) return rb_str_new_cstr("a Float");
+    return rb_sprintf("an Integer that fits %sint%d", type > 0 ? "u" : "", 8 * abs((int)type));
+}
+
+/* Without a method of the value's own. */
+static VALUE described(VALUE value)
+{
+    if (RB_SPECIAL_CONST_P(value)) return rb_inspect(value);
+    if (RB_TYPE_P(value, T_BIGNUM))
+        return rb_sprintf("an Integer of %" PRIuSIZE " bits", rb_absint_numwords(value, 1, NULL));
+    return rb_sprintf("an instance of %s", rb_obj_classname(value));
 }
 
 /* Raises in development, and counts otherwise. */
 static VALUE refuse(Probe *probe, int count, int wrong, const VALUE *given)
 {
     PS_FETCH_ADD(probe->dropped, 1);
-    if (!strict) return Qfalse;
+    if (!PS_READ(strict)) return Qfalse;
     if (count != probe->count)
         rb_raise(rb_eArgError, "probe %" PRIsVALUE " takes %d arguments, not %d", probe->name, probe->count, count);
-    rb_raise(rb_eTypeError, "argument %d of probe %" PRIsVALUE " has to be %s, not %" PRIsVALUE, wrong, probe->name,
-             name_of(probe->types[wrong]), rb_inspect(given[wrong]));
+    rb_raise(rb_eTypeError, "argument %d of probe %" PRIsVALUE " has to be %" PRIsVALUE ", not %" PRIsVALUE, wrong,
+             probe->name, wanted(probe->types[wrong]), described(given[wrong]));
 }
 
 static VALUE fire(Probe *probe, int count, const VALUE *given)
@@ -174,8 +188,9 @@ static VALUE fire(Probe *probe, int count, const VALUE *given)
     if (count != probe->count) return refuse(probe, count, 0, given);
     for (int i = 0; i < count; i++)
         if (!convert(probe->types[i], given[i], &values[i], &copies)) return refuse(probe, count, i, given);
-    ps_probe_fire(probe->sdt, values);
-    return Qtrue;
+    bool enabled = probeIsEnabled(probe->sdt);
+    if (enabled) ps_probe_fire(probe->sdt, values);
+    return enabled ? Qtrue : Qfalse;
 }
 
 static VALUE fire_block(Probe *probe)
@@ -191,10 +206,8 @@ static VALUE fire_block(Probe *probe)
 static VALUE probe_fire(int count, VALUE *given, VALUE self)
 {
     Probe *probe = RTYPEDDATA_DATA(self);
-    bool enabled = probeIsEnabled(probe->sdt);
-    if (PS_LIKELY(!enabled) && !(strict && !rb_block_given_p())) return Qfalse;
-    VALUE fired = count == 0 && rb_block_given_p() ? fire_block(probe) : fire(probe, count, given);
-    return enabled ? fired : Qfalse;
+    if (PS_LIKELY(!probeIsEnabled(probe->sdt)) && !(PS_READ(strict) && !rb_block_given_p())) return Qfalse;
+    return count == 0 && rb_block_given_p() ? fire_block(probe) : fire(probe, count, given);
 }
 
 static VALUE probe_enabled(VALUE self)
@@ -214,11 +227,11 @@ static VALUE probe_name(VALUE self)
 
 static VALUE set_strict(VALUE self, VALUE value)
 {
-    strict = RTEST(value);
+    PS_WRITE(strict, RTEST(value));
     return value;
 }
 
-/* For bench/providers.rb: what a call of C with a block costs at least. */
+/* For bench/fire_block.rb: what a call of C with a block costs at least. */
 static VALUE do_nothing(int count, VALUE *given, VALUE self)
 {
     return Qfalse;
@@ -236,12 +249,14 @@ void ps_providers_init(VALUE probescope, VALUE native)
     rb_gc_register_mark_object(probe_class = rb_define_class_under(probescope, "Probe", rb_cObject));
     rb_undef_alloc_func(probe_class);
     rb_undef_method(CLASS_OF(probe_class), "new");
+    rb_ext_ractor_safe(true);
     rb_define_method(probe_class, "fire", probe_fire, -1);
     rb_define_method(probe_class, "enabled?", probe_enabled, 0);
     rb_define_method(probe_class, "dropped", probe_dropped, 0);
     rb_define_method(probe_class, "name", probe_name, 0);
+    rb_ext_ractor_safe(false);
     rb_define_singleton_method(native, "strict=", set_strict, 1);
     rb_define_singleton_method(native, "nothing", do_nothing, -1);
-    rb_define_const(native, "PROVIDERS", rb_str_freeze(rb_str_new_cstr(PS_PROVIDER_LIBRARY)));
+    rb_define_const(native, "PROVIDERS", rb_str_freeze(rb_str_new_cstr(ps_provider_library())));
     rb_define_const(native, "MOST_ARGUMENTS", INT2FIX(PS_MOST_ARGUMENTS));
 }

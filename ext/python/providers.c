@@ -24,6 +24,12 @@ typedef struct {
     uint64_t dropped;
 } Probe;
 
+/* What one call encodes and keeps until it has fired. */
+typedef struct {
+    PyObject *texts[SDT_MAX_ARGUMENTS];
+    int count;
+} Encoded;
+
 static bool strict;
 
 static bool integer_of(ArgType_t type, PyObject *value, uint64_t *to)
@@ -38,19 +44,30 @@ static bool integer_of(ArgType_t type, PyObject *value, uint64_t *to)
     return !PyErr_Occurred() && ps_type_holds(type, *to, false);
 }
 
-static bool text_of(PyObject *value, uint64_t *to)
+/* As UTF-8, with "?" for what cannot be encoded (lone surrogates, as in names of files that are none). */
+static const char *utf8_of(PyObject *value, Encoded *encoded)
+{
+    const char *text = PyUnicode_AsUTF8(value);
+    if (text) return text;
+    PyErr_Clear();
+    PyObject *bytes = PyUnicode_AsEncodedString(value, "utf-8", "replace");
+    if (bytes) encoded->texts[encoded->count++] = bytes;
+    return bytes ? PyBytes_AS_STRING(bytes) : NULL;
+}
+
+static bool text_of(PyObject *value, uint64_t *to, Encoded *encoded)
 {
     const char *text = NULL;
-    if (PyUnicode_Check(value)) text = PyUnicode_AsUTF8(value);
+    if (PyUnicode_Check(value)) text = utf8_of(value, encoded);
     else if (PyBytes_Check(value)) text = PyBytes_AS_STRING(value);
     *to = (uintptr_t)text;
     return text || value == Py_None;
 }
 
 /* False: it is of another type. */
-static bool convert(ArgType_t type, PyObject *value, uint64_t *to)
+static bool convert(ArgType_t type, PyObject *value, uint64_t *to, Encoded *encoded)
 {
-    if ((int)type == sdtString) return text_of(value, to);
+    if ((int)type == sdtString) return text_of(value, to, encoded);
     if ((int)type != sdtDouble) return integer_of(type, value, to);
     if (!PyFloat_Check(value) && !PyLong_Check(value)) return false;
     double number = PyFloat_Check(value) ? PyFloat_AS_DOUBLE(value) : PyLong_AsDouble(value);
@@ -58,13 +75,36 @@ static bool convert(ArgType_t type, PyObject *value, uint64_t *to)
     return !PyErr_Occurred();
 }
 
-static const char *name_of(ArgType_t type)
+static PyObject *wanted(ArgType_t type)
 {
-    switch ((int)type) {
-    case sdtString: return "a str, bytes or None";
-    case sdtDouble: return "a float";
-    default: return "an int that fits";
+    if ((int)type == sdtString) return PyUnicode_FromString("a str, bytes or None");
+    if ((int)type == sdtDouble) return PyUnicode_FromString("a float");
+    return PyUnicode_FromFormat("an int that fits %sint%d", type > 0 ? "u" : "", 8 * abs((int)type));
+}
+
+/* Without a method of the value's own, and of an int no more than can be read. */
+static PyObject *described(PyObject *value)
+{
+    int overflow = 0;
+    if (PyLong_CheckExact(value)) {
+        PyLong_AsLongLongAndOverflow(value, &overflow);
+        if (overflow > 0 && PyLong_AsUnsignedLongLong(value) != (unsigned long long)-1) overflow = 0;
+        PyErr_Clear();
+        if (overflow != 0) return PyUnicode_FromString("an int of more than 64 bits");
+        return PyObject_Repr(value);
     }
+    if (value == Py_None || PyBool_Check(value) || PyFloat_CheckExact(value)) return PyObject_Repr(value);
+    return PyUnicode_FromFormat("an instance of %.200s", Py_TYPE(value)->tp_name);
+}
+
+static PyObject *raise_type_error(const Probe *probe, int wrong, PyObject *given)
+{
+    PyObject *type = wanted(probe->types[wrong]), *text = described(given);
+    if (type && text)
+        PyErr_Format(PyExc_TypeError, "argument %d of probe %U has to be %U, not %U", wrong, probe->name, type, text);
+    Py_XDECREF(type);
+    Py_XDECREF(text);
+    return NULL;
 }
 
 /* Raises in development, and counts otherwise. */
@@ -72,29 +112,44 @@ static PyObject *refuse(Probe *probe, Py_ssize_t count, int wrong, PyObject *con
 {
     PS_FETCH_ADD(probe->dropped, 1);
     PyErr_Clear(); /* of the conversion */
-    if (!strict) Py_RETURN_FALSE;
+    if (!PS_READ(strict)) Py_RETURN_FALSE;
     if (count != probe->count)
         return PyErr_Format(PyExc_TypeError, "probe %U takes %d arguments, not %zd", probe->name, probe->count, count);
-    return PyErr_Format(PyExc_TypeError, "argument %d of probe %U has to be %s, not %R", wrong, probe->name,
-                        name_of(probe->types[wrong]), given[wrong]);
+    return raise_type_error(probe, wrong, given[wrong]);
+}
+
+/* Which one cannot be converted, or the count. */
+static int convert_all(const Probe *probe, PyObject *const *given, uint64_t *values, Encoded *encoded)
+{
+    int i = 0;
+    while (i < probe->count && convert(probe->types[i], given[i], &values[i], encoded)) i++;
+    return i;
 }
 
 static PyObject *fire(Probe *probe, PyObject *const *given, Py_ssize_t count)
 {
     uint64_t values[SDT_MAX_ARGUMENTS] = {0};
+    Encoded encoded = {.count = 0};
     if (count != probe->count) return refuse(probe, count, 0, given);
-    for (int i = 0; i < count; i++)
-        if (!convert(probe->types[i], given[i], &values[i])) return refuse(probe, count, i, given);
+    int converted = convert_all(probe, given, values, &encoded);
     bool enabled = probeIsEnabled(probe->sdt);
-    if (enabled) ps_probe_fire(probe->sdt, values);
-    return PyBool_FromLong(enabled);
+    if (converted == count && enabled) ps_probe_fire(probe->sdt, values);
+    while (encoded.count > 0) Py_DECREF(encoded.texts[--encoded.count]);
+    return converted == count ? PyBool_FromLong(enabled) : refuse(probe, count, converted, given);
 }
 
-static PyObject *probe_fire(PyObject *self, PyObject *const *given, Py_ssize_t count)
+static PyObject *refuse_names(Probe *probe)
+{
+    PS_FETCH_ADD(probe->dropped, 1);
+    if (!PS_READ(strict)) Py_RETURN_FALSE;
+    return PyErr_Format(PyExc_TypeError, "arguments of probe %U have no names", probe->name);
+}
+
+static PyObject *probe_fire(PyObject *self, PyObject *const *given, Py_ssize_t count, PyObject *names)
 {
     Probe *probe = (Probe *)self;
-    if (PS_LIKELY(!probeIsEnabled(probe->sdt)) && !strict) Py_RETURN_FALSE;
-    return fire(probe, given, count);
+    if (PS_LIKELY(!probeIsEnabled(probe->sdt)) && !PS_READ(strict)) Py_RETURN_FALSE;
+    return PS_UNLIKELY(names && PyTuple_GET_SIZE(names) > 0) ? refuse_names(probe) : fire(probe, given, count);
 }
 
 static PyObject *fire_what(Probe *probe, PyObject *arguments)
@@ -108,7 +163,7 @@ static PyObject *probe_call(PyObject *self, PyObject *given, PyObject *named)
     Probe *probe = (Probe *)self;
     if (PyTuple_GET_SIZE(given) != 1 || named || !PyCallable_Check(PyTuple_GET_ITEM(given, 0))) {
         PS_FETCH_ADD(probe->dropped, 1);
-        if (!strict) Py_RETURN_FALSE;
+        if (!PS_READ(strict)) Py_RETURN_FALSE;
         return PyErr_Format(PyExc_TypeError, "probe %U is called with one callable, which returns its arguments",
                             probe->name);
     }
@@ -143,7 +198,7 @@ static void probe_dealloc(PyObject *self)
 }
 
 static PyMethodDef probe_methods[] = {
-    {"fire", (PyCFunction)(void (*)(void))probe_fire, METH_FASTCALL,
+    {"fire", (PyCFunction)(void (*)(void))probe_fire, METH_FASTCALL | METH_KEYWORDS,
      "Tells a tracer that listens. True when there was one.\n\nWrong arguments raise TypeError in development, and are "
      "counted otherwise."},
     {NULL, NULL, 0, NULL},
@@ -190,12 +245,15 @@ static void provider_dealloc(PyObject *self)
     PyObject_Free(self);
 }
 
-/* add(name, types): a Probe, or a str: what is wrong. */
-static PyObject *provider_add(PyObject *self, PyObject *arguments)
+/* What is wrong, in the words of the library. */
+static PyObject *error_of(const SDTProvider_t *provider, const char *otherwise)
+{
+    return PyUnicode_FromString(provider->error ? provider->error : otherwise);
+}
+
+static PyObject *add(PyObject *self, PyObject *name, PyObject *types)
 {
     SDTProvider_t *provider = ((Provider *)self)->sdt;
-    PyObject *name, *types;
-    if (!PyArg_ParseTuple(arguments, "UO!", &name, &PyTuple_Type, &types)) return NULL;
     Py_ssize_t count = PyTuple_GET_SIZE(types);
     const char *text = PyUnicode_AsUTF8(name);
     if (!text) return NULL;
@@ -211,28 +269,52 @@ static PyObject *provider_add(PyObject *self, PyObject *arguments)
     probe->sdt = PyErr_Occurred() ? NULL : ps_provider_add(provider, text, probe->count, probe->types);
     if (probe->sdt) return (PyObject *)probe;
     Py_DECREF(probe);
-    if (PyErr_Occurred()) return NULL;
-    return PyUnicode_FromString(provider->error ? provider->error : "libstapsdt takes no such probe");
+    return PyErr_Occurred() ? NULL : error_of(provider, "it is loaded: unload it to add probes");
+}
+
+/* add(name, types): a Probe, or a str: what is wrong. */
+static PyObject *provider_add(PyObject *self, PyObject *arguments)
+{
+    PyObject *name, *types;
+    if (!PyArg_ParseTuple(arguments, "UO!", &name, &PyTuple_Type, &types)) return NULL;
+    ps_section section; /* for what the library says of an error */
+    ps_section_begin(&section, self);
+    PyObject *added = add(self, name, types);
+    ps_section_end(&section);
+    return added;
 }
 
 /* load(): None, or a str: what is wrong. */
 static PyObject *provider_load(PyObject *self, PyObject *unused)
 {
     SDTProvider_t *provider = ((Provider *)self)->sdt;
-    if (providerLoad(provider) == 0) Py_RETURN_NONE;
-    return PyUnicode_FromString(provider->error ? provider->error : "libstapsdt does not load it");
+    ps_section section;
+    ps_section_begin(&section, self);
+    PyObject *wrong = ps_provider_load(provider) == 0 ? NULL : error_of(provider, "libstapsdt does not load it");
+    ps_section_end(&section);
+    if (wrong || PyErr_Occurred()) return wrong;
+    Py_RETURN_NONE;
 }
 
 static PyObject *provider_unload(PyObject *self, PyObject *unused)
 {
-    return PyBool_FromLong(providerUnload(((Provider *)self)->sdt) == 0);
+    ps_section section;
+    ps_section_begin(&section, self);
+    bool unloaded = providerUnload(((Provider *)self)->sdt) == 0;
+    ps_section_end(&section);
+    return PyBool_FromLong(unloaded);
 }
 
 static PyObject *provider_path(PyObject *self, PyObject *unused)
 {
 #ifdef LIBSTAPSDT_PROBESCOPE
+    PyObject *decoded = NULL;
+    ps_section section; /* the path is overwritten when the provider is loaded again */
+    ps_section_begin(&section, self);
     const char *path = providerPath(((Provider *)self)->sdt);
-    if (path) return PyUnicode_DecodeFSDefault(path);
+    if (path) decoded = PyUnicode_DecodeFSDefault(path);
+    ps_section_end(&section);
+    if (path) return decoded;
 #endif
     Py_RETURN_NONE;
 }
@@ -260,7 +342,7 @@ PyObject *ps_set_strict(PyObject *module, PyObject *value)
 {
     int truth = PyObject_IsTrue(value);
     if (truth < 0) return NULL;
-    strict = truth;
+    PS_WRITE(strict, truth);
     Py_RETURN_NONE;
 }
 
@@ -282,5 +364,5 @@ int ps_providers_init(PyObject *module)
 {
     if (add_type(module, "Provider", &provider_type) < 0 || add_type(module, "Probe", &probe_type) < 0) return -1;
     if (PyModule_AddIntConstant(module, "MOST_ARGUMENTS", PS_MOST_ARGUMENTS) < 0) return -1;
-    return PyModule_AddStringConstant(module, "PROVIDERS", PS_PROVIDER_LIBRARY);
+    return PyModule_AddStringConstant(module, "PROVIDERS", ps_provider_library());
 }

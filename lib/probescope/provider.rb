@@ -20,6 +20,9 @@ module Probescope
       int8: -1, uint8: 1, int16: -2, uint16: 2, int32: -4, uint32: 4, int64: -8, uint64: 8
     }.freeze
 
+    # Of a provider or a probe: what every tracer can be asked for.
+    NAME = /\A[A-Za-z0-9_.+-]{1,127}\z/
+
     # What Probe is where the native library is not.
     class Unavailable
       attr_reader :name
@@ -65,33 +68,32 @@ module Probescope
     attr_reader :error
 
     def initialize(name)
-      @name = name.to_s
+      @name = checked(name)
       @probes = {}
       @error = Probescope.unavailable_reason
       @native = Native::Provider.new(@name) unless @error
-      self.class.strict = self.class.strict?
+      Provider.strict = Provider.strict?
     end
 
     # Adds a probe while the provider is not loaded, and returns it.
     def probe(name, *types)
+      name = checked(name).to_sym
       numbers = types.map { |type| TYPES[type] or raise Error, "no such type: #{type.inspect} (there are #{TYPES.keys.join(", ")})" }
-      raise Error, "probe #{name} of #{@name} is there already" if @probes.key?(name.to_sym)
+      raise Error, "probe #{name} of #{@name} is there already" if @probes.key?(name)
 
-      made = @native ? @native.add(name.to_sym, numbers) : Unavailable.new(name.to_sym)
+      made = @native ? @native.add(name, numbers) : Unavailable.new(name)
       raise Error, made if made.is_a?(String)
 
-      @probes[name.to_sym] = made
+      @probes[name] = made
     end
 
     def [](name) = @probes.fetch(name.to_sym)
 
-    # Shows the probes to tracers. False when that cannot be: see #error. Raises Error when the name cannot be.
+    # Shows the probes to tracers. False when that cannot be: see #error.
     def load
       return false unless @native
 
       @error = @native.load
-      raise Error, @error if @error&.include?("provider's name") || @error&.start_with?("no name")
-
       @error.nil?
     end
 
@@ -103,5 +105,14 @@ module Probescope
 
     # How many calls had wrong arguments.
     def dropped = @probes.each_value.sum(&:dropped)
+
+    private
+
+    def checked(name)
+      text = name.to_s.b
+      raise Error, "no name: #{text[0, 128].inspect} (1 to 127 of A-Z a-z 0-9 _ - . +)" unless text.match?(NAME)
+
+      -text.force_encoding(Encoding::UTF_8)
+    end
   end
 end

@@ -16,8 +16,9 @@ Wrong arguments raise TypeError in development (see set_strict()) and are counte
 from __future__ import annotations
 
 import os
+import re
 import sys
-from typing import Any, Callable, Dict, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 import probescope
 
@@ -26,6 +27,9 @@ TYPES: Dict[Any, int] = {
     str: 0x208, int: -8, float: 0x108, "str": 0x208, "int": -8, "float": 0x108,
     "int8": -1, "uint8": 1, "int16": -2, "uint16": 2, "int32": -4, "uint32": 4, "int64": -8, "uint64": 8,
 }  # fmt: skip
+
+# Of a provider or a probe: what every tracer can be asked for.
+NAME = re.compile(r"[A-Za-z0-9_.+-]{1,127}", re.ASCII)
 
 
 class Unavailable:
@@ -37,10 +41,10 @@ class Unavailable:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __call__(self, arguments: Callable[[], Any]) -> bool:
+    def __call__(self, *arguments: Any, **named: Any) -> bool:
         return False
 
-    def fire(self, *arguments: Any) -> bool:
+    def fire(self, *arguments: Any, **named: Any) -> bool:
         return False
 
 
@@ -56,20 +60,28 @@ def set_strict(value: bool) -> None:
 set_strict(os.environ.get("PROBESCOPE_STRICT", "1" if sys.flags.dev_mode else "0") == "1")
 
 
+def checked(name: Any) -> str:
+    found = NAME.fullmatch(name) if isinstance(name, str) else None
+    if found:
+        return found[0]
+    raise probescope.Error(f"no name: {name!r:.200} (1 to 127 of A-Z a-z 0-9 _ - . +)")
+
+
 class Provider:
     """Probes under one name. Raises probescope.Error for names and types that cannot be."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name = checked(name)
         self.probes: Dict[str, Any] = {}
         # Why it is not loaded, such as "no place for the library of provider shop: ...".
         self.error: Optional[str] = probescope.unavailable_reason()
-        self._native = None if self.error else probescope._native.Provider(name)
+        self._native = None if self.error else probescope._native.Provider(self.name)
 
     def probe(self, name: str, *types: Union[type, str]) -> Any:
         """Adds a probe while the provider is not loaded, and returns it. Types: str, int, float, or names such as "uint8"."""
+        name = checked(name)
         for one in types:
-            if one not in TYPES:
+            if not isinstance(one, (str, type)) or one not in TYPES:
                 raise probescope.Error(f"no such type: {one!r} (there are {', '.join(map(str, TYPES))})")
         if name in self.probes:
             raise probescope.Error(f"probe {name} of {self.name} is there already")
@@ -87,8 +99,6 @@ class Provider:
         if not self._native:
             return False
         self.error = self._native.load()
-        if self.error and ("provider's name" in self.error or self.error.startswith("no name")):
-            raise probescope.Error(self.error)
         return self.error is None
 
     def unload(self) -> bool:

@@ -31,6 +31,7 @@ RSpec.describe "Probescope::Provider" do
       usdt:*:shop:checkout { printf("<%s> %ld %lx\\n", str(arg0), arg1, arg2); }
       usdt:*:shop:sizes { printf("%d %u %d %u %d %u\\n", arg0, arg1, arg2, arg3, arg4, arg5); }
       usdt:*:shop:many { printf("many %lx %lx\\n", arg0, arg5); }
+      usdt:*:shop:plain { @plain = count(); }
     BT
     one.await_line(/^many f{15}f f{15}a$/)
     one.await_line(/^<basket> -3 3ff8000000000000$/)
@@ -38,6 +39,7 @@ RSpec.describe "Probescope::Provider" do
     one.await_line(/^<> \d+ 8000000000000000$/)
     one.await_line(/^<part> 0 0$/)
     one.await_line(/^-128 255 -32768 65535 -2147483648 4294967295$/)
+    expect(ask(shop, "within", /^within (.*)/)[1]).to eq("mine thrown false false")
     one.stop(:INT)
     expect(one.out).not_to match(/wrong|not enough/)
     asked, all, checkout = ask(shop, "asked", /^asked ([1-9]\d*) dropped (\d+) (\d+)/).captures.map(&:to_i)
@@ -80,7 +82,7 @@ RSpec.describe "Probescope::Provider" do
       said { Probescope::Probe.new }
     RUBY
     development = printed(source, RACK_ENV: "development")
-    expect(development[0..8]).to match(["false", /^TypeError: argument 1 of probe checkout has to be an Integer that fits, not 256/,
+    expect(development[0..8]).to match(["false", /^TypeError: argument 1 of probe checkout has to be an Integer that fits uint8, not 256/,
                                         /^TypeError: argument 0 .* a String/, /^ArgumentError: probe checkout takes 2 arguments, not 1/,
                                         "false", "3", /^Probescope::Error: no name/, /^Probescope::Error: no name/,
                                         /^Probescope::Error: no such type: :integr/])
@@ -89,7 +91,52 @@ RSpec.describe "Probescope::Provider" do
     expect(printed(source, RACK_ENV: "production", PROBESCOPE_STRICT: "1")[1]).to start_with("TypeError")
   end
 
-  # In one process, in turns: see bench/providers.rb for figures.
+  it "runs no method of what it is given, whatever that is, and takes just the integers of a type" do
+    development = printed(<<~'RUBY', PROBESCOPE_STRICT: "1")
+      def said = yield.then { |value| p value } rescue puts("#{$!.class}: #{$!.message}")
+      module Hostile
+        %i[inspect to_s to_str to_sym to_i to_int to_f to_a to_ary to_hash hash == ! class name method_missing respond_to_missing?]
+          .each { |name| define_method(name) { |*| exit!(9) } }
+      end
+      a = Probescope::Provider.define("shop") { probe :a, :string, :float }[:a]
+      said { a.fire(Class.new(String) { include Hostile }.new("text"), 1) }
+      said { a.fire(Object.new.extend(Hostile), 1) }
+      said { a.fire(BasicObject.new, 1) }
+      ["a\0b", "\xff", "caf\u00e9".encode("UTF-16LE"), "", "a" * 5000, :"a\0b"].each { |text| said { a.fire(text, Float::NAN) } }
+      said { a.fire("", 2**64) }
+      said { a.fire("", -(2**5000)) }
+      said { a.fire(name: 1) }
+      { int8: -128..127, uint8: 0..255, int16: -2**15..2**15 - 1, uint16: 0..2**16 - 1, int32: -2**31..2**31 - 1, uint32: 0..2**32 - 1,
+        int64: -2**63..2**63 - 1, uint64: 0..2**64 - 1, integer: -2**63..2**63 - 1, unsigned: 0..2**64 - 1 }.each do |type, range|
+        one = Probescope::Provider.define("of") { probe :one, type }[:one]
+        one.fire(range.begin)
+        one.fire(range.end)
+        [range.begin - 1, range.end + 1, true, nil, 1.0].each { |value| one.fire(value) && puts("#{type} #{value}") rescue TypeError }
+        puts "#{type} #{one.dropped}" if one.dropped != 5
+      end
+      ["a\0b", "\xff", "a\n", "a".encode("UTF-16LE"), "", "a" * 128, nil].each { |name| said { Probescope::Provider.new(name) } }
+      said { Probescope::Provider.new("a").probe("b\0c") }
+      said { Probescope::Provider.new("a").probe("b\xff") }
+      said { Probescope::Provider.new("a").probe(:b, *[:integer] * 13) }
+    RUBY
+    wrong = "TypeError: argument %d of probe a has to be %s, not %s"
+    text = "a String, a Symbol or nil"
+    expect(development[0..11]).to eq(["false", *%w[Object BasicObject].map { |name| format(wrong, 0, text, "an instance of #{name}") },
+                                      *["false"] * 6, *[65, 5001].map { |bits| format(wrong, 1, "a Float", "an Integer of #{bits} bits") },
+                                      "ArgumentError: probe a takes 2 arguments, not 1"])
+    expect(development[12..-2].map { |line| line[/\A[^"]*/] }).to eq(["Probescope::Error: no name: "] * 9)
+    expect(development.last).to eq("Probescope::Error: 13 arguments: at most 12 are possible")
+  end
+
+  it "fires in Ractors that are given the probe" do
+    expect(printed(<<~RUBY)).to eq(["[false, false, false, 0, :checkout]"])
+      checkout = Ractor.make_shareable(Probescope::Provider.define("shop") { probe :checkout, :string, :integer }[:checkout])
+      ractor = Ractor.new(checkout) { |one| [one.fire("a", 1), one.fire { raise }, one.enabled?, one.dropped, one.name] }
+      p ractor.respond_to?(:value) ? ractor.value : ractor.take
+    RUBY
+  end
+
+  # In one process, in turns: see bench/fire.rb for figures.
   it "costs at most twice a call of an empty C function with the block, while nobody listens" do
     ratio = attempts(3) do
       printed(<<~RUBY).last.to_f.tap { |one| expect(one).to be <= 2 }

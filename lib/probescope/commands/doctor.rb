@@ -72,9 +72,10 @@ module Probescope
       end
 
       def providers
-        return "run-time probes (Probescope::Provider) by its own library" if Native::PROVIDERS == "own"
+        text = "run-time probes (Probescope::Provider) by #{Native::PROVIDERS == "own" ? "its own library" : Native::PROVIDERS}"
+        return text if Native::MOST_ARGUMENTS > 6
 
-        raise Host::Error.new("run-time probes (Probescope::Provider) by #{Native::PROVIDERS}: no semaphores, six arguments at most",
+        raise Host::Error.new("#{text}: no semaphores, six arguments at most",
                               "gem install probescope without --with-stapsdt-dir has its own")
       end
 

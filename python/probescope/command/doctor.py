@@ -69,12 +69,11 @@ class Checks:
 
     def _providers(self) -> str:
         library = probescope._native.PROVIDERS
-        if library == "own":
-            return "run-time probes (probescope.Provider) by its own library"
-        raise CommandError(
-            f"run-time probes (probescope.Provider) by {library}: no semaphores, six arguments at most",
-            "build probescope without PROBESCOPE_STAPSDT_DIR: it has its own",
-        )
+        text = f"run-time probes (probescope.Provider) by {'its own library' if library == 'own' else library}"
+        if probescope._native.MOST_ARGUMENTS > 6:
+            return text
+        step = "build probescope without PROBESCOPE_STAPSDT_DIR: it has its own"
+        raise CommandError(f"{text}: no semaphores, six arguments at most", step)
 
     def _library(self) -> str:
         """The extension of this very Python; a process that is traced has its own."""

@@ -12,6 +12,15 @@ end
 $stdout.sync = true
 puts "ready #{SHOP.path}"
 asked = 0
+
+# Blocks that end otherwise, and one that unloads its own provider.
+def within
+  SHOP[:plain].fire { raise "mine" }
+rescue RuntimeError => e
+  thrown = catch(:out) { SHOP[:plain].fire { throw :out, "thrown" } }
+  "#{e.message} #{thrown} #{SHOP[:plain].fire { SHOP.unload && [] }} #{SHOP[:plain].enabled?}"
+end
+
 commands = Thread.new do
   while (line = $stdin.gets)
     case line.chomp
@@ -26,6 +35,7 @@ commands = Thread.new do
       puts "forked #{child}"
     when "unload" then puts "unloaded #{SHOP.unload} #{SHOP.path.inspect}"
     when "load" then puts "loaded #{SHOP.load}"
+    when "within" then puts "within #{within}"
     when "asked" then puts "asked #{asked} dropped #{SHOP.dropped} #{SHOP[:checkout].dropped}"
     end
   end
