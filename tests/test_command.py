@@ -39,6 +39,14 @@ gate.off("function__stats")
 gate.done()
 """
 
+OWN = """
+import probescope
+shop = probescope.Provider("shop")
+shop.probe("plain")
+shop.probe("many", *[int] * 12)
+assert shop.load(), shop.error
+"""
+
 
 def command(*arguments, before=()):
     """Its exit status, and what it printed."""
@@ -146,17 +154,23 @@ def test_trace_ends_after_its_time_and_its_bpftrace_with_it_however_it_ends(bpf,
 
 @pytest.mark.smoke
 def test_status_and_doctor_read_what_a_process_says_of_itself(bpf, program):
-    started = program("import gate; gate.done()")
+    started = program(f"import gate\n{OWN}\ngate.done()")
     started.line("report ")
     status, out, err = command("status", "-p", str(started.pid))
     assert (status, err) == (0, "")
     version = ".".join(map(str, sys.version_info[:3]))
     assert out.startswith(f"process {started.pid}: python {version}")
-    assert all(re.search(rf"^{name} +(off|unsupported|degraded|refused) +0", out, re.MULTILINE) for name in PROBES)
+    assert all(re.search(rf"^{name} +(off|unsupported|degraded|refused) +no", out, re.MULTILINE) for name in PROBES)
     known = json.loads(command("status", "-p", str(started.pid), "--json")[1])
     assert (known["pid"], known["runtime"], known["abi"]) == (started.pid, "python", 1)
     assert {"installed", "watcher"} <= set(known["flags"])
     assert known["deleted"] is False
+    path = known["own"][1]["path"]
+    assert known["own"] == [
+        {"name": f"shop:{name}", "arguments": count, "listened": False, "path": path}
+        for name, count in (("many", 12), ("plain", 0))
+    ]
+    assert re.search(rf"^shop:many +12 +no +{re.escape(path)}$", out, re.MULTILINE)
 
     status, out, _ = command("doctor", "-p", str(started.pid), "--json")
     rows = json.loads(out)["rows"]

@@ -231,7 +231,7 @@ def test_attach_loads_it_into_a_process_that_never_imported_it(bpf, installed, t
     assert (again.returncode, again.stdout) == (0, f"process {idle.pid} has probescope loaded already\n")
     traced = run(installed, "-m", "probescope", "trace", "calls", "-p", str(idle.pid), "-d", "1")
     assert traced.returncode == 0, traced.stderr
-    wait_for("the end of tracing", lambda: '"tracers": 1' not in status(installed, idle.pid))
+    wait_for("the end of tracing", lambda: '"listened": true' not in status(installed, idle.pid))
 
     # What cannot be is said.
     nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]

@@ -11,6 +11,7 @@ module Probescope
     # A command is a file of its own, loaded when it is asked for: lib/probescope/commands/NAME.rb.
     COMMANDS = {
       "ps" => "list the processes that can be traced",
+      "status" => "list the probes of a process, those of its own too",
       "doctor" => "check what tracing needs, and say what is missing",
       "run" => "start a command with probescope loaded into its Ruby or Python",
       "hot" => "which functions are on the CPU",

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "spec_helper"
+require "tempfile"
 require "support/host_helpers"
 require "probescope/host/elf"
 
@@ -43,6 +44,30 @@ RSpec.describe "Finding probescope_info in a file" do
       fixed = File.join(folder, "fixed")
       system("cc", "-no-pie", "-rdynamic", "-w", "-o", fixed, Support::HostTarget::SOURCE, exception: true)
       expect(with_elf(fixed) { |elf| elf.bias(0x400000) }).to eq(0)
+    end
+  end
+
+  it "finds USDT probes, those of a library that is written at run time, too" do
+    found = with_elf(Support::LIBRARY, &:probes)
+    expect(found.map(&:provider).uniq).to eq(["probescope"])
+    expect(found.map(&:name)).to match_array(IO.popen(["readelf", "-n", Support::LIBRARY], &:read).scan(/Name: (\S+)/).flatten)
+    expect(with_elf("/proc/self/exe", &:probes)).to be_an(Array)
+  end
+
+  # GIVEN a library with any bytes changed, WHEN it is looked at, THEN it has these symbols and probes or others, or ends early.
+  it "believes nothing" do
+    bytes = File.binread(Support::LIBRARY)
+    places = [*0...64, *(bytes.unpack1("Q<", offset: 40)...bytes.bytesize)]
+    random = Random.new(1)
+    Tempfile.create do |file|
+      500.times do
+        changed = bytes.dup
+        random.rand(1..3).times { changed.setbyte(places.sample(random: random), [0, 255, random.rand(256)].sample(random: random)) }
+        File.binwrite(file.path, changed.byteslice(0, [bytes.bytesize, random.rand(bytes.bytesize)].sample(random: random)))
+        with_elf(file.path) { |elf| [elf.symbol("probescope_info") && elf.bias(0), elf.probes] }
+      rescue EOFError
+        nil
+      end
     end
   end
 end

@@ -2,12 +2,20 @@
 
 module Probescope
   module Host
-    # As much of an ELF file as it takes to find an exported symbol: 64-bit, little endian. The files are those that some
-    # process maps, so nothing in them is believed: sizes are bounded, and whatever does not fit is "no such symbol".
+    # As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little endian. The files are those that
+    # some process maps, so nothing in them is believed: sizes are bounded, and whatever does not fit is "no such symbol".
     class Elf
       Section = Struct.new(:type, :offset, :bytes, :link)
+      # semaphore: its virtual address, 0 for none.
+      Probe = Struct.new(:provider, :name, :arguments, :semaphore)
       DYNSYM = 11
+      NOTE = 7
+      NOTE_HEAD_BYTES = 12
+      NOTE_OF_PROBE = 3
       LOAD = 1
+      SECTION = "x4 L< x16 Q<Q<L<"
+      PROGRAM = "L< x4 Q<Q<"
+      ROW_BYTES = 44
       SYMBOL_BYTES = 24
       MAX_BYTES = 64 << 20
 
@@ -37,22 +45,51 @@ module Probescope
 
       # What has to be added to a virtual address once the file's first bytes are mapped at `start`.
       def bias(start)
-        programs = read(@programs_at, @program_bytes * @program_count)
-        first = Array.new(@program_count) { |i| programs.byteslice(i * @program_bytes, @program_bytes).unpack("L< x4 Q<Q<") }
-                     .find { |type, offset, _| type == LOAD && offset.zero? }
+        first = rows(@programs_at, @program_bytes, @program_count, PROGRAM).find { |type, offset, _| type == LOAD && offset.zero? }
         start - (first ? first[2] : 0)
+      end
+
+      # The Probes of the notes that sys/sdt.h describes.
+      def probes
+        return [] unless @valid
+
+        sections.select { |section| section.type == NOTE }.flat_map { |section| probes_in(read(section.offset, section.bytes)) }
       end
 
       private
 
-      def sections
-        @sections ||= begin
-          table = read(@sections_at, @section_bytes * @section_count)
-          Array.new(@section_count) do |i|
-            type, offset, bytes, link = table.byteslice(i * @section_bytes, @section_bytes).unpack("x4 L< x16 Q<Q<L<")
-            Section.new(type, offset, bytes, link)
-          end
+      def probes_in(notes)
+        found = []
+        at = 0
+        while at + NOTE_HEAD_BYTES <= notes.bytesize
+          name, bytes, type = notes.unpack("L<3", offset: at)
+          at += NOTE_HEAD_BYTES
+          described = at + align(name)
+          found << probe(notes.byteslice(described, bytes)) if type == NOTE_OF_PROBE && notes.byteslice(at, name) == "stapsdt\0"
+          at = described + align(bytes)
         end
+        found.compact
+      end
+
+      # Three addresses, the last one the semaphore's, and three strings.
+      def probe(description)
+        semaphore, provider, name, operands = description.to_s.unpack("x16 Q< Z* Z* Z*") if description.to_s.bytesize >= 24
+        Probe.new(provider, name, operands.split.size, semaphore) if operands
+      end
+
+      def align(bytes) = (bytes + 3) / 4 * 4
+
+      def sections
+        @sections ||= rows(@sections_at, @section_bytes, @section_count, SECTION).map { |fields| Section.new(*fields) }
+      end
+
+      # The rows of a table, each of which is to be as long as format wants it.
+      def rows(offset, bytes, count, format)
+        return [] if count.zero?
+        raise EOFError, "rows of #{bytes} bytes" if bytes < ROW_BYTES
+
+        data = read(offset, bytes * count)
+        Array.new(count) { |i| data.unpack(format, offset: i * bytes) }
       end
 
       # A name may be the tail of a longer one, so the table is searched for its offset.
@@ -65,9 +102,10 @@ module Probescope
       end
 
       def read(offset, size)
-        raise EOFError, "#{size} bytes asked for" if size > MAX_BYTES
+        raise EOFError, "#{size} bytes asked for" if size > MAX_BYTES || offset >= 1 << 63
 
-        size.zero? ? "".b : @io.pread(size, offset)
+        data = size.zero? ? "".b : @io.pread(size, offset)
+        data.bytesize == size ? data : raise(EOFError, "the file is shorter")
       end
     end
   end

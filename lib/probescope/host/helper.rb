@@ -57,7 +57,7 @@ module Probescope
       def obey(order)
         case order.fetch("do")
         when "list" then list
-        when "inspect" then answer("target", target: Target.find(order.fetch("pid")).to_h)
+        when "inspect" then answer("target", target: Target.find(order.fetch("pid")).to_status)
         when "trace" then trace(order)
         when "stop" then @tracing&.stop
         end

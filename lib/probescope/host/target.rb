@@ -6,6 +6,7 @@ require_relative "error"
 require_relative "info"
 require_relative "mappings"
 require_relative "names"
+require_relative "own_probes"
 
 module Probescope
   module Host
@@ -35,8 +36,10 @@ module Probescope
         rescue Errno::EACCES, Errno::EPERM
           raise Error.new("process #{pid} may not be read", "run the command as root, or as a user who may use sudo")
         rescue Errno::ENOENT, Errno::ESRCH, EOFError
-          raise Error.new("process #{pid} has just ended", "`probescope ps` lists the processes that can be traced")
+          raise ended(pid)
         end
+
+        def ended(pid) = Error.new("process #{pid} has just ended", "`probescope ps` lists the processes that can be traced")
 
         # The next step for a process without the library.
         def how_to_load(pid)
@@ -133,10 +136,26 @@ module Probescope
         info.snapshot.merge(pid: pid, name: name, path: file.path.dup.force_encoding(Encoding::UTF_8).scrub, deleted: !on_disk?)
       end
 
+      # For `status` and `doctor`: the same with whether each probe is `listened` to now, and `own` (OwnProbes).
+      def to_status
+        known = to_h
+        probes = known[:probes].transform_values { |probe| probe.merge(listened: listened(probe[:semaphore])) }
+        known.merge(probes: probes, own: OwnProbes.of(pid) { |semaphore| listened(semaphore) })
+      rescue Errno::ENOENT, Errno::ESRCH, EOFError
+        raise self.class.ended(pid)
+      end
+
       # See Names; empty when it is gone.
       def name = Names.best(pid) || ""
 
       private
+
+      # nil where nothing says so.
+      def listened(semaphore)
+        info.tracers(semaphore).positive? unless semaphore.zero?
+      rescue SystemCallError, EOFError, RangeError
+        nil
+      end
 
       # Start time in ticks after boot; nil when the process is gone or a zombie.
       def born

@@ -1,4 +1,4 @@
-"""As much of an ELF file as it takes to find an exported symbol and to count probes: 64-bit, little endian.
+"""As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little endian.
 
 The files are those that some process maps, so nothing in them is believed: sizes are bounded, and whatever does not fit is "no such
 symbol".
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import List, NamedTuple, Optional
+from typing import Iterator, List, NamedTuple, Optional
 
 PROGRAM_LOAD, SECTION_NOTE, SECTION_DYNSYM = 1, 7, 11
 SYMBOL_BYTES = 24
+NOTE_HEAD, NOTE_OF_PROBE = struct.Struct("<III"), 3
 MAX_BYTES = 64 << 20
 
 
@@ -20,6 +21,13 @@ class Section(NamedTuple):
     offset: int
     bytes: int
     link: int
+
+
+class Probe(NamedTuple):
+    provider: str
+    name: str
+    arguments: int
+    semaphore: int  # its virtual address, 0 for none
 
 
 class Elf:
@@ -60,14 +68,13 @@ class Elf:
                 return start - address
         return start
 
-    def probes(self, provider: str) -> int:
-        """How many notes of probes there are."""
-        mark = b"\0%s\0" % provider.encode()
+    def probes(self) -> List[Probe]:
+        """Those of the notes that sys/sdt.h describes."""
         try:
             notes = [section for section in self._all_sections() if section.type == SECTION_NOTE]
-            return sum(self._read(section.offset, section.bytes).count(mark) for section in notes)
+            return [probe for section in notes for probe in _probes_in(self._read(section.offset, section.bytes))]
         except (struct.error, ValueError):
-            return 0
+            return []
 
     def _all_sections(self) -> List[Section]:
         if self._sections is None:
@@ -86,3 +93,21 @@ class Elf:
         if len(data) != size:
             raise ValueError("the file is shorter")
         return data
+
+
+def _probes_in(notes: bytes) -> Iterator[Probe]:
+    at = 0
+    while at + NOTE_HEAD.size <= len(notes):
+        name, size, kind = NOTE_HEAD.unpack_from(notes, at)
+        at += NOTE_HEAD.size
+        described = at + _align(name)
+        description = notes[described : described + size]
+        # Three addresses, the last one the semaphore's, and three strings.
+        if kind == NOTE_OF_PROBE and notes[at : at + name] == b"stapsdt\0" and description.count(b"\0", 24) >= 3:
+            texts = [text.decode(errors="replace") for text in description[24:].split(b"\0")]
+            yield Probe(texts[0], texts[1], len(texts[2].split()), int.from_bytes(description[16:24], "little"))
+        at = described + _align(size)
+
+
+def _align(size: int) -> int:
+    return (size + 3) // 4 * 4

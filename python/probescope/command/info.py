@@ -58,9 +58,9 @@ class Info:
         """Number of flushes so far."""
         return int.from_bytes(self._read(self._address + FLUSHES_AT, 8), "little")
 
-    def tracers(self, semaphore: int) -> int:
-        """The kernel's own count of tracers on a probe. semaphore: from a snapshot."""
-        return int.from_bytes(self._read(semaphore, 2), "little")
+    def listened(self, semaphore: int) -> bool:
+        """Whether a tracer listens to a probe now. semaphore: from a snapshot. Several tracers need not count as several."""
+        return self._read(semaphore, 2) != b"\0\0"
 
     def _shaped(self, head: Dict[str, Any], rows: bytes) -> Dict[str, Any]:
         size = head["probe_size"]

@@ -115,4 +115,5 @@ def library() -> Tuple[Optional[str], int]:
     if _native is None:
         return None, 0
     with open(_native.__file__, "rb") as file:
-        return _native.__file__, Elf(file.fileno()).probes(abi.PROVIDER)
+        probes = Elf(file.fileno()).probes()
+    return _native.__file__, sum(probe.provider == abi.PROVIDER for probe in probes)

@@ -94,7 +94,9 @@ def parser() -> argparse.ArgumentParser:
         f"sudo {NAME} doctor -p 4711 --json",
     )
     doctor.add_argument("-p", "--pid", type=process_id, help="the process")
-    status = add("status", "what a process says about its probes", f"sudo {NAME} status -p 4711")
+    status = add(
+        "status", "what a process says about its probes, and which it has defined itself", f"sudo {NAME} status -p 4711"
+    )
     status.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
     for command in (doctor, status):
         command.add_argument("--json", action="store_true", help="one JSON object instead of the lines")

@@ -1,18 +1,21 @@
-"""What a process says about its probes."""
+"""What a process says about its probes, and which it has defined itself."""
 
 from __future__ import annotations
 
 from typing import Any, Dict
 
+from probescope.command.own import own_probes
 from probescope.command.target import find
 from probescope.command.text import clean, to_json
+
+LISTENED = {True: "yes", False: "no", None: "?"}  # "?": nothing says so
 
 
 def run(options: Any) -> int:
     target = find(options.pid)
-    known = target.to_dict()
+    known: Dict[str, Any] = {**target.to_dict(), "own": own_probes(target)}
     for probe in known["probes"].values():
-        probe["tracers"] = target.info.tracers(probe.pop("semaphore"))
+        probe["listened"] = target.info.listened(probe.pop("semaphore"))
     target.close()
     print(to_json({"command": "status", **known})) if options.json else show(known)
     return 0
@@ -31,6 +34,14 @@ def show(known: Dict[str, Any]) -> None:
     )
     if known["note"]:
         print(clean(known["note"]))
-    print(f"\n{'PROBE':<22}{'STATE':<13}{'TRACERS':>7}  REASON")
+    if known["own"]:
+        width = max(12, *(len(clean(probe["name"])) + 2 for probe in known["own"]))
+        print(f"\n{'OF ITS OWN':<{width}}{'ARGUMENTS':>9}  {'LISTENED':<10}LIBRARY")
+        for probe in known["own"]:
+            path = clean(probe["path"] or "in memory")
+            print(f"{clean(probe['name']):<{width}}{probe['arguments']:>9}  {LISTENED[probe['listened']]:<10}{path}")
+    print(f"\n{'PROBE':<22}{'STATE':<13}{'LISTENED':<10}REASON")
     for name, probe in known["probes"].items():
-        print(f"{clean(name):<22}{probe['state']:<13}{probe['tracers']:>7}  {clean(probe['reason'])}".rstrip())
+        print(
+            f"{clean(name):<22}{probe['state']:<13}{LISTENED[probe['listened']]:<10}{clean(probe['reason'])}".rstrip()
+        )

@@ -153,7 +153,7 @@ class Tracer:
         deadline = time.monotonic() + ATTACH_SECONDS
         while target and self._streams and time.monotonic() < deadline:
             try:
-                if all(target.info.tracers(semaphore) for semaphore in semaphores):
+                if all(target.info.listened(semaphore) for semaphore in semaphores):
                     return
             except OSError:  # the process has ended, and so will bpftrace
                 return

@@ -1,0 +1,68 @@
+"""A till with probes of its own: the twin of examples/own_probes.rb. It prints what to ask it.
+
+    PYTHONPATH=python python3 examples/own_probes.py     # in a checkout that bin/setup has been run in
+
+While nobody asks, each of them costs some nanoseconds (docs/guide/own-probes.md).
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+
+import probescope
+
+shop = probescope.Provider("shop")
+sold = shop.probe("sold", str, int)  # what, for how many cents
+refused = shop.probe("refused", str, int, str)  # what, the cents that were there, who
+
+
+class Refused(Exception):
+    pass
+
+
+class Till:
+    """Sells to some who cannot pay."""
+
+    PRICES = {"rice": 210, "salt": 90, "tea": 350}
+
+    def sell(self, item, purse):
+        try:
+            sold.fire(item, self.pay(self.PRICES[item], purse))
+        except Refused:
+            refused(lambda: (item, purse, self.name_of_customer()))  # called only while somebody listens
+
+    @probescope.latency
+    def pay(self, cents, purse):
+        time.sleep(0.002)  # for the bank
+        if purse < cents:
+            raise Refused(f"{purse} of {cents} cents")
+        return cents
+
+    def name_of_customer(self):
+        return f"customer {os.getpid()}"
+
+
+def main():
+    if not shop.load():
+        sys.exit(f"own_probes: no probes here: {shop.error}")
+    stopped = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.append(True))
+    pid = os.getpid()
+    print(
+        rf"""sudo bpftrace -p {pid} -e 'usdt:*:shop:sold {{ @sold[str(arg0)] = count(); @cents[str(arg0)] = sum(arg1); }}'
+sudo bpftrace -p {pid} -e 'usdt:*:shop:refused {{ printf("%s with %d cents: %s\n", str(arg2), arg1, str(arg0)); }}'
+sudo bpftrace -p {pid} -e 'usdt:*:latency:Till.pay {{ @ns = hist(arg0); @outcome[arg1] = count(); }}'
+sudo bpftrace -e 'usdt:{shop.path}:shop:sold {{ @sold[pid] = count(); }}'
+ready""",
+        flush=True,
+    )
+    till = Till()
+    while not stopped:
+        till.sell(random.choice(list(till.PRICES)), random.randint(100, 600))
+
+
+if __name__ == "__main__":
+    main()

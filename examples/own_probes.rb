@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+# A till with probes of its own: what is sold, who cannot pay, and how long paying takes. It prints what to ask it.
+#
+#   ruby -Ilib examples/own_probes.rb     # in a checkout that bin/setup has been run in
+#
+# While nobody asks, each of them costs some nanoseconds (docs/guide/own-probes.md).
+require "probescope"
+
+SHOP = Probescope::Provider.define("shop") do
+  probe :sold, :string, :integer             # what, for how many cents
+  probe :refused, :string, :integer, :string # what, the cents that were there, who
+end
+
+# Sells to some who cannot pay.
+class Till
+  PRICES = { "rice" => 210, "salt" => 90, "tea" => 350 }.freeze
+  Refused = Class.new(StandardError)
+
+  def sell(item, purse)
+    SHOP[:sold].fire(item, pay(PRICES.fetch(item), purse))
+  rescue Refused
+    SHOP[:refused].fire { [item, purse, name_of_customer] } # the name is looked up only while somebody listens
+  end
+
+  private
+
+  def pay(cents, purse)
+    sleep 0.002 # for the bank
+    raise Refused, "#{purse} of #{cents} cents" if purse < cents
+
+    cents
+  end
+
+  def name_of_customer = "customer #{Process.pid}"
+end
+
+Probescope::Latency.trace(Till, :pay)
+
+abort "own_probes: no probes here: #{SHOP.error}" if SHOP.error
+stopped = false
+%w[INT TERM].each { |signal| trap(signal) { stopped = true } }
+$stdout.sync = true
+puts <<~TEXT
+  sudo bpftrace -p #{Process.pid} -e 'usdt:*:shop:sold { @sold[str(arg0)] = count(); @cents[str(arg0)] = sum(arg1); }'
+  sudo bpftrace -p #{Process.pid} -e 'usdt:*:shop:refused { printf("%s with %d cents: %s\\n", str(arg2), arg1, str(arg0)); }'
+  sudo bpftrace -p #{Process.pid} -e 'usdt:*:latency:Till.pay { @ns = hist(arg0); @outcome[arg1] = count(); }'
+  sudo bpftrace -e 'usdt:#{SHOP.path}:shop:sold { @sold[pid] = count(); }'
+  ready
+TEXT
+
+till = Till.new
+till.sell(Till::PRICES.keys.sample, rand(100..600)) until stopped

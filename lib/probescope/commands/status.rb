@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+require_relative "base"
+require_relative "../host/client"
+require_relative "../host/privilege"
+
+module Probescope
+  module Commands
+    # What a process says of its probes, and those of its own.
+    class Status < Base
+      USAGE = "status -p PID [options]"
+      ABOUT = <<~TEXT
+        Lists the probes of a process: first those that the application has defined itself (Probescope::Provider, Latency), then probescope's.
+
+          LISTENED  whether a tracer listens to it right now; "?" where nothing says so
+          LIBRARY   the file by which a tracer reaches every process with the same probes: usdt:LIBRARY:NAME
+          STATE     unsupported and refused probes do not fire, degraded ones not always, or at a price: REASON
+      TEXT
+      EXAMPLES = <<~TEXT
+        probescope status -p 4711
+        probescope status -p 4711 --json | jq -r '.own[].name'
+      TEXT
+      OWN = ["OF ITS OWN", ">ARGUMENTS", "LISTENED", "LIBRARY"].freeze
+      LISTENED = {true => "yes", false => "no", nil => "?"}.freeze
+      HEADINGS = %w[PROBE STATE LISTENED REASON].freeze
+
+      private
+
+      def options(parser)
+        pid_option(parser)
+        parser.on("--json", "one JSON object instead of the tables") { @json = true }
+      end
+
+      def call
+        raise CLI::Usage.new("which process?", "probescope ps") unless @pid
+
+        target = Host::Client.open(prefix) { |client| client.inspect_process(@pid) }
+        @json ? print_json(target) : print_tables(target)
+        0
+      end
+
+      # Without privilege it asks what this user may read.
+      def prefix
+        Host::Privilege.new.prefix
+      rescue Host::Error
+        []
+      end
+
+      def print_json(target)
+        rows = target[:probes].map { |name, probe| {name: name, state: probe[:state], listened: probe[:listened], reason: probe[:reason]} }
+        puts Host::Text.json({command: "status", pids: [@pid], seconds: 0, rows: rows, own: target[:own],
+                              lost: {events: 0, rows: 0, map_full: 0, samples: 0, details: 0}})
+      end
+
+      def print_tables(target)
+        require_relative "../host/table"
+        own = target[:own].map do |probe|
+          [probe[:name], probe[:arguments].to_s, LISTENED[probe[:listened]], probe[:path] || "in memory"]
+        end
+        puts Host::Table.render(OWN, own), "" if own.any?
+        probes = target[:probes].map { |name, probe| [name.to_s, probe[:state], LISTENED[probe[:listened]], probe[:reason]] }
+        puts Host::Table.render(HEADINGS, probes)
+      end
+    end
+  end
+end
