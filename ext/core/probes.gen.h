@@ -174,24 +174,26 @@ struct ps_more_request__start {
     uint64_t thread_id; /* gettid() as the process sees it */
     const char *traceparent; /* W3C trace context: where the application has no OpenTelemetry of its own, the request's, with span_id in it; else of its current span, or as it came in, or empty */
     uint64_t span_id; /* the request's own id */
-    uint64_t parent_id; /* id of the span that the incoming traceparent names, or 0 */
+    uint64_t parent_id; /* id of the span that the incoming traceparent names, or of the request that it was made in, or 0 */
     const char *template; /* route template, at most 255 bytes, or empty: the framework does not know it (yet) */
     const char *path; /* the path or the job's name, at most 255 bytes */
     uint64_t own; /* 1: the application has no OpenTelemetry of its own, and the span is the request's; else 0 */
     const char *system; /* of a job what runs it, as active_job, sidekiq, celery; of others empty */
     const char *queue; /* of a job the queue that it came from, where that is known; else empty */
+    const char *url_scheme; /* of a request http or https, as the server knows it; else empty */
 };
 
 struct ps_more_request__done {
     uint64_t thread_id; /* gettid() as the process sees it */
     const char *traceparent; /* W3C trace context: where the application has no OpenTelemetry of its own, the request's, with span_id in it; else of its current span, or as it came in, or empty */
     uint64_t span_id; /* the request's own id */
-    uint64_t parent_id; /* id of the span that the incoming traceparent names, or 0 */
+    uint64_t parent_id; /* id of the span that the incoming traceparent names, or of the request that it was made in, or 0 */
     const char *template; /* route template, at most 255 bytes, or empty: the framework does not know it (yet) */
     const char *path; /* the path or the job's name, at most 255 bytes */
     uint64_t own; /* 1: the application has no OpenTelemetry of its own, and the span is the request's; else 0 */
     const char *system; /* of a job what runs it, as active_job, sidekiq, celery; of others empty */
     const char *queue; /* of a job the queue that it came from, where that is known; else empty */
+    const char *url_scheme; /* of a request http or https, as the server knows it; else empty */
 };
 
 struct ps_more_stats__done {

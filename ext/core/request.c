@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "sites.h"
@@ -27,10 +28,11 @@ static void random_bytes(void *to, size_t size)
     for (size_t i = 0; i < size; i++) ((unsigned char *)to)[i] = (unsigned char)((salt *= 0x9e3779b97f4a7c15u) >> 56);
 }
 
-static void begin_trace(ps_request *request, ps_text header, bool own)
+static void begin_trace(ps_request *request, ps_text header, bool own, const char *current)
 {
     ps_trace trace;
-    bool came = header.bytes && ps_traceparent_read(&trace, header.bytes, header.size);
+    bool came = (header.bytes && ps_traceparent_read(&trace, header.bytes, header.size)) ||
+                (own && ps_traceparent_read(&trace, current, strlen(current)));
     request->parent_id = came ? trace.span_id : 0;
     uint64_t fresh[3];
     random_bytes(fresh, sizeof(fresh));
@@ -51,14 +53,17 @@ static void begin_trace(ps_request *request, ps_text header, bool own)
         .traceparent = *(current) && !(request)->own ? (current) : (request)->traceparent,                             \
         .span_id = (request)->span_id, .parent_id = (request)->parent_id, .template = (full), .path = (request)->path, \
         .own = (request)->own, .system = (request)->system, .queue = (request)->queue,                                 \
+        .url_scheme = (request)->scheme,                                                                               \
     }
 
 static void start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current)
 {
     copy(request->method, sizeof(request->method), method);
+    request->counted = (ps_counted){0};
     size_t size = copy(request->path, sizeof(request->path), path);
-    begin_trace(request, header, own);
+    begin_trace(request, header, own, current);
     request->done = false;
+    request->pid = getpid();
     request->start = ps_monotonic_ns();
     if (!PS_ENABLED(REQUEST__START)) return;
     char route[PS_FILE_MAX + 1];
@@ -67,21 +72,26 @@ static void start(ps_request *request, ps_text method, ps_text path, ps_text hea
     ps_fire_request__start(route, request->method, &more);
 }
 
-void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current)
+static const char job[] = "JOB", no_job[] = "JOB?";
+
+void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header, bool own,
+                      const char *current)
 {
     request->system[0] = request->queue[0] = '\0';
-    request->counted = (ps_counted){0};
+    copy(request->scheme, sizeof(request->scheme), scheme);
+    /* Whoever asks for it so. */
+    if (method.bytes && method.size == sizeof(job) - 1 && memcmp(method.bytes, job, method.size) == 0)
+        method = (ps_text){no_job, sizeof(no_job) - 1};
     start(request, method, path, header, own, current);
 }
 
 void ps_request_start_job(ps_request *request, ps_text name, ps_text header, bool own, const char *current,
                           ps_text system, ps_text queue)
 {
-    static const char method[] = "JOB";
     copy(request->system, sizeof(request->system), system);
     copy(request->queue, sizeof(request->queue), queue);
-    request->counted = (ps_counted){0};
-    start(request, (ps_text){method, sizeof(method) - 1}, name, header, own, current);
+    request->scheme[0] = '\0';
+    start(request, (ps_text){job, sizeof(job) - 1}, name, header, own, current);
     ps_by_request_known(&request->counted, request->method, request->path);
 }
 
@@ -94,7 +104,7 @@ void ps_request_done(ps_request *request, ps_text template, uint64_t status, con
     size_t size = copy(full, sizeof(full), template);
     ps_by_request_known(&request->counted, request->method, size ? full : request->path);
     ps_by_request_end(&request->counted);
-    if (!PS_ENABLED(REQUEST__DONE)) return;
+    if (!PS_ENABLED(REQUEST__DONE) || request->pid != getpid()) return;
     ps_shorten(route, size ? full : request->path, size ? size : strlen(request->path));
     struct ps_more_request__done more = MORE(request__done, request, current, full);
     ps_fire_request__done(route, request->method, status, elapsed, &more);

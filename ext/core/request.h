@@ -12,13 +12,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "by_request.h"
 #include "parts.h"
 #include "probe.h"
 #include "traceparent.h"
 
-enum { PS_METHOD_MAX = 31, PS_ROUTE_MAX = 255, PS_SYSTEM_MAX = 31, PS_QUEUE_MAX = 62 };
+enum { PS_METHOD_MAX = 31, PS_ROUTE_MAX = 255, PS_SYSTEM_MAX = 31, PS_QUEUE_MAX = 62, PS_SCHEME_MAX = 15 };
 
 /* What the application has, as it is: any bytes. NULL is none. */
 typedef struct ps_text {
@@ -32,7 +33,9 @@ typedef struct ps_request {
     uint64_t span_id, parent_id;
     uint64_t start;                                          /* ns */
     bool own;                                                /* the span is its own */
+    pid_t pid;                                               /* of the process that began it */
     char system[PS_SYSTEM_MAX + 1], queue[PS_QUEUE_MAX + 1]; /* of a job, or "" */
+    char scheme[PS_SCHEME_MAX + 1];                          /* of a URL, or "" */
     ps_counted counted;
     bool done;
 } ps_request;
@@ -47,13 +50,14 @@ static inline bool ps_requests_wanted(void)
 
 /*
  * header: the traceparent that came in. own: the application has no OpenTelemetry. current: traceparent of the current span that
- * it has, or "".
+ * it has, or of the request that this one is made in, whose child it is where no header came; or "".
  */
-void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current);
+void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header, bool own,
+                      const char *current);
 /* The same for a job, whose name is the path. system: what runs it; queue: where it came from, or NULL. */
 void ps_request_start_job(ps_request *request, ps_text name, ps_text header, bool own, const char *current,
                           ps_text system, ps_text queue);
-/* Once: what is called again does nothing. template: the route's, or NULL. */
+/* Once: what is called again does nothing. In a child that was forked meanwhile nothing fires. template: the route's, or NULL. */
 void ps_request_done(ps_request *request, ps_text template, uint64_t status, const char *current);
 /* It is to be freed, whether it is done or not. */
 void ps_request_forget(ps_request *request);

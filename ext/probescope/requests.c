@@ -33,14 +33,15 @@ static VALUE requests_wanted(VALUE self)
     return ps_requests_wanted() ? Qtrue : Qfalse;
 }
 
-/* start(method, path, traceparent): fires request__start. A traceparent that is none is left out. */
-static VALUE request_start(VALUE self, VALUE method, VALUE path, VALUE header)
+/* start(method, path, traceparent, scheme): fires request__start. A traceparent that is none is left out. scheme may be nil. */
+static VALUE request_start(VALUE self, VALUE method, VALUE path, VALUE header, VALUE scheme)
 {
     ps_request *request;
     char current[PS_TRACEPARENT_BUFFER];
     VALUE made = TypedData_Make_Struct(request_class, ps_request, &request_type, request);
-    ps_trace_context_of_span(current, PS_REQUEST_PROBES);
-    ps_request_start(request, text_of(method), text_of(path), text_of(header), !ps_trace_context_is_kept(), current);
+    ps_trace_context(current, PS_REQUEST_PROBES);
+    ps_request_start(request, text_of(method), text_of(path), text_of(scheme), text_of(header),
+                     !ps_trace_context_is_kept(), current);
     return made;
 }
 
@@ -50,7 +51,7 @@ static VALUE request_start_job(VALUE self, VALUE name, VALUE header, VALUE syste
     ps_request *request;
     char current[PS_TRACEPARENT_BUFFER];
     VALUE made = TypedData_Make_Struct(request_class, ps_request, &request_type, request);
-    ps_trace_context_of_span(current, PS_REQUEST_PROBES);
+    ps_trace_context(current, PS_REQUEST_PROBES);
     ps_request_start_job(request, text_of(name), text_of(header), !ps_trace_context_is_kept(), current, text_of(system),
                          text_of(queue));
     return made;
@@ -104,7 +105,7 @@ void ps_requests_init(VALUE native)
     rb_gc_register_mark_object(request_class = rb_define_class_under(native, "Request", rb_cObject));
     rb_undef_alloc_func(request_class);
     rb_undef_method(CLASS_OF(request_class), "new");
-    rb_define_singleton_method(request_class, "start", request_start, 3);
+    rb_define_singleton_method(request_class, "start", request_start, 4);
     rb_define_singleton_method(request_class, "start_job", request_start_job, 4);
     rb_define_method(request_class, "done", request_done, 2);
     rb_define_singleton_method(native, "requests?", requests_wanted, 0);

@@ -171,9 +171,11 @@ void ps_trace_context_of_span(char *to, uint32_t probes)
 
 void ps_trace_context(char *to, uint32_t probes)
 {
-    ps_trace_context_of_span(to, probes);
-    const ps_request *request = to[0] ? NULL : ps_requests_current();
-    if (request) memcpy(to, request->traceparent, PS_TRACEPARENT_BUFFER);
+    const ps_request *request = ps_requests_current();
+    to[0] = '\0';
+    /* Without an SDK a current span is no more than what somebody took from a header: nobody will send it. */
+    if (!request || !request->own || ps_trace_context_is_kept()) ps_trace_context_of_span(to, probes);
+    if (request && !to[0]) memcpy(to, request->traceparent, PS_TRACEPARENT_BUFFER);
 }
 
 bool ps_trace_context_is_kept(void)

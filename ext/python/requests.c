@@ -26,14 +26,14 @@ static ps_text text_of(PyObject *value)
 
 static PyObject *request_new(PyTypeObject *type, PyObject *given, PyObject *named)
 {
-    PyObject *method, *path, *header;
-    if (!PyArg_ParseTuple(given, "OOO", &method, &path, &header)) return NULL;
+    PyObject *method, *path, *header, *scheme = Py_None;
+    if (!PyArg_ParseTuple(given, "OOO|O", &method, &path, &header, &scheme)) return NULL;
     Request *request = PyObject_New(Request, type);
     if (!request) return NULL;
     char span[PS_TRACEPARENT_BUFFER];
-    ps_trace_context_of_span(span, PS_REQUEST_PROBES);
-    ps_request_start(&request->request, text_of(method), text_of(path), text_of(header), !ps_trace_context_is_kept(),
-                     span);
+    ps_trace_context(span, PS_REQUEST_PROBES);
+    ps_request_start(&request->request, text_of(method), text_of(path), text_of(scheme), text_of(header),
+                     !ps_trace_context_is_kept(), span);
     return (PyObject *)request;
 }
 
@@ -59,7 +59,7 @@ static PyObject *request_start_job(PyObject *type, PyObject *given)
     if (!request) return NULL;
     char span[PS_TRACEPARENT_BUFFER];
     ps_turn turn;
-    ps_trace_context_of_span(span, PS_REQUEST_PROBES);
+    ps_trace_context(span, PS_REQUEST_PROBES);
     ps_turn_begin(&turn);
     ps_request_start_job(&request->request, text_of(name), text_of(header), !ps_trace_context_is_kept(), span,
                          text_of(system), text_of(queue));
@@ -89,8 +89,8 @@ static PyTypeObject request_type = {
     .tp_basicsize = sizeof(Request),
     .tp_dealloc = request_dealloc,
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc =
-        "Request(method, path, traceparent, /)\n--\n\nFires request__start. A traceparent that is none is left out.",
+    .tp_doc = "Request(method, path, traceparent, scheme=None, /)\n--\n\nFires request__start. A traceparent that is "
+              "none is left out.",
     .tp_methods = request_methods,
     .tp_new = request_new,
 };

@@ -129,11 +129,12 @@ void ps_trace_context_of_span(char *to, uint32_t probes)
 
 void ps_trace_context(char *to, uint32_t probes)
 {
-    ps_trace_context_of_span(to, probes);
-    if (to[0]) return;
     ps_error error = ps_error_save();
     PyObject *request = ps_requests_current();
-    if (request) memcpy(to, ps_requests_of(request)->traceparent, PS_TRACEPARENT_BUFFER);
+    to[0] = '\0';
+    /* Without an SDK a current span is no more than what somebody took from a header: nobody will send it. */
+    if (!request || !ps_requests_of(request)->own || ps_trace_context_is_kept()) ps_trace_context_of_span(to, probes);
+    if (request && !to[0]) memcpy(to, ps_requests_of(request)->traceparent, PS_TRACEPARENT_BUFFER);
     Py_XDECREF(request);
     ps_error_restore(error);
 }

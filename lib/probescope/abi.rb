@@ -28,8 +28,8 @@ module Probescope
       sample__frame: {args: %i[function file line stack_id index], more: {path: 0}},
       line: {args: %i[function file line], more: {path: 0}},
       gvl__wait: {args: %i[thread_id elapsed], more: {}},
-      request__start: {args: %i[route method], more: {thread_id: 0, traceparent: 8, span_id: 16, parent_id: 24, template: 32, path: 40, own: 48, system: 56, queue: 64}},
-      request__done: {args: %i[route method status elapsed], more: {thread_id: 0, traceparent: 8, span_id: 16, parent_id: 24, template: 32, path: 40, own: 48, system: 56, queue: 64}},
+      request__start: {args: %i[route method], more: {thread_id: 0, traceparent: 8, span_id: 16, parent_id: 24, template: 32, path: 40, own: 48, system: 56, queue: 64, url_scheme: 72}},
+      request__done: {args: %i[route method status elapsed], more: {thread_id: 0, traceparent: 8, span_id: 16, parent_id: 24, template: 32, path: 40, own: 48, system: 56, queue: 64, url_scheme: 72}},
       stats__by_request: {args: %i[], more: {}},
       stats__done: {args: %i[sequence elapsed cpu rows dropped], more: {samples_missed: 0, details_suppressed: 8, samples_taken: 16}},
       status: {args: %i[probe state reason], more: {}}

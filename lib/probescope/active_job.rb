@@ -10,7 +10,7 @@ module Probescope
   module ActiveJob
     def self.included(base)
       Probescope.install
-      base.around_perform { |job, block| Job.run(job.class.name, system: "active_job", queue: job.queue_name, &block) }
+      base.around_perform { |job, block| Job.run(job.class.name, system: "active_job", queue: job.queue_name, id: job.job_id, &block) }
     end
   end
 end

@@ -18,9 +18,13 @@ module Probescope
       @functions = value
     end
 
-    # Hands the settings to the extension.
+    # Hands the settings to the extension, which then takes its hooks out and puts them in anew: only where they have changed.
     def apply
-      Native.cover(roots, outside, [__dir__.to_s], patterns)
+      wanted = [roots, outside, [__dir__.to_s], patterns]
+      return if wanted == @applied
+
+      Native.cover(*wanted)
+      @applied = wanted
     end
 
     # Directories of the application: its own root and that of the script that was started.

@@ -82,7 +82,7 @@ module Probescope
     private
 
     def traced(env)
-      request = env[KEY] = Native::Request.start(env["REQUEST_METHOD"], path(env), env["HTTP_TRACEPARENT"])
+      request = env[KEY] = Native::Request.start(env["REQUEST_METHOD"], path(env), env["HTTP_TRACEPARENT"], env["rack.url_scheme"])
       outer = Native.enter_request(request)
       before = $! # rubocop:disable Style/SpecialGlobalVars
       begin

@@ -12,7 +12,17 @@ module Probescope
 
     # job: Sidekiq's Hash. Of ActiveJob's, which it wraps in one of its own, it says the name.
     def call(_instance, job, queue, &block)
-      Job.run(job["wrapped"] || job["class"], system: "sidekiq", queue: queue, traceparent: job["traceparent"], &block)
+      wrapped = job["wrapped"]
+      Job.run(wrapped || job["class"], system: "sidekiq", queue: queue, traceparent: job["traceparent"],
+                                       id: (id_within(job["args"]) if wrapped), &block)
+    end
+
+    private
+
+    # That of ActiveJob's.
+    def id_within(arguments)
+      inner = arguments.first if arguments.is_a?(Array)
+      inner["job_id"] if inner.is_a?(Hash)
     end
   end
 end

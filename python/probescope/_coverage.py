@@ -17,6 +17,7 @@ class Coverage:
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._environment = environment
         self._functions = _parse(environment.get("PROBESCOPE_FUNCTIONS", ""))
+        self._applied: tuple[Any, ...] | None = None
 
     @property
     def functions(self) -> str | list[str]:
@@ -32,8 +33,11 @@ class Coverage:
         self._functions = value
 
     def apply(self, native: Any) -> None:
-        """Hands the setting to the extension."""
-        native.cover(self.roots(), self.outside(), [_directory(os.path.dirname(__file__))], self._patterns())
+        """Hands the setting to the extension, which then takes its hooks out and puts them in anew: only where it has changed."""
+        wanted = (self.roots(), self.outside(), [_directory(os.path.dirname(__file__))], self._patterns())
+        if wanted != self._applied:
+            native.cover(*wanted)
+            self._applied = wanted
 
     def roots(self) -> list[str]:
         """Directories of the application: its own root, that of the script that was started, and the current one."""

@@ -44,7 +44,7 @@ def enter_request(request: Optional["Request"], /) -> Optional["Request"]:
 class Request:
     """Fires request__start. A traceparent that is none is left out; str or bytes."""
 
-    def __new__(cls, method: Any, path: Any, traceparent: Any, /) -> "Request": ...
+    def __new__(cls, method: Any, path: Any, traceparent: Any, scheme: Any = None, /) -> "Request": ...
     @classmethod
     def start_job(cls, name: Any, traceparent: Any, system: Any, queue: Any, /) -> "Request":
         """The same for a job. queue: where it came from, or None."""

@@ -114,11 +114,11 @@ PROBES: Dict[str, Probe] = {
     ),
     "request__start": Probe(
         args={"route": str, "method": str},
-        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str, "own": int, "system": str, "queue": str},
+        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str, "own": int, "system": str, "queue": str, "url_scheme": str},
     ),
     "request__done": Probe(
         args={"route": str, "method": str, "status": int, "elapsed": int},
-        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str, "own": int, "system": str, "queue": str},
+        more={"thread_id": int, "traceparent": str, "span_id": int, "parent_id": int, "template": str, "path": str, "own": int, "system": str, "queue": str, "url_scheme": str},
     ),
     "stats__by_request": Probe(
         args={},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import probescope
 
@@ -15,8 +16,9 @@ DONE, FAILED = 200, 500
 SUCCESSFUL = ("SUCCESS", "IGNORED")
 
 _native: Any = None
-# Tasks under way by their ids: the request of each, and the one around it, in which it was called at once.
-_running: Dict[str, Tuple[Any, Optional[Any]]] = {}
+# Tasks under way by their ids and threads (a queue may deliver one again while it runs): the request of each, and the one around it,
+# in which it was called at once.
+_running: Dict[Tuple[str, int], Tuple[Any, Optional[Any]]] = {}
 
 
 def celery() -> bool:
@@ -40,13 +42,14 @@ def _begin(task_id: str = "", task: Any = None, **_: Any) -> None:
     if not _native.requests_wanted():
         return
     context = getattr(task, "request", None)
-    queue = (_of(context, "delivery_info") or {}).get("routing_key")
+    delivery = _of(context, "delivery_info")
+    queue = delivery.get("routing_key") if isinstance(delivery, dict) else None
     request = _native.Request.start_job(getattr(task, "name", ""), _of(context, "traceparent"), "celery", queue)
-    _running[task_id] = (request, _native.enter_request(request))
+    _running[task_id, threading.get_ident()] = (request, _native.enter_request(request))
 
 
 def _end(task_id: str = "", state: Optional[str] = None, **_: Any) -> None:
-    request, outer = _running.pop(task_id, (None, None))
+    request, outer = _running.pop((task_id, threading.get_ident()), (None, None))
     if request is None:
         return
     _native.enter_request(outer)

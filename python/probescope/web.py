@@ -60,8 +60,8 @@ class asgi:  # noqa: N801 - called as a function is; servers look for an object 
 class _Request:
     """One that is told of: what is known when it is over."""
 
-    def __init__(self, method: Any, path: Any, traceparent: Any) -> None:
-        self.native = _native().Request(method, path, traceparent)
+    def __init__(self, method: Any, path: Any, traceparent: Any, scheme: Any) -> None:
+        self.native = _native().Request(method, path, traceparent, scheme)
         self.status = 0
         self.template: Any = None
         self.of_django: Any = None
@@ -87,6 +87,7 @@ def _call_wsgi(app: Any, environ: Dict[str, Any], start_response: Callable[..., 
         environ.get("REQUEST_METHOD"),
         _bytes(environ.get("SCRIPT_NAME")) + _bytes(environ.get("PATH_INFO")),
         environ.get("HTTP_TRACEPARENT"),
+        environ.get("wsgi.url_scheme"),
     )
 
     def start(status: Any, *rest: Any, **named: Any) -> Any:
@@ -156,7 +157,9 @@ class _Body:
 
 async def _call_asgi(app: Any, scope: Scope, receive: Receive, send: Send) -> Any:
     enter = _native().enter_request
-    request = scope[KEY] = _Request(scope.get("method"), scope.get("path"), _header(scope.get("headers")))
+    request = scope[KEY] = _Request(
+        scope.get("method"), scope.get("path"), _header(scope.get("headers")), scope.get("scheme")
+    )
 
     async def told(message: Any) -> None:
         kind = message.get("type") if isinstance(message, dict) else None

@@ -28,15 +28,27 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
     end
   end
 
+  # Without OpenTelemetry in the application: its requests are the bridge's, too.
+  {"Ruby's threads and fibers" => "own_requests.rb", "Python's threads and tasks" => "own_requests.py"}.each do |name, program|
+    it "puts each request and job of #{name}, and what they are slow in, where it belongs, in forked children" do
+      Support::Python.require! { |reason| skip reason } if program.end_with?(".py")
+      report = bridged(source: "#{programs}/#{program}", arguments: [4, 10 * times], env: {"PROBESCOPE_FUNCTIONS" => "*/own_work.*"})
+      expect(report.to_s).to eq("#{report.expected} children: 0 with a wrong parent, 0 without theirs, 0 missing")
+      expect(@told).to include("lost_events" => 0, "unsampled" => report.unsampled)
+    end
+  end
+
   # Support::Parents of the program's run.
   def bridged(source:, arguments:, **options)
     server = keep(Support::OtlpServer.new)
     Dir.mktmpdir do |directory|
       file = File.join(directory, "report")
       process = target(source, *arguments.map(&:to_s), file, stdin: true, **options).ready
-      bridge = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint)
+      bridge = probescope_start("otel", "-p", process.pid, "--workers", "--slow", "1ms", "--exceptions", "none", "--endpoint",
+                                server.endpoint)
       bridge.await_line(/attached to/, stream: :err)
-      process.await_on("function__slow1ms")
+      traced = process.out[/^children (.*)$/, 1]&.split&.map(&:to_i) || [process.pid]
+      traced.each { |pid| process.await_on("function__slow1ms", of: pid) }
       process.puts("go")
       process.await_line(/^done$/, within: 300)
       parents = Support::Parents.new(JSON.parse(File.read(file)))

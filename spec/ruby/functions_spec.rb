@@ -466,6 +466,17 @@ RSpec.describe "function probes", :bpf do
       expect(calls(run)).to include("Order#total" => 5, "Cart#total" => 10)
     end
 
+    # Middleware that is made late, and each hook of a job library, installs again.
+    it "stays where it is, with all hooks, when the library is installed again" do
+      run = trace(<<~RUBY, {function__entry: %i[function]})
+        def work = sleep(0.002)
+        Gate.on :function__entry
+        40.times { Probescope.install; work }
+        Gate.done
+      RUBY
+      expect(run.events(:function__entry).map { |event| event[:function] }.tally).to include("Object#work" => 40)
+    end
+
     it "refuses what is no list of globs" do
       target, = program("begin; Probescope.functions = 3; rescue Probescope::Error => e; puts e.message; end")
       target.wait

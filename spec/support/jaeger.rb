@@ -52,8 +52,9 @@ module Support
 
     # What a Jaeger says.
     class Answers
-      # times in microseconds; parent: id or nil. ours: whether the bridge sent it. raised: attributes of the exceptions in it.
-      Span = Struct.new(:id, :parent, :name, :service, :began, :elapsed, :tags, :raised) do
+      # trace: its id; times in microseconds; parent: id or nil. ours: whether the bridge sent it. raised: attributes of the exceptions
+      # in it.
+      Span = Struct.new(:trace, :id, :parent, :name, :service, :began, :elapsed, :tags, :raised) do
         def ended = began + elapsed
         def ours? = tags.values_at("otel.scope.name", "otel.library.name").include?("probescope")
       end
@@ -80,8 +81,9 @@ module Support
         trace.fetch("spans").to_h do |span|
           service = trace.dig("processes", span.fetch("processID"), "serviceName")
           raised = (span["logs"] || []).map { |log| tags(log["fields"]) }
-          [span["spanID"], Span.new(span["spanID"], span.fetch("references").first&.fetch("spanID"), span["operationName"], service,
-                                    span["startTime"], span["duration"], tags(span["tags"]), raised)]
+          parent = span.fetch("references").first&.fetch("spanID")
+          [span["spanID"], Span.new(span["traceID"], span["spanID"], parent, span["operationName"], service, span["startTime"],
+                                    span["duration"], tags(span["tags"]), raised)]
         end
       end
 

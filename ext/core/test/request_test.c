@@ -15,7 +15,7 @@ static ps_text text(const char *bytes)
 
 static void start(ps_request *request, const char *path, const char *header, bool own, const char *current)
 {
-    ps_request_start(request, text("GET"), text(path), text(header), own, current);
+    ps_request_start(request, text("GET"), text(path), text("https"), text(header), own, current);
 }
 
 static void raise_both(void)
@@ -112,6 +112,23 @@ static void leaves_the_trace_to_an_application_that_has_one(void)
     CHECK(strcmp(recorder_at(3).traceparent, request.traceparent) == 0 && strcmp(request.traceparent, current) != 0);
 }
 
+/* Such as a job that runs at once. */
+static void made_in_another_is_its_child_unless_a_header_says_otherwise(void)
+{
+    ps_request outer, inner;
+    raise_both();
+    start(&outer, "/", PARENT, true, "");
+    ps_request_start_job(&inner, text("Mail"), text(NULL), true, outer.traceparent, text("inline"), text(NULL));
+    CHECK_EQUAL(inner.parent_id, outer.span_id);
+    CHECK(strncmp(inner.traceparent, PARENT, 35) == 0 && inner.span_id != outer.span_id);
+    static const char other[] = "00-11111111111111111111111111111111-2222222222222222-00";
+    ps_request_start_job(&inner, text("Mail"), text(other), true, outer.traceparent, text("inline"), text(NULL));
+    CHECK_EQUAL(inner.parent_id, 0x2222222222222222u);
+    CHECK(strcmp(inner.traceparent + 53, "00") == 0);
+    start(&inner, "/", NULL, false, outer.traceparent); /* whose own spans these are */
+    CHECK_EQUAL(inner.parent_id, 0);
+}
+
 static void is_done_once_with_its_template_status_and_time(void)
 {
     ps_request request;
@@ -142,15 +159,17 @@ static void bounds_and_cleans_what_comes_from_outside(void)
     raise_both();
     static const char hostile[] = "/a\0b\x1b[31m\x7f\xff\xc2\x9b"
                                   "31m\xc3\xa9\n";
-    ps_request_start(&request, (ps_text){"GE\r\nT", 5}, (ps_text){hostile, sizeof(hostile) - 1}, text(NULL), true, "");
+    ps_text path = {hostile, sizeof(hostile) - 1};
+    ps_request_start(&request, (ps_text){"GE\r\nT", 5}, path, path, text(NULL), true, "");
     CHECK_STRING(request.path, "/a?b?[31m????31m\xc3\xa9?"); /* each bad byte, and U+009B, which is two */
     CHECK_STRING(request.method, "GE??T");
+    CHECK_STRING(request.scheme, "/a?b?[31m????31");
 
     static char long_path[100000];
     memset(long_path, 'x', sizeof(long_path));
     memcpy(long_path, "/begin", 6);
     ps_request_start(&request, (ps_text){long_path, sizeof(long_path)}, (ps_text){long_path, sizeof(long_path)},
-                     text(NULL), true, "");
+                     text(NULL), text(NULL), true, "");
     CHECK_EQUAL(strlen(request.path), PS_ROUTE_MAX);
     CHECK_EQUAL(strlen(request.method), PS_METHOD_MAX);
     ps_request_done(&request, (ps_text){long_path, sizeof(long_path)}, 200, "");
@@ -159,9 +178,15 @@ static void bounds_and_cleans_what_comes_from_outside(void)
     CHECK(strncmp(done.text[0], "...xxx", 6) == 0);
     CHECK_EQUAL(strlen(done.template), 127); /* as much as the recorder takes */
 
-    ps_request_start(&request, text(NULL), text(NULL), text(NULL), true, "");
+    ps_request_start(&request, text(NULL), text(NULL), text(NULL), text(NULL), true, "");
     ps_request_done(&request, text(NULL), 0, "");
     CHECK_STRING(recorder_at(4).text[0], "");
+    /* Nobody who asks becomes a job by that. */
+    ps_request_start(&request, text("JOB"), text("Mail"), text("http"), text(NULL), true, "");
+    CHECK_STRING(request.method, "JOB?");
+    ps_request_start_job(&request, text("Mail"), text(NULL), true, "", text("sidekiq"), text("mails"));
+    CHECK_STRING(request.method, "JOB");
+    CHECK_STRING(request.scheme, "");
 }
 
 static void fires_what_is_listened_to_alone_and_is_wanted_for_what_carries_a_trace(void)
@@ -192,9 +217,13 @@ static void has_ids_of_its_own_in_a_forked_child(void)
 {
     int pipes[2];
     CHECK(pipe(pipes) == 0);
-    ps_request here, there;
+    ps_request here, there, before;
+    raise_both();
+    start(&before, "/", NULL, true, "");
     pid_t child = fork();
     if (child == 0) {
+        ps_request_done(&before, text(NULL), 500, ""); /* as the child unwinds what its parent was in */
+        if (recorder_count(PS_PROBE_REQUEST__DONE, NULL)) _exit(2);
         start(&there, "/", NULL, true, "");
         _exit(write(pipes[1], &there, sizeof(there)) == sizeof(there) ? 0 : 1);
     }
@@ -211,6 +240,7 @@ int main(void)
     RUN(takes_a_traceparent_as_the_standard_has_it_and_no_other);
     RUN(goes_on_with_the_trace_that_came_and_begins_one_where_none_did);
     RUN(leaves_the_trace_to_an_application_that_has_one);
+    RUN(made_in_another_is_its_child_unless_a_header_says_otherwise);
     RUN(is_done_once_with_its_template_status_and_time);
     RUN(bounds_and_cleans_what_comes_from_outside);
     RUN(fires_what_is_listened_to_alone_and_is_wanted_for_what_carries_a_trace);

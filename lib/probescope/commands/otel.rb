@@ -28,8 +28,9 @@ module Probescope
       USAGE = "otel -p PID... | --comm NAME [options]"
       ABOUT = <<~TEXT
         Sends what running processes do to an OpenTelemetry backend, over OTLP/HTTP, until Ctrl-C or TERM: slow calls as spans
-        inside the traces that the application itself sends, costly exceptions as log records, and with --metrics the figures of
-        functions, exceptions, allocations and the garbage collector. What OTEL_EXPORTER_OTLP_* says holds here too: endpoints,
+        inside the traces that the application itself sends, or inside its requests and jobs, which are sent too where it has no
+        OpenTelemetry; costly exceptions as log records; and with --metrics the figures of functions, exceptions, allocations and
+        the garbage collector. What OTEL_EXPORTER_OTLP_* says holds here too: endpoints,
         headers, compression, timeouts (ms), certificates; OTEL_SERVICE_NAME names the processes, OTEL_RESOURCE_ATTRIBUTES are
         added to theirs, OTEL_METRIC_EXPORT_INTERVAL (ms) says how often figures go. What was received, exported and dropped is
         logged each minute, and with --metrics sent as the service probescope-otel.

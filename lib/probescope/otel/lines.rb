@@ -37,7 +37,7 @@ module Probescope
       ALLOCATIONS = kind(:object__stats, %i[path class], %i[line allocated bytes])
       COLLECTION = kind(:gc__done, [], %i[elapsed], :kind)
       # Of requests whose span is their own. What they say besides goes before them, each by itself, unless it is empty.
-      PARTS = %i[method template path system queue].to_h { |field| [field, kind(:request__done, [], %i[span_id], field)] }.freeze
+      PARTS = %i[method template path url_scheme system queue].to_h { |field| [field, kind(:request__done, [], %i[span_id], field)] }.freeze
       REQUEST = kind(:request__done, [], %i[status elapsed thread_id span_id parent_id], :traceparent)
       # told: how many lines were printed about this process for single events, so that a reader knows what was lost.
       SECOND = kind(:stats__done, [], %i[elapsed cpu dropped details_suppressed told])

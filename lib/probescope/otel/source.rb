@@ -7,6 +7,7 @@ require_relative "assembly"
 require_relative "costly"
 require_relative "lines"
 require_relative "raised"
+require_relative "requests"
 require_relative "series"
 require_relative "spans"
 
@@ -16,9 +17,6 @@ module Probescope
     class Source
       # Addresses whose names are known.
       NAMES = 65_536
-      PARTS = Lines::PARTS.to_h { |name, kind| [kind.event, name] }.freeze
-      # Requests of which a part has come.
-      UNDER_WAY = 64
       # Details that wait for the end of their second, which tells whether they are costly.
       DETAILS = 1024
       # Seconds that something waits for a name that the kernel lost.
@@ -60,7 +58,6 @@ module Probescope
         @emit_logs = logs
         @say = say
         @names = {}
-        @parts = {}
         @series = Series.new(resource, scope)
         @spans = Spans.new(resource, scope)
         @assembly = Assembly.new { |tree| release(tree) }
@@ -68,6 +65,7 @@ module Probescope
         @details = []
         # Nobody asks for them twice.
         @raised = Raised.new unless ENV[EXCEPTIONS] == "logs"
+        @requests = Requests.new(@raised) { |event, parts, raised| send_request(event, parts, raised) }
         @unready = []
         @lost = @missing = @suppressed = @unnamed = @not_costly = @rows_dropped = @received = @calls = 0
       end
@@ -79,8 +77,8 @@ module Probescope
 
       def take(event, now)
         case event
-        when *PARTS.keys then part(PARTS[event.class], event)
-        when Lines::REQUEST.event then single { request(event) }
+        when *Requests::PARTS.keys then @requests.part(event)
+        when Lines::REQUEST.event then single { @requests.add(event, now) }
         when Lines::SLOW.event then call(event, now)
         when Lines::DETAIL.event then single { detail(event) }
         when Lines::MESSAGE.event then message(event)
@@ -96,6 +94,7 @@ module Probescope
         @assembly.expire(now)
         ready, @unready = @unready.partition { |tree, since| ready?(tree) || now - since > PATIENCE }
         ready.each { |tree,| emit(tree) }
+        @requests.expire(now)
       end
 
       # Single events that were printed in the kernel and did not come here, of every bpftrace so far.
@@ -113,15 +112,16 @@ module Probescope
         @told = @first_told = nil
       end
 
-      # Calls and exceptions that will yet be sent.
-      def waiting = @calls + @details.size
+      # Calls, requests and exceptions that will yet be sent.
+      def waiting = @calls + @requests.size + @details.size
 
       # Nothing more will come.
       def finish
+        emit_details
         @assembly.finish
         @unready.each { |tree,| emit(tree) }
         @unready = []
-        emit_details
+        @requests.finish
       end
 
       private
@@ -131,18 +131,13 @@ module Probescope
         yield
       end
 
-      # Of a request, which follows on it unless the kernel loses it.
-      def part(name, event)
-        @parts.shift if @parts.size >= UNDER_WAY
-        (@parts[event.span_id] ||= {})[name] = Host::Text.clean(event.text)
-      end
-
-      def request(event)
-        @emit_spans.call([@spans.request(event, @parts.delete(event.span_id) || {}, @offset.call)].compact)
+      def send_request(event, parts, raised)
+        @emit_spans.call([@spans.request(event, parts, @offset.call, raised)].compact)
       end
 
       def call(event, now)
         @calls += 1
+        @raised&.expect(event)
         single { @assembly.add(event, now) }
       end
 

@@ -51,8 +51,9 @@ module Probescope
       OTHER = "_OTHER"
       JOB = "JOB"
 
-      # The span of a request, or nil where its trace is not sampled. event: Lines::REQUEST's. parts: {method: text, ...}, of Lines::PARTS.
-      def request(event, parts, start)
+      # The span of a request, or nil where its trace is not sampled. event: Lines::REQUEST's. parts: {method: text, ...}.
+      # events: the SDK's.
+      def request(event, parts, start, events = nil)
         own = TraceParent.parse(event.text)
         return (@unsampled += 1) && nil unless own&.sampled
 
@@ -62,7 +63,7 @@ module Probescope
         span(name: name, kind: kind, status: failed?(event) ? STATUS.error : STATUS.unset, attributes: attributes,
              parent_span_id: event.parent_id.zero? ? NO_PARENT : [event.parent_id].pack("Q>"),
              parent_span_is_remote: !event.parent_id.zero?, start_timestamp: ended - event.elapsed, end_timestamp: ended,
-             total_recorded_attributes: attributes.size, total_recorded_events: 0, total_recorded_links: 0,
+             events: events, total_recorded_attributes: attributes.size, total_recorded_events: events.to_a.size, total_recorded_links: 0,
              resource: @resource, instrumentation_scope: @scope, span_id: own.span_id, trace_id: own.trace_id, trace_flags: SAMPLED,
              tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT)
       end
@@ -80,7 +81,7 @@ module Probescope
         known = METHODS.include?(method)
         [:server, [known ? method : "HTTP", parts[:template]].compact.join(" "),
          {"http.request.method" => known ? method : OTHER, "http.request.method_original" => (method unless known),
-          "http.route" => parts[:template], "url.path" => parts[:path],
+          "http.route" => parts[:template], "url.path" => parts[:path], "url.scheme" => parts[:url_scheme],
           "http.response.status_code" => (event.status if event.status.positive?),
           "error.type" => (event.status.to_s if failed?(event))}]
       end

@@ -1,0 +1,95 @@
+# frozen_string_literal: true
+
+# Requests and jobs that run beside each other in an application without OpenTelemetry: on threads and on fibers of two processes that
+# it forks, with slow calls in them whose names say whose they are.
+#
+#   ruby own_requests.rb COUNT REQUESTS FILE
+#
+# COUNT workers of each kind make REQUESTS requests each. What belongs to which request, as the program itself knows it, is written into
+# FILE: support/parents.rb. Every tenth request comes in a trace that is not sampled. Every second worker's requests are jobs.
+require "io/wait"
+require "json"
+require "securerandom"
+
+COUNT, REQUESTS = ARGV.first(2).map(&:to_i)
+KNOWN = [] # rubocop:disable Style/MutableConstant
+# Above each child: a call, or a request, or who asked for that.
+SHAPE = {"request" => "caller", "outer" => "request", "inner" => "outer", "lookup" => "outer", "row" => "lookup",
+         "job" => "request", "task" => "job"}.freeze
+
+# Of these alone calls are spans.
+WORK = File.join(__dir__, "own_work.rb")
+module Work
+  (2 * COUNT).times do |i|
+    class_eval(<<~METHODS, WORK, 1)
+      def self.outer#{i}(pause)
+        inner#{i}
+        pause.call
+        lookup#{i}(pause)
+      end
+
+      def self.lookup#{i}(pause)
+        pause.call
+        row#{i}
+      end
+
+      def self.inner#{i} = sleep(0.0011)
+      def self.row#{i} = sleep(0.0011)
+      def self.task#{i} = sleep(0.0011)
+    METHODS
+  end
+end
+
+# Worker i of this process; pause lets the others go on.
+def worker(i, pause)
+  work = lambda do
+    Work.public_send("outer#{i}", pause)
+    pause.call
+    Probescope::Job.run("job#{i}", system: "inline") { Work.public_send("task#{i}") }
+  end
+  app = Probescope::Rack.new(->(_) { work.call && [200, {}, []] })
+  REQUESTS.times { |n| i.even? ? ask(app, i, n) : Probescope::Job.run("request#{i}", system: "spec", traceparent: came(i, n), &work) }
+end
+
+def ask(app, i, number)
+  app.call("REQUEST_METHOD" => "GET", "PATH_INFO" => "/request#{i}", "probescope.route" => "/request#{i}",
+           "rack.url_scheme" => "http", "HTTP_TRACEPARENT" => came(i, number))
+end
+
+# The header of a request, which is noted.
+def came(i, number)
+  sampled = number % 10 != 9
+  trace, span = [16, 8].map { |size| SecureRandom.hex(size) }
+  KNOWN << {number: i, sampled: sampled, trace: trace, spans: {caller: span}}
+  "00-#{trace}-#{span}-0#{sampled ? 1 : 0}"
+end
+
+def run
+  threads = Array.new(COUNT) { |i| Thread.new { worker(i, -> { Thread.pass }) } }
+  fibers = Array.new(COUNT) { |i| Fiber.new { worker(COUNT + i, -> { Fiber.yield }) } }
+  fibers = fibers.each(&:resume).select(&:alive?) while fibers.any?
+  threads.each(&:join)
+end
+
+$stdout.sync = true
+go, going = IO.pipe
+children = Array.new(2) do
+  answer, answering = IO.pipe
+  pid = fork do
+    going.close
+    # Hooks come in while Ruby runs.
+    nil until go.wait_readable(0.05)
+    run
+    answering.write(JSON.generate(KNOWN))
+    answering.close
+    exit!(0)
+  end
+  answering.close
+  [pid, answer]
+end
+puts "children #{children.map(&:first).join(" ")}", "ready"
+$stdin.gets
+going.close
+File.write(ARGV[2], JSON.generate(shape: SHAPE, requests: children.flat_map { |_, answer| JSON.parse(answer.read) }))
+puts "done"
+$stdin.gets
