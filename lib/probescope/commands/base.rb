@@ -17,7 +17,7 @@ module Probescope
         arguments(rest)
         call
       rescue OptionParser::ParseError => e
-        raise CLI::Usage.new(e.message, "probescope #{name} --help")
+        raise CLI::Usage.new(e.message.gsub(/\n\s*/, ". "), "probescope #{name} --help")
       end
 
       private

@@ -32,19 +32,20 @@ module Probescope
       end
 
       def call
-        raise CLI::Usage.new("which process?", "probescope ps") unless @pid
+        raise CLI::Usage.new("which process?", "probescope status -p PID (probescope ps lists them)") unless @pid
 
-        target = Host::Client.open(prefix) { |client| client.inspect_process(@pid) }
         @json ? print_json(target) : print_tables(target)
         0
       end
 
-      # Without privilege it asks what this user may read.
-      def prefix
-        Host::Privilege.new.prefix
+      # Without privilege it asks for what this user may read.
+      def target
+        @target ||= inspect_process(Host::Privilege.new.prefix)
       rescue Host::Error
-        []
+        @target = inspect_process([])
       end
+
+      def inspect_process(prefix) = Host::Client.open(prefix) { |client| client.inspect_process(@pid) }
 
       def print_json(target)
         rows = target[:probes].map { |name, probe| {name: name, state: probe[:state], listened: probe[:listened], reason: probe[:reason]} }
