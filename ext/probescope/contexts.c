@@ -38,11 +38,10 @@ void ps_contexts_init(void)
     rb_ractor_local_storage_ptr_set(key_of_main_ractor, calloc(1, 1));
 }
 
+/* Asked anew each time: native threads are used again across Ractors, up to Ruby 3.2 and with RUBY_MN_THREADS=1 after that. */
 bool ps_contexts_on_main_ractor(void)
 {
-    static __thread int answer; /* 0 unknown, 1 yes, 2 no: a native thread of a Ractor stays with Ractors */
-    if (PS_UNLIKELY(!answer)) answer = rb_ractor_local_storage_ptr(key_of_main_ractor) ? 1 : 2;
-    return answer == 1;
+    return rb_ractor_local_storage_ptr(key_of_main_ractor) != NULL;
 }
 
 static VALUE wrap(VALUE stack)
@@ -62,7 +61,8 @@ static ps_stack *find_stack(VALUE fiber)
             rb_thread_local_aset(thread, key_of_stack, ps_objects_leave_out(wrap, (VALUE)stack));
         }
     }
-    last.fiber = fiber;
+    /* That a fiber has none is not kept: nothing would tell when its address comes to mean another one. */
+    last.fiber = stack ? fiber : Qfalse;
     last.stack = stack;
     last.generation = PS_READ(generation);
     return stack;

@@ -19,6 +19,7 @@
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
 
+#include <pthread.h>
 #include <string.h>
 
 #include "atomic.h"
@@ -119,6 +120,8 @@ enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object, id_instruction_sequence,
     id_eval_script, id_values;
 
+static void after_fork_in_child(void);
+
 void ps_functions_init(void)
 {
     id_path = rb_intern("path");
@@ -129,6 +132,7 @@ void ps_functions_init(void)
     id_instruction_sequence = rb_intern("instruction_sequence");
     id_eval_script = rb_intern("eval_script");
     id_values = rb_intern("values");
+    pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
 static VALUE keep_file(VALUE tracepoint)
@@ -137,7 +141,7 @@ static VALUE keep_file(VALUE tracepoint)
     VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
     if (NIL_P(iseq)) return Qnil;
     VALUE path = rb_funcall(iseq, id_path, 0);
-    if (ps_covers_file(path, false)) rb_hash_aset(kept.files, path, iseq);
+    if (!NIL_P(kept.files) && ps_covers_file(path, false)) rb_hash_aset(kept.files, path, iseq);
     return Qnil;
 }
 
@@ -602,11 +606,57 @@ static bool continue_walk(uint64_t end)
     return true;
 }
 
-static VALUE add_script(VALUE tracepoint)
+/*
+ * Threads in the middle of add_script(). The VM looks for jobs after each call there, and what they work on must not change meanwhile:
+ * a job that comes on the same thread is run once more when this is done, and others keep out by ps_hold_vm_lock().
+ */
+static unsigned adding;
+static __thread unsigned own_adding;
+static bool put_off; /* a job */
+
+static void after_fork_in_child(void)
+{
+    adding = own_adding;
+}
+
+bool ps_functions_in_hook(void)
+{
+    return own_adding != 0;
+}
+
+bool ps_functions_put_off(void)
+{
+    if (own_adding) put_off = true;
+    return own_adding != 0;
+}
+
+static VALUE begin_adding(VALUE tracepoint)
 {
     VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
     if (!NIL_P(iseq) && add_file(iseq, false)) functions.loaded_ns = ps_monotonic_ns();
     return Qnil;
+}
+
+static VALUE end_adding(VALUE unused)
+{
+    adding--;
+    own_adding--;
+    if (put_off) ps_job_ask();
+    put_off = false;
+    return Qnil;
+}
+
+static VALUE add_now(VALUE tracepoint)
+{
+    if (!functions.on || functions.closing) return Qnil;
+    adding++;
+    own_adding++;
+    return rb_ensure(begin_adding, tracepoint, end_adding, Qnil);
+}
+
+static VALUE add_script(VALUE tracepoint)
+{
+    return ps_hold_vm_lock(add_now, tracepoint);
 }
 
 /* Called by Ruby when a file or an eval was compiled and is about to run. */
@@ -625,6 +675,7 @@ bool ps_functions_need_walk(void)
 static VALUE walk_slice(VALUE unused)
 {
     uint64_t end = ps_monotonic_ns() + SLICE_NS;
+    if (adding) return Qnil;
     if (NIL_P(functions.modules)) begin_walk(true);
     continue_walk(end);
     return Qnil;
@@ -736,6 +787,7 @@ static VALUE switch_slice(VALUE listened_to)
     uint64_t end = ps_monotonic_ns() + SLICE_NS;
     uint32_t wanted = (uint32_t)NUM2UINT(listened_to);
     rb_event_flag_t events = 0;
+    if (adding) return Qfalse;
     if (wanted & PS_FUNCTION_PROBES) events |= CALL_EVENTS;
     if (wanted & PS_LINE_PROBES) events |= RUBY_EVENT_LINE;
     bool on = events && !ps_jit_refuses_calls();

@@ -2,7 +2,7 @@
  * The hooks into Ruby, one file for each kind. Each has a switch that is called with the probes that are listened to, on
  * a Ruby thread with the VM lock, from a postponed job: it makes its hooks match and says whether it is done. It must
  * not run Ruby code: an interrupt (Timeout, Thread#raise) that arrives inside a postponed job would be lost. What it calls
- * are C functions of Ruby, which do not look for interrupts; TracePoint#enable is one instruction that delegates to C.
+ * are C functions of Ruby, and TracePoint#enable, which is one instruction that delegates to C: see ps_hold_vm_lock().
  *
  * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC hook: also no allocation
  * and no look at a class, only pointers; names are found later, in a job.
@@ -23,6 +23,9 @@
 #include "thread_id.h"
 #include "traceparent.h"
 
+/* probescope.c: has Ruby run the job once more, for what the watcher asked for. */
+void ps_job_ask(void);
+
 /* functions.c: function__entry, function__return, function__slow*, function__stats; line */
 void ps_functions_init(void);
 /* From the installation on until it ends. */
@@ -30,6 +33,10 @@ void ps_functions_start(void);
 void ps_functions_stop(void);
 bool ps_functions_switch(uint32_t wanted);
 void ps_functions_mark(void);
+/* Is this thread in the middle of hooking a file that it loads? Nothing is switched meanwhile. */
+bool ps_functions_in_hook(void);
+/* The same for a job, which is asked for once more at the end of that. */
+bool ps_functions_put_off(void);
 /* Files were loaded since the last walk, and loading has paused: their define_method bodies want a look. */
 bool ps_functions_need_walk(void);
 void ps_functions_walk(void);

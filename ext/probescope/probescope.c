@@ -22,11 +22,16 @@
 static ps_job job;
 static unsigned requests; /* what the watcher asked for and no job has done yet */
 
+void ps_job_ask(void)
+{
+    ps_job_trigger(job);
+}
+
 /* Called on the watcher's thread, without the VM lock. */
 static void request(unsigned what)
 {
     PS_FETCH_OR(requests, what);
-    ps_job_trigger(job);
+    ps_job_ask();
 }
 
 static const ps_vm vm = {request, ps_parts_need_upkeep};
@@ -75,11 +80,16 @@ static VALUE do_jobs(VALUE what)
     return Qnil;
 }
 
-/* Called by Ruby as a postponed job. */
+/*
+ * Called by Ruby as a postponed job: on a thread of the main Ractor, and from 3.3 on in any Ractor whose collection left finalizers, as
+ * that runs all jobs that wait. What is hooked there tells of that Ractor alone, and is taken out of its freed memory once it has ended.
+ */
 static void run_job(void *unused)
 {
+    if (!ps_contexts_on_main_ractor()) return; /* the watcher asks again at its next look */
+    if (ps_functions_put_off()) return;
     unsigned what = PS_EXCHANGE(requests, 0);
-    /* The watcher asks again at its next look. */
+    /* Likewise. */
     if ((what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP)) && is_deep()) what &= PS_REQUEST_SAMPLE;
     ps_objects_leave_out(do_jobs, what);
 }
@@ -133,7 +143,7 @@ static VALUE native_stop(VALUE self)
     ps_watcher_stop();
     ps_functions_stop();
     ps_parts_uninstall();
-    while (!ps_parts_unhook()) {
+    while (!ps_parts_unhook() && !ps_functions_in_hook()) {
     }
     return Qtrue;
 }

@@ -57,6 +57,23 @@ RSpec.describe "switching hooks", :bpf do
     soak&.stop
   end
 
+  # Each eval is hooked as it is compiled, and Ruby looks for jobs meanwhile.
+  it "comes and goes while text is compiled without end" do
+    target, = program(<<~RUBY)
+      $stdout.sync = true
+      Probescope.functions = :all
+      class Cart; end
+      METHODS = (1..5).map { |n| "def sum\#{n}(list) = list.map { |one| one + 1 rescue 0 }\\n" }.join
+      3.times { Thread.new { loop { Cart.class_eval(METHODS) } } }
+      puts "ready"
+      loop { sleep 0.01 }
+    RUBY
+    target.ready
+    attacher(target, "function__stats", cycles: 5).finish
+    expect(target).to be_alive
+    expect(target.err).to be_empty
+  end
+
   it "comes and goes 10 times by bpftrace" do
     target, = program(Soak::LOAD)
     target.ready
