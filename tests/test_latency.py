@@ -9,7 +9,7 @@ import sysconfig
 from typing import Dict, List, Tuple
 
 import pytest
-from tracing import python, start_tracer, stop_tracer, wait_for
+from tracing import Child, python, start_tracer, stop_tracer, wait_for
 
 SHOP = """
 import asyncio, functools, os, sys, threading, time
@@ -22,7 +22,17 @@ def wrapped(function):
         return function(*given, **named)
     return wrapper
 
-class Cart:
+class Base:
+    __slots__ = ()
+    @latency
+    def total(self, value): return value
+
+class Cart(Base):
+    @latency
+    def total(self, value): return super().total(value) + 1
+    @functools.lru_cache(maxsize=None)
+    @latency
+    def cached(self): return 9
     @latency
     def pay(self, first, second=2, *rest, key, other=4, **more): return [first, second, rest, key, other, more]
     @staticmethod
@@ -94,6 +104,7 @@ def use_all(cart):
     try: cart.fails()
     except ValueError as error: said.append(str(error))
     said += [cart.first(), cart.second(), list(cart.numbers()), cart.other(), make(1)(), make(2)()]
+    said += [cart.total(3), cart.cached(), cart.cached()]
     said += asyncio.run(all_of(cart))
     threads = [threading.Thread(target=lambda: [edition() for _ in range(5)]) for _ in range(4)]
     for thread in threads: thread.start()
@@ -140,6 +151,19 @@ def text_of(names: List[str]) -> str:
     return "\n".join(f'usdt:*:latency:"{name}" {{ printf("{name} %llu %d\\n", arg0, arg1); }}' for name in names)
 
 
+def listen(pid: int, text: str) -> Child:
+    """A tracer that is at all of its probes.
+
+    The semaphore of a probe is up before a tracer's program is at it, and which end bpftrace begins to attach at depends on its
+    version. So there is a beat at either end: once both are heard, all between them is attached.
+    """
+    beats = [f'interval:ms:20 {{ printf("beat {n}\\n"); }}' for n in range(2)]
+    tracer = start_tracer(pid, "\n".join([beats[0], text, beats[1]]))
+    for n in range(2):
+        tracer.line(f"beat {n}")
+    return tracer
+
+
 def calls(out: str) -> Dict[str, List[Tuple[int, int]]]:
     """{name: [(elapsed in ns, outcome), ...]}"""
     seen: Dict[str, List[Tuple[int, int]]] = {}
@@ -161,7 +185,7 @@ def tell(app, line):
 @pytest.mark.smoke
 def test_each_call_is_told_with_its_outcome(bpf, shop, children):
     names = shop.line("ready ").split()
-    tracer = start_tracer(shop.pid, text_of(names))
+    tracer = listen(shop.pid, text_of(names))
     children.append(tracer)
     tell(shop, "use")
     took = int(shop.line("used "))
@@ -173,8 +197,9 @@ def test_each_call_is_told_with_its_outcome(bpf, shop, children):
 
     seen = calls(tracer.out)
     outcomes = {name: [outcome for _, outcome in told] for name, told in seen.items()}
-    for name in ("pay", "rate", "open", "size", "first", "second", "named", "recovers", "numbers"):
+    for name in ("pay", "rate", "open", "size", "first", "second", "named", "recovers", "numbers", "cached", "total"):
         assert outcomes[f"Cart.{name}"] == [0], name
+    assert outcomes["Base.total"] == [0]
     assert outcomes["make.made"] == [0, 0]
     assert outcomes["Cart.fails"] == [1, 1]
     assert outcomes["Cart.count_down"] == [0] * 5
@@ -220,6 +245,14 @@ said(lambda: latency(len))
 said(lambda: latency(Cart))
 said(lambda: latency(Cart.size))
 said(lambda: latency(functools.partial(print)))
+said(lambda: latency(functools.lru_cache(None)(Cart.pay)))
+def outer():
+    def inner(self): return self.name
+    return inner
+class Made:
+    name = "bound"
+    bound = outer()
+said(lambda: latency(Made().bound)())
 said(lambda: latency(name="a b")(lambda: 1))
 said(lambda: latency(name="x" * 128)(lambda: 1))
 before = Cart.pay, inspect.signature(Cart.pay), inspect.getsourcelines, Cart.pay.__doc__, Cart.pay.__code__
@@ -243,6 +276,8 @@ said(lambda: "Cart.pay" in latency.probes())
         "Error: Cart is a class: write @probescope.latency above its methods",
         "Error: a property: write @probescope.latency below @property",
         "Error: functools.partial",
+        "Error: <functools._lru_cache_wrapper",
+        "bound",
         "Error: a b: no name for a probe",
         "Error: xxx",
         "True",
@@ -252,13 +287,14 @@ said(lambda: "Cart.pay" in latency.probes())
         "1",
         "(True, True, (1, 2, 3, 5), 4, True)",
         str([True] * 8),
-        "{'made': (False, None), 'lambda.lambda': (False, None), 'Cart.pay': (False, None)}",
+        "{'made': (False, None), 'lambda.lambda': (False, None), 'Cart.pay': (False, None), 'outer.inner': (False, None)}",
         "[True, False, True]",
         "False",
     ]
     assert len(lines) == len(starts), lines
     for line, start in zip(lines, starts):
         assert line.startswith(start), line
+    assert lines[4].endswith("below what wraps it")
 
 
 def test_a_function_is_no_slower_while_nobody_listens():
@@ -283,6 +319,44 @@ a, b, c, d = (sorted(way)[70] for way in zip(*turns))
 print(max(b / a, d / c))
 """
     assert any(float(python("-c", source).stdout) <= 1.1 for _ in range(3))
+
+
+def test_beside_a_profiler_a_debugger_and_other_probes(bpf, program, children):
+    source = """
+import cProfile, sys
+import probescope
+@probescope.latency
+def traced(left): return traced(left - 1) if left else 0
+def by_debugger(frame, event, argument):
+    global seen
+    seen += frame.f_code is traced.__code__
+profile = cProfile.Profile()
+profile.enable() # before 3.12 one that comes later would be without us for a moment
+print("ready", flush=True)
+for line in sys.stdin:
+    while not probescope.latency.probes()["traced"]["listened"] or probescope.status()["probes"]["function__return"][0] != "on": pass
+    seen = 0
+    profile.clear()
+    sys.settrace(by_debugger)
+    for _ in range(20): traced(4)
+    profile.disable()
+    sys.settrace(None)
+    counted = [entry.callcount for entry in profile.getstats() if entry.code is traced.__code__]
+    print("seen", seen, counted, probescope.latency.probes()["traced"]["error"], flush=True)
+"""
+    app = program(source, stdin=subprocess.PIPE)
+    app.line("ready")
+    others = "function__return", "sample", "request__done", "exception__raise"
+    text = "\n".join(f'usdt:*:probescope:{name} {{ printf("{name} %s\\n", str(arg0)); }}' for name in others)
+    functions = listen(app.pid, text)
+    children.append(functions)
+    tracer = listen(app.pid, text_of(["traced"]))
+    children.append(tracer)
+    tell(app, "both")
+    assert app.line("seen ") == "100 [100] None"
+    wait_for("all calls", lambda: tracer.out.count("traced ") >= 100 and functions.out.count("return traced\n") >= 100)
+    assert [outcome for _, outcome in calls(tracer.out)["traced"]] == [0] * 100
+    assert app.err == ""
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="tool ids of sys.monitoring are new in 3.12")

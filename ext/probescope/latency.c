@@ -143,13 +143,19 @@ static VALUE current_method(const struct method *method)
     return found;
 }
 
+/* Is it hooked as it is now? One block can be the body of several define_method methods, after one another also under one name. */
+static bool is_hooked(const struct method *method, VALUE found, VALUE iseq)
+{
+    return iseq == method->iseq && (NIL_P(iseq) || !ps_is_block(iseq) || RTEST(rb_equal(found, method->target)));
+}
+
 static VALUE hook_protected(VALUE pointer)
 {
     static uint64_t last_key;
     struct method *method = (struct method *)pointer;
     VALUE found = current_method(method), iseq = NIL_P(found) ? Qnil : ps_iseq_of(found);
     method->latency->reason = NIL_P(iseq) ? "there is no such method now, or it is written in C" : NULL;
-    if (iseq == method->iseq) return Qnil;
+    if (is_hooked(method, found, iseq)) return Qnil;
     unhook(method);
     if (NIL_P(iseq)) return Qnil;
     method->original_name = rb_funcall(found, id_original_name, 0);

@@ -51,8 +51,14 @@ bool ps_latency_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
 {
     ps_latency *latency = latency_of(code);
     if (!latency) return false;
-    if (resumed || !ps_latency_listened(latency)) return true;
-    ps_suspended call = {.frame = frame, .latency = latency, .first = ps_monotonic_ns()};
+    ps_suspended call = {.frame = frame, .latency = latency};
+    if (resumed) return true;
+    /* What is known of this place is of a generator that was dropped, of which nobody said so. */
+    if (!ps_latency_listened(latency)) {
+        ps_suspended_take(&traced.open, frame, &call);
+        return true;
+    }
+    call.first = ps_monotonic_ns();
     ps_suspended_put(&traced.open, &call);
     return true;
 }

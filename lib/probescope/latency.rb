@@ -5,7 +5,9 @@ require_relative "../probescope"
 module Probescope
   # A probe of its own for a method: how long each call took, in ns, and its outcome: 0 returned, 1 an exception left it.
   #
-  #   Probescope::Latency.trace(Shop::Cart, :checkout) # => "Shop.Cart.checkout"
+  #   Probescope::Latency.trace(Shop::Cart, :checkout)   # => "Shop.Cart.checkout"
+  #   Probescope::Latency.trace(Shop::Cart, :pay, :open) # => ["Shop.Cart.pay", "Shop.Cart.open"]
+  #   Probescope::Latency.trace(Shop::Cart)              # all of its public methods that can be
   #
   #   bpftrace -p PID -e 'usdt:*:latency:"Shop.Cart.checkout" { @ns = hist(arg0); @outcome[arg1] = count(); }'
   #
@@ -13,22 +15,20 @@ module Probescope
   module Latency
     # In a probe's name; all else that is no letter, digit or _ becomes _x and two hexadecimal digits a byte.
     REPLACED = { "?" => "_q", "!" => "_b", "=" => "_eq" }.freeze
-    FIND = Module.instance_method(:instance_method)
-    private_constant :FIND
+    FIND, LIST = %i[instance_method public_instance_methods].map { |name| Module.instance_method(name) }
+    private_constant :FIND, :LIST
 
     class << self
-      # Gives a method that is written in Ruby a probe, and returns the probe's name (nil where there are no probes). Methods of a
-      # class or module of any visibility, else the class's own (those also by trace(Shop.singleton_class, :open)). To do it twice is
-      # to do it once. as: another name. Raises Error for what cannot be traced. Starts to look for tracers: Probescope.install.
-      def trace(owner, name, as: nil)
+      # Gives methods that are written in Ruby a probe each, and returns the probe's name or their names (nil where there are no
+      # probes). Methods of a class or module of any visibility, else the class's own (those also by trace(Shop.singleton_class, :open));
+      # where none is named, all public ones of the class or module itself. To do it twice is to do it once. as: another name, for
+      # one method. Raises Error for what cannot be traced. Starts to look for tracers: Probescope.install.
+      def trace(owner, *names, as: nil)
+        raise Error, "as: is the name of one probe, for one method" if as && names.size != 1
         return unless Probescope.install
 
-        mod = find(owner, name)
-        probe = as ? as.to_s : name_of(mod, name)
-        wrong = Native.trace_latency(mod, name.to_sym, probe)
-        raise Error, "#{probe}: #{wrong}" if wrong
-
-        probe
+        probes = (names.empty? ? traceable(owner) : names).map { |name| trace_one(owner, name, as) }
+        names.size == 1 ? probes.first : probes
       end
 
       # Takes the probe back from tracers. False when it had none.
@@ -48,6 +48,20 @@ module Probescope
 
       private
 
+      def trace_one(owner, name, as)
+        mod = find(owner, name)
+        probe = as ? as.to_s : name_of(mod, name)
+        wrong = Native.trace_latency(mod, name.to_sym, probe)
+        raise Error, "#{probe}: #{wrong}" if wrong
+
+        probe
+      end
+
+      def traceable(owner)
+        mod = mods(owner).first
+        LIST.bind_call(mod, false).select { |name| (method = own_method(mod, name)) && !obstacle(method) }
+      end
+
       def mods(owner)
         # A class can have ideas of its own about ===, but not about Module's.
         raise Error, "not a class or module: #{owner.inspect}" unless Module === owner # rubocop:disable Style/CaseEquality
@@ -60,10 +74,16 @@ module Probescope
         both = mods(owner)
         mod = both.find { |one| own_method(one, name) }
         refuse_others(both, name) unless mod
-        iseq = RubyVM::InstructionSequence.of(own_method(mod, name))
-        refuse(mod, name, "it is written in C, and only methods written in Ruby can be traced") unless iseq
-        refuse(mod, name, "methods made by define_method can be traced from Ruby 3.2 on") if old? && iseq.label.start_with?("block ")
+        why = obstacle(own_method(mod, name))
+        refuse(mod, name, why) if why
         mod
+      end
+
+      def obstacle(method)
+        iseq = RubyVM::InstructionSequence.of(method)
+        return "it is written in C, and only methods written in Ruby can be traced" unless iseq
+
+        "methods made by define_method can be traced from Ruby 3.2 on" if old? && iseq.label.start_with?("block ")
       end
 
       def refuse_others(mods, name)

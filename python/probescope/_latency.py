@@ -50,7 +50,8 @@ def _function_of(given: Any) -> FunctionType:
         raise probescope.Error("a property: write @probescope.latency below @property")
     if isinstance(inner, type):
         raise probescope.Error(f"{inner.__name__} is a class: write @probescope.latency above its methods")
-    raise probescope.Error(f"{inner!r} is no function written in Python, and only those can be traced")
+    hint = ": write @probescope.latency below what wraps it" if hasattr(inner, "__wrapped__") else ""
+    raise probescope.Error(f"{inner!r} is no function written in Python, and only those can be traced{hint}")
 
 
 def _copy_of(function: FunctionType, code: CodeType) -> FunctionType:
@@ -96,6 +97,8 @@ class Latency:
             traced = self._trace(inner, name)
             if traced is inner:
                 return given
+            if isinstance(given, MethodType):
+                return MethodType(traced, given.__self__)
             return type(given)(traced) if isinstance(given, (staticmethod, classmethod)) else traced
 
         return trace if function is None else trace(function)

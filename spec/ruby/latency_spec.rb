@@ -33,13 +33,20 @@ RSpec.describe "Probescope::Latency" do
 
   def outcomes(seen, name) = seen.fetch("Shop.Cart.#{name}").map(&:last)
 
+  # The semaphore of a probe is up before a tracer's program is at it, and which end bpftrace begins to attach at depends on its version.
+  # So there is a beat at either end: once both are heard, all between them is attached.
+  def beating(text) = [0, 1].map { |n| "interval:ms:20 { printf(\"beat #{n}\\n\"); }" }.join("\n#{text}\n")
+
+  def await_beats(tracer) = [0, 1].each { |n| tracer.await_line(/^beat #{n}$/) }
+
   def program_of(names) = names.map { |name| %(usdt:*:latency:"#{name}" { printf("#{name} %llu %d\\n", arg0, arg1); }) }.join("\n")
 
   it "tells bpftrace of each call and how it ended, and leaves methods of every kind as they are", :bpf do
     names = shop.await_line(/^ready (.*)/)[1].split
     expect(names).to include("Shop.Cart.pay", "Shop.Cart.paid_q", "Shop.Cart._x5b_x5d", "Shop.Cart.name_eq", "Shop.Priced.extended_price",
                              "Frozen.cold")
-    text = tracer(program_of(names), pid: shop.pid)
+    text = tracer(beating(program_of(names)), pid: shop.pid)
+    await_beats(text)
     expect(ask(shop, "listened")).to eq("0")
     took = ask(shop, "use", /^used (\d+)/).to_i
     expect(ask(shop, "change")).to start_with("there is no such method now")
@@ -49,11 +56,12 @@ RSpec.describe "Probescope::Latency" do
 
     seen = calls(text)
     once = names.select { |name| seen[name]&.size == 1 }
-    expect(once).to include(*%w[open shut paid_q _x5b_x5d name_eq secret guarded only].map do |name|
-      "Shop.Cart.#{name}"
-    end, "Shop.Priced.price",
-                            "Shop.Priced.extended_price", "Frozen.cold", "Shop.Cart.retries")
-    expect(once).to include("Shop.Cart.body") if names.include?("Shop.Cart.body")
+    expect(once).to include(*%w[open shut paid_q _x5b_x5d name_eq secret guarded only retries total].map { |name| "Shop.Cart.#{name}" },
+                            "Shop.Priced.extended_price", "Frozen.cold", "Audited.total", "Base.total", "Polite.greet", "Shop.Blank.blank")
+    expect(outcomes(seen, "body")).to eq([0, 0]) if names.include?("Shop.Cart.body") # of the first block, and of the same again
+    expect(outcomes(seen, "method_missing")).to eq([1, 0, 1]) # for a private method, too
+    expect(outcomes(seen, "stuck")).to eq([0]) # its thread was killed
+    expect(seen["Shop.Priced.price"].size).to eq(2) # in two classes
     expect(outcomes(seen, "pay")).to eq([0, 0]) # by its alias, too
     expect(seen["Shop.Priced.rate"].size).to eq(2) # of the module, and in the class
     expect(outcomes(seen, "fails")).to eq([1, 1])
@@ -76,6 +84,89 @@ RSpec.describe "Probescope::Latency" do
     tracer(%(usdt:#{path}:latency:"Shop.Cart.edition" { printf("from %d\\n", pid); })).await_line(/^from #{child}$/)
     shop.close_stdin
     expect(shop.wait).to be_success
+  end
+
+  it "tells beside function probes, samples, and a TracePoint and the coverage of the application itself", :bpf do
+    File.write("#{directory}/shop.rb", "class Shop\n  def pay(left)\n    left.zero? ? 0 : pay(left - 1)\n  end\nend\n")
+    source = <<~RUBY
+      $stdout.sync = true
+      require "coverage"
+      Coverage.start
+      load(ARGV.first)
+      Probescope.functions = :all
+      Probescope::Latency.trace(Shop, :pay)
+      puts "ready"
+      $stdin.gets
+      sleep 0.002 until Probescope::Latency.probes["Shop.pay"][:listened] && Probescope.status[:probes][:function__return].first == :on
+      seen = 0
+      TracePoint.new(:call) { |tp| seen += 1 if tp.method_id == :pay }.enable { 20.times { Shop.new.pay(4) } }
+      puts "seen \#{seen} \#{Coverage.result.fetch(ARGV.first)}"
+      $stdin.gets
+      Shop.new.pay(4) while Probescope::Latency.probes["Shop.pay"][:listened]
+      Shop.new.pay(0)
+      puts "left"
+      $stdin.gets
+    RUBY
+    program = start("-rprobescope", "-e", source, "#{directory}/shop.rb")
+    program.await_line(/^ready/)
+    others = %w[function__return sample request__done exception__raise].map do |probe|
+      %(usdt:*:probescope:#{probe} { printf("#{probe} %s\\n", str(arg0)); })
+    end
+    functions, latency = [others.join("\n"), program_of(%w[Shop.pay])].map { |text| tracer(beating(text), pid: program.pid) }
+    [functions, latency].each { |one| await_beats(one) }
+    program.puts("both")
+    expect(program.await_line(/^seen (.*)/)[1]).to eq("100 [1, 1, 100, nil, nil]")
+    told = -> { functions.out.scan("function__return Shop#pay\n").size }
+    await("all calls") { told.call >= 100 && calls(latency).fetch("Shop.pay", []).size >= 100 }
+    expect([told.call, calls(latency)["Shop.pay"].size]).to eq([100, 100])
+    latency.stop(:INT)
+    program.puts("one")
+    program.await_line(/^left/)
+    await("functions, still") { told.call > 100 }
+    expect(program.err).to eq("")
+  end
+
+  # From 3.3 on a Ractor that collects runs all jobs that wait, ours as well. Up to 3.2 threads are used again across Ractors.
+  it "hooks methods in the main Ractor, whichever one runs the job, and tells of its threads alone", :bpf do
+    source = <<~RUBY
+      $stdout.sync = true
+      Warning[:experimental] = false
+      class Shop
+        def main = 1
+        def other = 2
+      end
+      %i[main other].each { |name| Probescope::Latency.trace(Shop, name) }
+      def result(ractor) = ractor.respond_to?(:value) ? ractor.value : ractor.take
+      puts "ready"
+      collecting = Ractor.new(ARGV.first) do |stop|
+        until File.exist?(stop)
+          50.times { File.open(File::NULL) }
+          GC.start
+        end
+      end
+      result(collecting)
+      collecting = nil
+      Shop.new.main until Probescope::Latency.probes.any? { |_, probe| probe[:listened] }
+      until $stdin.read_nonblock(1, exception: false).nil?
+        result(Ractor.new { Shop.new.other })
+        Thread.new { Shop.new.main }.join
+        GC.start
+      end
+      Shop.new.main while Probescope::Latency.probes.any? { |_, probe| probe[:listened] }
+      puts "left"
+    RUBY
+    program = start("-rprobescope", "-e", source, "#{directory}/stop")
+    program.await_line(/^ready/)
+    text = tracer(beating(program_of(%w[Shop.main Shop.other])), pid: program.pid)
+    await_beats(text)
+    FileUtils.touch("#{directory}/stop")
+    await("calls of threads: #{text}") { calls(text).fetch("Shop.main", []).size >= 20 }
+    expect(calls(text)).not_to include("Shop.other")
+    program.close_stdin
+    text.stop(:INT)
+    expect(program.wait).to be_success, program.to_s
+    expect(program.out).to include("left")
+    expect(program.err).to eq("")
   end
 
   it "says what cannot be traced, and why" do

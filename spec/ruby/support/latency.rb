@@ -7,6 +7,11 @@ require "timeout"
 
 class Base
   def old = 1
+  def total(value) = value
+end
+
+module Audited
+  def total(value) = super * 10
 end
 
 module Shop
@@ -21,6 +26,7 @@ module Shop
 
   class Cart < Base
     include Priced
+    prepend Audited
 
     def pay(first, second = 2, *rest, key:, other: 4, **more, &block) = [first, second, rest, key, other, more, block&.call]
     alias buy pay
@@ -59,13 +65,20 @@ module Shop
     end
 
     def defines = self.class.class_eval { def defined_late = 7 }
-    unless RUBY_VERSION.start_with?("3.1.")
+    def total(value) = super + 1
+    def stuck(queue) = queue.push(1) && sleep
+    def method_missing(name, *given) = name == :magic ? given : super
+    def respond_to_missing?(name, *) = name == :magic || super
+
+    # Its body is the same block each time.
+    def self.make_body
       define_method(:body) do |x, y: 1, &block|
         return [x, y, block.call] if x
 
         nil
       end
     end
+    make_body
 
     def gone = 1
 
@@ -79,13 +92,25 @@ module Shop
   end
 
   class Ice
+    include Priced
+
     def cold = 3
     freeze
+  end
+
+  class Blank < BasicObject
+    def blank = 5
+  end
+
+  module Polite
+    REFINED = refine(Cart) { def greet(name) = "hello #{name}" }
   end
 
   ONE = Cart.new
   def ONE.only = 5
 end
+
+using Shop::Polite
 
 # What the class is before it is traced, and what its methods do.
 def shape
@@ -98,11 +123,13 @@ end
 Late = Class.new(StandardError)
 TRACE = Probescope::Latency.method(:trace)
 before = shape
-names = %i[pay open paid? [] name= secret guarded fails recovers ensures naps count_down overflows edition waits numbers retries
-           defines gone].map { |name| TRACE.call(Shop::Cart, name) }
-names << TRACE.call(Shop::Cart, :body) if Shop::Cart.method_defined?(:body)
+names = TRACE.call(Shop::Cart, *%i[pay open paid? [] name= secret guarded fails recovers ensures naps count_down overflows edition waits
+                                   numbers retries defines gone total stuck method_missing])
+names << TRACE.call(Shop::Cart, :body) unless RUBY_VERSION.start_with?("3.1.")
 names << TRACE.call(Shop::Cart.singleton_class, :shut) << TRACE.call(Shop::Priced, :price) << TRACE.call(Shop::Priced, :extended_price)
 names << TRACE.call(Shop::Priced, :rate) << TRACE.call(Shop::Ice, :cold, as: "Frozen.cold") << TRACE.call(Shop::ONE.singleton_class, :only)
+names << TRACE.call(Audited, :total) << TRACE.call(Base, :total) << TRACE.call(Shop::Polite::REFINED, :greet, as: "Polite.greet")
+names.concat(TRACE.call(Shop::Blank))
 raise "twice" unless TRACE.call(Shop::Cart, :pay) == names.first
 
 TRACE.call(Shop::Cart, :buy, as: "Shop.Cart.never")
@@ -125,7 +152,12 @@ def use_all(cart)
   numbers = cart.enum_for(:numbers)
   said << numbers.next << numbers.next
   said << Array.new(4) { Thread.new { 5.times { cart.edition } } }.each(&:join).size
-  said << cart.body(1, y: 2) { 3 } if cart.respond_to?(:body)
+  said << cart.body(1, y: 2) { 3 } << cart.total(2) << cart.magic(6) << (cart.unknown rescue $ERROR_INFO.class) << cart.greet("you")
+  said << Shop::Blank.new.blank << Shop::Ice.new.price
+  queue = Queue.new
+  stuck = Thread.new { cart.stuck(queue) }
+  queue.pop
+  said << stuck.kill.join.value
   start = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
   cart.naps(0.03)
   [said, Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - start]
@@ -154,8 +186,10 @@ while (line = $stdin.gets)
   when "change"
     Shop::Cart.undef_method(:gone)
     Shop::Cart.class_eval "def edition = 2", __FILE__, __LINE__
-    sleep 0.002 until Probescope::Latency.probes["Shop.Cart.gone"][:error]
+    Shop::Cart.make_body
+    sleep 0.002 until Probescope::Latency.probes["Shop.Cart.gone"][:error] # it looks at all of them
     Shop::Cart.new.edition
+    Shop::Cart.new.body(nil)
     Shop::Cart.new.defines
     puts "changed #{Probescope::Latency.probes["Shop.Cart.gone"][:error]}"
   when "left"
