@@ -228,11 +228,11 @@ begin = threading.Barrier(4)
 threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-assert shop.load(), shop.error
-print(len(probes) > 1, shop.path.endswith(".so"), shop.unload(), shop.path)
+assert shop.unload() and shop.probe("last") and shop.load(), shop.error
+print(shop.path.endswith(".so"), shop.unload(), shop.path)
 """
     ran = python("-c", source)
-    assert (ran.stdout, ran.stderr) == ("True True True None\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "True True None\n", "")
 
 
 def test_an_idle_call_with_a_lambda_costs_at_most_twice_an_empty_function_with_it():

@@ -49,6 +49,7 @@ RSpec.describe "Probescope::Provider" do
   it "passes twelve arguments, which bpftrace reads from 0.24 on", :bpf do
     skip "bpftrace #{Support::Bpf.version.join(".")} knows no arg6" if (Support::Bpf.version <=> [0, 24]).negative?
 
+    shop.await_line(/^ready/)
     tracer('usdt:*:shop:many { printf("%lx %lx\\n", arg6, arg11); }', pid: shop.pid).await_line(/^f{15}9 f{15}4$/)
   end
 
