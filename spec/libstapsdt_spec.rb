@@ -4,13 +4,13 @@ require_relative "support/libstapsdt"
 
 # Programs made for libstapsdt, on ours, with the real bpftrace.
 RSpec.describe "libstapsdt.so" do
-  let(:program) { Support::LibStapsdt.compile("spec/support/provider_target.c") }
+  let(:shop_in_c) { Support::LibStapsdt.compile("spec/support/provider_target.c") }
   let(:directory) { Dir.mktmpdir }
   let(:environment) { Support.plain_env.merge("XDG_RUNTIME_DIR" => directory) }
   after { FileUtils.remove_entry(directory) }
 
   def child(...) = keep(Support::Child.new(...))
-  def shop(*arguments) = child(program, *arguments, env: environment, stdin: true)
+  def shop(*arguments) = child(shop_in_c, *arguments, env: environment, stdin: true)
   def with_library = environment.merge("LD_LIBRARY_PATH" => "#{Support::LibStapsdt::PREFIX}/lib")
   def installed?(*command) = system(*command, out: File::NULL, err: File::NULL)
   def path_of(process) = process.await_line(/^ready (\d+) (\S+)$/)[2]
