@@ -178,6 +178,7 @@ def test_status_and_doctor_read_what_a_process_says_of_itself(bpf, program):
     assert f"process {started.pid}: python {version}" in out
     assert "its watcher looks for tracers" in out
     assert f"with {len(PROBES)} probes" in out
+    assert "run-time probes (probescope.Provider) by its own library" in out
     assert ("line, exception__raise, exception__rescue: before Python 3.12 only with" in out) == (
         sys.version_info < (3, 12)
     )

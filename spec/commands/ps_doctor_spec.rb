@@ -27,7 +27,8 @@ RSpec.describe "ps and doctor" do
     result = probescope("doctor", "-p", host_target.pid)
     expect(result.status.exitstatus).to eq(0), result.out
     expect(result.out.lines).to all(match(/\A(ok|--)  \S/))
-    ["Linux ", "uprobes", "tracefs on ", "bpftrace 0.", "the privilege to trace", "the native library", "its watcher", "on disk"]
+    ["Linux ", "uprobes", "tracefs on ", "bpftrace 0.", "the privilege to trace", "the native library", "its watcher", "on disk",
+     "run-time probes \\(Probescope::Provider\\) by its own library"]
       .each { |what| expect(result.out).to match(/^(ok|--)  .*#{what}/) }
   end
 

@@ -2,8 +2,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -469,6 +471,44 @@ static void finds_another_place(void)
     CHECK_EQUAL(files(), 0);
 }
 
+/* In a /tmp that is mounted so: it stays in memory, works, and leaves nothing where others are. */
+static void stays_in_memory_in(const char *what, unsigned long flags, const char *options, const char *planted)
+{
+    char own[64], there[64] = "/tmp/theirs";
+    snprintf(own, sizeof(own), "/tmp/probescope-%u", (unsigned)geteuid());
+    CHECK(mount("tmpfs", "/tmp", "tmpfs", flags, options) == 0);
+    if (planted) CHECK(mkdir(there, 0700) == 0 && (*planted ? symlink(planted, own) : rename(there, own)) == 0);
+    if (planted && !*planted) CHECK(chown(own, 1000, 1000) == 0);
+    SDTProbe_t *probe;
+    SDTProvider_t *provider = loaded(what, &probe);
+    CHECK(!providerPath(provider) && provider->_memfd >= 0 && mappings("/memfd:libstapsdt:") == 2);
+    raise_semaphore(probe, 1);
+    probeFire(probe, UINT64_C(1), 2);
+    providerDestroy(provider);
+    strcpy(library_directory, planted && *planted ? there : own);
+    CHECK_EQUAL(files(), 0);
+    CHECK(umount("/tmp") == 0);
+}
+
+static void stays_in_memory_where_no_directory_will_do(void)
+{
+    pid_t child = fork();
+    int status;
+    if (child == 0) {
+        if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) _exit(77);
+        unsetenv("XDG_RUNTIME_DIR");
+        stays_in_memory_in("read-only", MS_RDONLY, NULL, NULL);
+        stays_in_memory_in("noexec", MS_NOEXEC, NULL, NULL);
+        stays_in_memory_in("full", 0, "size=4096", NULL);
+        stays_in_memory_in("planted", 0, NULL, "theirs");
+        stays_in_memory_in("of-another", 0, NULL, "");
+        _exit(check_failures != 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) check_skipped++; /* not root */
+    else CHECK_EQUAL(WEXITSTATUS(status), 0);
+}
+
 static bool stop;
 static SDTProbe_t *shared_probe;
 
@@ -528,6 +568,7 @@ int main(void)
     RUN(lasts_when_a_daemon_closes_every_descriptor);
     RUN_FORKING(shares_its_file_with_others_and_sweeps_after_the_killed);
     RUN_FORKING(a_fork_keeps_what_was_loaded);
+    RUN_FORKING(stays_in_memory_where_no_directory_will_do);
     RUN(threads_fire_while_it_is_unloaded_and_loaded);
     RUN(finds_another_place);
     rmdir(library_directory);
