@@ -3,6 +3,7 @@
 # For bench/fire.rb: prints ns of a fire with arguments and with a block, and of an empty C function with that block, while nobody
 # listens. Medians of short turns.
 require "probescope"
+require_relative "statistics"
 
 CHECKOUT = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }[:checkout]
 NOTHING = Probescope::Native
@@ -39,4 +40,4 @@ def call_nothing
 end
 
 turns = Array.new(501) { [turn { fire }, turn { fire_block }, turn { call_nothing }] }
-puts turns.transpose.map { |way| way.sort[250].round(1) }.join(" ")
+puts turns.transpose.map { |way| Statistics.median(way).round(1) }.join(" ")

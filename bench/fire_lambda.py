@@ -1,6 +1,7 @@
 """For bench/fire.rb: as bench/fire_block.rb, with a lambda."""
 
 import time
+from statistics import median
 
 import probescope
 from probescope._native import nothing
@@ -31,4 +32,4 @@ def turn(function):
 
 
 turns = [[turn(function) for function in (fire, fire_lambda, call_nothing)] for _ in range(501)]
-print(*(round(sorted(way)[250], 1) for way in zip(*turns)))
+print(*(round(median(way), 1) for way in zip(*turns)))

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -98,6 +99,11 @@ static void sweep(int directory)
 
 static bool write_all(int file, const uint8_t *bytes, size_t size)
 {
+    struct rlimit limit; /* beyond it the kernel sends a signal that ends the process */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur) {
+        errno = EFBIG;
+        return false;
+    }
     for (ssize_t done; size > 0; bytes += done, size -= (size_t)done) {
         done = write(file, bytes, size);
         if (done < 0 && errno != EINTR) return false;

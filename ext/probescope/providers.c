@@ -71,15 +71,16 @@ static SDTProvider_t *provider_of(VALUE self)
 static VALUE provider_add(VALUE self, VALUE name, VALUE types)
 {
     SDTProvider_t *provider = provider_of(self);
-    Probe *probe;
-    VALUE made = TypedData_Make_Struct(probe_class, Probe, &probe_type, probe);
+    Check_Type(name, T_SYMBOL);
     Check_Type(types, T_ARRAY);
     long count = RARRAY_LEN(types);
     if (count > PS_MOST_ARGUMENTS)
         return rb_sprintf("%ld arguments: at most %d are possible", count, PS_MOST_ARGUMENTS);
+    Probe *probe;
+    VALUE made = TypedData_Make_Struct(probe_class, Probe, &probe_type, probe);
+    RB_OBJ_WRITE(made, &probe->name, rb_sym2str(name));
     for (long i = 0; i < count; i++) probe->types[i] = (ArgType_t)NUM2INT(RARRAY_AREF(types, i));
     probe->count = (int)count;
-    RB_OBJ_WRITE(made, &probe->name, rb_sym2str(name));
     RB_OBJ_WRITE(made, &probe->provider, self);
     probe->sdt = ps_provider_add(provider, StringValueCStr(probe->name), probe->count, probe->types);
     if (!probe->sdt)

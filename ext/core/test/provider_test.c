@@ -461,6 +461,13 @@ static void finds_another_place(void)
     CHECK_EQUAL(result, -1);
     CHECK_EQUAL(provider->lastError, tmpCreationError);
     CHECK(strstr(provider->error, strerror(EMFILE)) != NULL);
+    struct rlimit size, small;
+    getrlimit(RLIMIT_FSIZE, &size);
+    small = (struct rlimit){4096, size.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    CHECK_EQUAL(providerLoad(provider), -1);
+    setrlimit(RLIMIT_FSIZE, &size);
+    CHECK(strstr(provider->error, strerror(EFBIG)) != NULL);
     CHECK_EQUAL(providerLoad(provider), 0);
     /* Nor one to cover it with: tracers can go on to see it until it is destroyed. */
     setrlimit(RLIMIT_NOFILE, &none);
