@@ -9,11 +9,15 @@ from probescope.command.text import clean, duration
 
 
 class Shape(NamedTuple):
-    """maps: those to show; the rows with the most in the first one come first. what, where: headings of a row's name and place."""
+    """maps: those to show; the rows with the most in the first one come first. what, where: headings of a row's name and place.
+
+    nothing: what there is to say without a row.
+    """
 
     maps: Tuple[str, ...]
     what: str
     where: str = ""
+    nothing: str = "nothing to tell in that time"
 
 
 SHAPES = {
@@ -25,7 +29,12 @@ SHAPES = {
     "gvl": Shape(("total_ns", "waits", "max_ns"), "THREAD"),
     "hot": Shape(("self_ns", "total_ns", "samples"), "FUNCTION", "DEFINED AT"),
     "lines": Shape(("self_ns", "samples"), "FUNCTION", "LINE"),
-    "requests": Shape(("elapsed_ns", "requests", "errors", "max_ns"), "METHOD", "ROUTE"),
+    "requests": Shape(
+        ("elapsed_ns", "requests", "errors", "max_ns"),
+        "METHOD",
+        "ROUTE",
+        "no request ended (does the application have probescope.wsgi() or probescope.asgi() around it?)",
+    ),
 }
 LOST = {
     "map_full": "rows had no room in bpftrace's maps",
@@ -62,7 +71,7 @@ class Tables:
 
         found = self._maps.get("row", {})
         if not found:
-            return ["nothing to tell in that time"]
+            return [shape.nothing]
         keys = sorted(found, key=lambda key: ([-figure(name, key) for name in shape.maps], key))
         columns = [[_title(name), *(_figure(name, figure(name, key)) for key in keys[:MOST])] for name in shape.maps]
         widths = [max(map(len, column)) for column in columns]
