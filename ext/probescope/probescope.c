@@ -10,6 +10,8 @@
 #include <ruby/debug.h>
 #include <ruby/version.h>
 
+#include <pthread.h>
+
 #include "atomic.h"
 #include "clock.h"
 #include "compat.h"
@@ -72,26 +74,59 @@ static bool is_deep(void)
     return rb_profile_frames(0, DEEP, frames, lines) == DEEP;
 }
 
-static VALUE do_jobs(VALUE what)
+/*
+ * Is a thread in the middle of switching hooks? The VM looks for other threads after each call there, and on a busy machine its time
+ * slice can end (ps_hold_vm_lock): nobody else may switch meanwhile.
+ */
+static bool busy;
+static __thread bool own_busy;
+
+static void after_fork_in_child(void)
+{
+    busy = own_busy;
+}
+
+static VALUE end_switching(VALUE unused)
+{
+    busy = own_busy = false;
+    return Qnil;
+}
+
+static VALUE switch_hooks(VALUE what)
 {
     if (what & PS_REQUEST_SWITCH) ps_parts_switch();
-    if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
     if (what & PS_REQUEST_UPKEEP) ps_parts_do_upkeep();
+    return Qnil;
+}
+
+static void while_nobody_switches(VALUE (*work)(VALUE), VALUE argument)
+{
+    busy = own_busy = true;
+    rb_ensure(work, argument, end_switching, Qnil);
+}
+
+static VALUE do_jobs(VALUE what)
+{
+    if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
+    if (what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP)) while_nobody_switches(switch_hooks, what);
     return Qnil;
 }
 
 /*
  * Called by Ruby as a postponed job: on a thread of the main Ractor, and from 3.3 on in any Ractor whose collection left finalizers, as
  * that runs all jobs that wait. What is hooked there tells of that Ractor alone, and is taken out of its freed memory once it has ended.
+ *
+ * What is not done is asked for again: by the watcher at its next look.
  */
 static void run_job(void *unused)
 {
-    if (!ps_contexts_on_main_ractor()) return; /* the watcher asks again at its next look */
-    if (ps_functions_put_off()) return;
-    unsigned what = PS_EXCHANGE(requests, 0);
-    /* Likewise. */
-    if ((what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP)) && is_deep()) what &= PS_REQUEST_SAMPLE;
-    ps_objects_leave_out(do_jobs, what);
+    if (!ps_contexts_on_main_ractor()) return;
+    unsigned what = PS_EXCHANGE(requests, 0), hooks = what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP);
+    if (hooks && (busy || ps_functions_put_off() || is_deep())) {
+        PS_FETCH_OR(requests, hooks);
+        what &= ~hooks;
+    }
+    if (what) ps_objects_leave_out(do_jobs, what);
 }
 
 static void mark_all(void *unused)
@@ -135,6 +170,13 @@ static VALUE native_start(VALUE self, VALUE limit)
     return Qtrue;
 }
 
+static VALUE unhook(VALUE unused)
+{
+    while (!ps_parts_unhook() && !ps_functions_in_hook()) {
+    }
+    return Qnil;
+}
+
 /* Flushes, ends the watcher and takes all hooks out. */
 static VALUE native_stop(VALUE self)
 {
@@ -143,8 +185,8 @@ static VALUE native_stop(VALUE self)
     ps_watcher_stop();
     ps_functions_stop();
     ps_parts_uninstall();
-    while (!ps_parts_unhook() && !ps_functions_in_hook()) {
-    }
+    while (busy && !own_busy) rb_thread_schedule();
+    while_nobody_switches(unhook, Qnil);
     return Qtrue;
 }
 
@@ -213,5 +255,6 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     if (ps_gvl_reason()) ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, ps_gvl_reason());
     if (!PS_HAVE_RESCUE_EVENT)
         ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
+    pthread_atfork(NULL, NULL, after_fork_in_child);
     job = ps_job_new(run_job);
 }

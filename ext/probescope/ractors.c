@@ -1,6 +1,7 @@
 /*
  * Ruby before 3.1.4 crashes when a Ractor is created while an allocation hook is in (Bug #18464; with
- * ObjectSpace.trace_object_allocations as well). So on those versions Ractor.new first takes ours out, for good: from the
+ * ObjectSpace.trace_object_allocations as well). Ruby 4.0 has one list of these hooks for all Ractors, and takes one out while another
+ * Ractor may be at the list (seen on 4.0.5: freed twice). So on those versions Ractor.new first takes ours out, for good: from the
  * first Ractor on, allocations are refused and backtraces are counted without their cost. Debian 12 has such a Ruby.
  *
  * Ractor.new is wrapped by a prepended module, from the start: a call hook on it would leave YJIT of 3.1 slow for good. On
@@ -24,7 +25,7 @@ bool ps_newobj_allowed(void)
 
 const char *ps_newobj_reason(void)
 {
-    return "Ruby before 3.1.4 crashes when allocations are hooked and Ractors exist";
+    return "this version of Ruby crashes when allocations are hooked and Ractors exist";
 }
 
 static void forbid(void)
@@ -44,7 +45,7 @@ static VALUE guarded_new(int argc, VALUE *argv, VALUE self)
 void ps_ractors_init(void)
 {
     const char *crashing[] = {"3.1.0", "3.1.1", "3.1.2", "3.1.3"};
-    bool crashes = false;
+    bool crashes = ruby_api_version[0] >= 4;
     for (size_t i = 0; i < sizeof(crashing) / sizeof(crashing[0]); i++)
         crashes |= strcmp(ruby_version, crashing[i]) == 0;
     if (!crashes || !rb_const_defined(rb_cObject, rb_intern("Ractor"))) return;
