@@ -13,7 +13,8 @@ module Probescope
         Lists the probes of a process: first those that the application has defined itself (Probescope::Provider, Latency), then probescope's.
 
           LISTENED  whether a tracer listens to it right now; "?" where nothing says so
-          LIBRARY   the file by which a tracer reaches every process with the same probes: usdt:LIBRARY:NAME
+          LIBRARY   the file by which a tracer reaches every process with the same probes: usdt:LIBRARY:NAME; "none" where it is in
+                    memory, where -p alone finds it (bpftrace before 0.25), or was deleted, where nobody does
           STATE     unsupported and refused probes do not fire, degraded ones not always, or at a price: REASON
       TEXT
       EXAMPLES = <<~TEXT
@@ -56,7 +57,7 @@ module Probescope
       def print_tables(target)
         require_relative "../host/table"
         own = target[:own].map do |probe|
-          [probe[:name], probe[:arguments].to_s, LISTENED[probe[:listened]], probe[:path] || "in memory"]
+          [probe[:name], probe[:arguments].to_s, LISTENED[probe[:listened]], probe[:path] || "none"]
         end
         puts Host::Table.render(OWN, own), "" if own.any?
         probes = target[:probes].map { |name, probe| [name.to_s, probe[:state], LISTENED[probe[:listened]], probe[:reason]] }

@@ -38,7 +38,7 @@ def show(known: Dict[str, Any]) -> None:
         width = max(12, *(len(clean(probe["name"])) + 2 for probe in known["own"]))
         print(f"\n{'OF ITS OWN':<{width}}{'ARGUMENTS':>9}  {'LISTENED':<10}LIBRARY")
         for probe in known["own"]:
-            path = clean(probe["path"] or "in memory")
+            path = clean(probe["path"] or "none")
             print(f"{clean(probe['name']):<{width}}{probe['arguments']:>9}  {LISTENED[probe['listened']]:<10}{path}")
     print(f"\n{'PROBE':<22}{'STATE':<13}{'LISTENED':<10}REASON")
     for name, probe in known["probes"].items():
