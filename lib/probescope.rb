@@ -39,6 +39,11 @@ module Probescope
       false
     end
 
+    # The same, for what tells of requests or jobs: `probescope requests` says so where nothing does.
+    def tell_of_requests
+      install && Native.requests_told
+    end
+
     # Takes out all hooks and ends the watcher. True when something was installed.
     def uninstall
       available? && Native.stop

@@ -112,6 +112,8 @@ def of_flask(environ, start):
     return []
 
 ask("/labels/7", of_flask, REQUEST_METHOD="HEAD")
+ask("/labels/8", of_flask, SCRIPT_NAME="/desk")
+ask("/ids/4711")
 ask("/own/7", lambda environ, start: environ.update({"probescope.route": "/own/{id}"}) or start("503 No", []) or [])
 
 def work(name):
@@ -171,14 +173,16 @@ def test_wsgi(trace):
     statuses = {
         "/raises": 500, "/exits": 0, "/list": 201, "/streamed": 206, "/fails": 500, "/generator": 204, "/file": 200, "/nothing": 0,
         "/twice": 200, "/??[31m??": 200, "/app/é": 200, long: 200, "": 200, "/status": 0, "/labels/7": 404, "/own/7": 503,
-        "/thread0": 200, "/thread1": 200, "/thread2": 200,
+        "/desk/labels/8": 404, "/ids/4711": 200, "/thread0": 200, "/thread1": 200, "/thread2": 200,
     }  # fmt: skip
     assert {path: event["status"] for path, event in done.items()} == statuses
     assert len(run.events("request__done")) == len(run.events("request__start")) == len(statuses)
-    assert [done[path]["route"] for path in ("/labels/7", "/own/7", "/list")] == [
+    assert [done[path]["route"] for path in ("/labels/7", "/desk/labels/8", "/own/7", "/list", "/ids/4711")] == [
         "/labels/<int:number>",
+        "/desk/labels/<int:number>",
         "/own/{id}",
         "/list",
+        "/ids/*",
     ]
     assert done["/labels/7"]["method"] == "HEAD"
     assert done[long]["route"] == "..." + "x" * 59
@@ -263,6 +267,10 @@ async def of_starlette(scope, receive, send):
     scope.update(router=Router, endpoint=answer)
     await answer(scope, receive, send)
 
+async def fails(scope, receive, send):
+    scope["route"] = Route
+    raise KeyError("of the application")
+
 async def main():
     seen["returned"] = await get("/answer", answer)
     try:
@@ -278,6 +286,12 @@ async def main():
         seen["cancelled"] = True
     await asyncio.gather(*(task(f"task{i}") for i in range(3)))
     await get("/items/7", of_fastapi)
+    await get("/api/items/7", of_fastapi, root_path="/api")
+    try:
+        await get("/fails/7", fails)
+    except KeyError:
+        pass
+    await get("/twice", of_fastapi, [(b"traceparent", PARENT.encode())] * 2)
     await get("/mounted/7", of_starlette)
     for kind in ("websocket", "lifespan"):
         seen[kind] = await asked({"type": kind, "app": echo}, receive, send)
@@ -313,11 +327,18 @@ def test_asgi(trace):
     }
     assert sent[:3] == ["http.response.start", "http.response.body", "http.response.body"]
     done = done_of(run)
-    statuses = {"/answer": 200, "/raises": 500, "/cancelled": 0, "/items/7": 418, "/mounted/7": 200, "": 0}
+    statuses = {"/api/items/7": 418, "/fails/7": 500, "/twice": 418}
+    statuses.update({"/answer": 200, "/raises": 500, "/cancelled": 0, "/items/7": 418, "/mounted/7": 200, "": 0})
     statuses.update({f"/task{i}": 200 for i in range(3)})
     assert {path: event["status"] for path, event in done.items()} == statuses
     assert len(run.events("request__done")) == len(run.events("request__start")) == len(statuses)
-    assert [done[path]["route"] for path in ("/items/7", "/mounted/7")] == ["/items/{id}", "/mounted/{name}"]
+    assert [done[path]["route"] for path in ("/items/7", "/api/items/7", "/fails/7", "/mounted/7")] == [
+        "/items/{id}",
+        "/api/items/{id}",
+        "/items/{id}",
+        "/mounted/{name}",
+    ]
+    assert done["/twice"]["traceparent"][:36] != PARENT[:36]
     # Until the last part was sent; what the application does after that is still the request's.
     assert done["/answer"]["elapsed"] >= 1_000_000
     ends = [event.get("path", event.get("function")) for event in run.events("request__done", "function__slow1ms")]

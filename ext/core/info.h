@@ -11,7 +11,8 @@
 #include "probe.h"
 
 enum ps_state { PS_STATE_OFF, PS_STATE_ON, PS_STATE_DEGRADED, PS_STATE_REFUSED, PS_STATE_UNSUPPORTED };
-enum { PS_INFO_INSTALLED = 1, PS_INFO_WATCHING = 2, PS_INFO_JIT = 4, PS_INFO_CYCLE_CLOCK = 8 };
+/* PS_INFO_REQUESTS: there is something that tells of requests or jobs. */
+enum { PS_INFO_INSTALLED = 1, PS_INFO_WATCHING = 2, PS_INFO_JIT = 4, PS_INFO_CYCLE_CLOCK = 8, PS_INFO_REQUESTS = 16 };
 
 struct ps_info_probe {
     char name[24];

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "info.h"
 #include "sites.h"
 #include "thread_id.h"
 
@@ -56,6 +57,11 @@ static void begin_trace(ps_request *request, ps_text header, bool own, const cha
         .url_scheme = (request)->scheme,                                                                               \
     }
 
+void ps_requests_told(void)
+{
+    if (!(PS_READ(probescope_info.flags) & PS_INFO_REQUESTS)) ps_info_flag(PS_INFO_REQUESTS, 1);
+}
+
 static void start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current)
 {
     copy(request->method, sizeof(request->method), method);
@@ -64,6 +70,7 @@ static void start(ps_request *request, ps_text method, ps_text path, ps_text hea
     begin_trace(request, header, own, current);
     request->done = false;
     request->pid = getpid();
+    ps_requests_told();
     request->start = ps_monotonic_ns();
     if (!PS_ENABLED(REQUEST__START)) return;
     char route[PS_FILE_MAX + 1];
@@ -95,23 +102,63 @@ void ps_request_start_job(ps_request *request, ps_text name, ps_text header, boo
     ps_by_request_known(&request->counted, request->method, request->path);
 }
 
+/* A number, a UUID, the hexadecimal digits of a hash: at least eight of them with a number among them, or numbers alone. */
+static bool is_id(const char *segment, size_t size)
+{
+    size_t digits = 0, others = 0;
+    for (size_t i = 0; i < size; i++) {
+        if (segment[i] >= '0' && segment[i] <= '9') digits++;
+        else if (segment[i] == '-' || (segment[i] >= 'a' && segment[i] <= 'f') ||
+                 (segment[i] >= 'A' && segment[i] <= 'F'))
+            others++;
+        else return false;
+    }
+    return digits && (!others || size >= 8);
+}
+
+/* What a path is counted as where nobody knows its template: ids become "*", or each order would be a route of its own. */
+static void without_ids(char *to, const char *path)
+{
+    for (const char *segment = path; *segment;) {
+        size_t size = strcspn(segment, "/");
+        bool id = is_id(segment, size);
+        memcpy(to, id ? "*" : segment, id ? 1 : size);
+        to += id ? 1 : size;
+        segment += size;
+        if (*segment) *to++ = *segment++;
+    }
+    *to = '\0';
+}
+
+static void write_route(char *to, const ps_request *request, const char *template, uint64_t status)
+{
+    enum { NOT_FOUND = 404 };
+    if (*template) strcpy(to, template);
+    else if (strcmp(request->method, job) == 0) strcpy(to, request->path);
+    else if (status == NOT_FOUND) strcpy(to, "(not found)"); /* any path that anybody makes up */
+    else without_ids(to, request->path);
+}
+
 void ps_request_done(ps_request *request, ps_text template, uint64_t status, const char *current)
 {
     if (request->done) return;
     request->done = true;
     uint64_t elapsed = ps_monotonic_ns() - request->start;
-    char full[PS_ROUTE_MAX + 1], route[PS_FILE_MAX + 1];
-    size_t size = copy(full, sizeof(full), template);
-    ps_by_request_known(&request->counted, request->method, size ? full : request->path);
+    char full[PS_ROUTE_MAX + 1], long_route[PS_ROUTE_MAX + 1], route[PS_FILE_MAX + 1];
+    copy(full, sizeof(full), template);
+    write_route(long_route, request, full, status);
+    ps_by_request_known(&request->counted, request->method, long_route);
     ps_by_request_end(&request->counted);
     if (!PS_ENABLED(REQUEST__DONE) || request->pid != getpid()) return;
-    ps_shorten(route, size ? full : request->path, size ? size : strlen(request->path));
+    ps_shorten(route, long_route, strlen(long_route));
     struct ps_more_request__done more = MORE(request__done, request, current, full);
     ps_fire_request__done(route, request->method, status, elapsed, &more);
 }
 
 void ps_request_forget(ps_request *request)
 {
-    ps_by_request_known(&request->counted, request->method, request->path);
+    char route[PS_ROUTE_MAX + 1];
+    write_route(route, request, "", 0);
+    ps_by_request_known(&request->counted, request->method, route);
     ps_by_request_end(&request->counted);
 }

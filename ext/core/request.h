@@ -48,6 +48,8 @@ static inline bool ps_requests_wanted(void)
            PS_ENABLED(STATS__BY_REQUEST);
 }
 
+/* Something here tells of requests or jobs from now on, whether there are any or not: probescope_info says so. */
+void ps_requests_told(void);
 /*
  * header: the traceparent that came in. own: the application has no OpenTelemetry. current: traceparent of the current span that
  * it has, or of the request that this one is made in, whose child it is where no header came; or "".

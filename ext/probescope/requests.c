@@ -33,6 +33,12 @@ static VALUE requests_wanted(VALUE self)
     return ps_requests_wanted() ? Qtrue : Qfalse;
 }
 
+static VALUE requests_told(VALUE self)
+{
+    ps_requests_told();
+    return Qnil;
+}
+
 /* start(method, path, traceparent, scheme): fires request__start. A traceparent that is none is left out. scheme may be nil. */
 static VALUE request_start(VALUE self, VALUE method, VALUE path, VALUE header, VALUE scheme)
 {
@@ -109,5 +115,6 @@ void ps_requests_init(VALUE native)
     rb_define_singleton_method(request_class, "start_job", request_start_job, 4);
     rb_define_method(request_class, "done", request_done, 2);
     rb_define_singleton_method(native, "requests?", requests_wanted, 0);
+    rb_define_singleton_method(native, "requests_told", requests_told, 0);
     rb_define_singleton_method(native, "enter_request", enter_request, 1);
 }

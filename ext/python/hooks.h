@@ -199,6 +199,7 @@ static inline ps_counted *ps_requests_counted(void)
 /* Its span_id, or 0. */
 uint64_t ps_requests_id(void);
 PyObject *ps_requests_are_wanted(PyObject *module, PyObject *unused);
+PyObject *ps_tell_of_requests(PyObject *module, PyObject *unused);
 PyObject *ps_enter_request(PyObject *module, PyObject *request);
 
 /* thread_context.c: the same and the process's resource, for whoever looks from outside. Methods of the module. */

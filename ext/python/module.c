@@ -202,6 +202,8 @@ static PyMethodDef methods[] = {
     {"set_strict", ps_set_strict, METH_O,
      "set_strict(value, /)\n--\n\nWhether wrong arguments of a Probe raise TypeError where they are given."},
     {"nothing", ps_nothing, METH_O, "nothing(value, /)\n--\n\nFalse. What a call of C costs at least, for benchmarks."},
+    {"requests_told", ps_tell_of_requests, METH_NOARGS,
+     "requests_told()\n--\n\nSomething here tells of requests or jobs from now on."},
     {"requests_wanted", ps_requests_are_wanted, METH_NOARGS,
      "requests_wanted()\n--\n\nWhether a tracer listens to what a Request is needed for."},
     {"enter_request", ps_enter_request, METH_O,

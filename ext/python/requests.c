@@ -100,6 +100,12 @@ PyObject *ps_requests_are_wanted(PyObject *module, PyObject *unused)
     return PyBool_FromLong(ps_requests_wanted());
 }
 
+PyObject *ps_tell_of_requests(PyObject *module, PyObject *unused)
+{
+    ps_requests_told();
+    Py_RETURN_NONE;
+}
+
 PyObject *ps_enter_request(PyObject *module, PyObject *request)
 {
     PyObject *outer = NULL;

@@ -9,7 +9,7 @@ module Probescope
   #   ActiveJob::Base.include Probescope::ActiveJob
   module ActiveJob
     def self.included(base)
-      Probescope.install
+      Probescope.tell_of_requests
       base.around_perform { |job, block| Job.run(job.class.name, system: "active_job", queue: job.queue_name, id: job.job_id, &block) }
     end
   end

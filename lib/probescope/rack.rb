@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../probescope"
+require_relative "route_templates"
 
 module Probescope
   # Rack middleware that tells tracers of requests: `use Probescope::Rack`, as far outside as it can be. Rails has it by itself.
@@ -20,7 +21,7 @@ module Probescope
 
     def initialize(app)
       @app = app
-      Probescope.install
+      Probescope.tell_of_requests
       @native = Probescope.available? ? Native : Nobody
     end
 
@@ -30,20 +31,23 @@ module Probescope
 
     # The route template that the framework left in the env, or nil.
     def self.template(env)
-      own, rails, sinatra = env.values_at(ROUTE, "action_dispatch.route_uri_pattern", "sinatra.route")
-      return own if own.is_a?(String)
-      return rails.b.delete_suffix("(.:format)") if rails.is_a?(String)
-      return sinatra.b.split(" ", 2).last&.gsub("\\/", "/") if sinatra.is_a?(String)
-
-      rails_action(env["action_dispatch.request.path_parameters"])
+      own = env[ROUTE]
+      own.is_a?(String) ? own : RouteTemplates.of(env)
     end
 
-    # Rails before 7.1 says no more.
-    def self.rails_action(parameters)
-      controller, action = parameters.values_at(:controller, :action) if parameters.is_a?(Hash)
-      "#{controller}##{action}" if controller.is_a?(String) && action.is_a?(String)
+    # Within all other middleware: keeps which route was taken, before an application that shows errors takes another
+    # (`config.exceptions_app = routes` of Rails).
+    class Routed
+      def initialize(app)
+        @app = app
+      end
+
+      def call(env)
+        @app.call(env)
+      ensure
+        env[ROUTE] ||= RouteTemplates.of(env) if env[KEY]
+      end
     end
-    private_class_method :rails_action
 
     # The body of an answer. The request lasts until it is closed, and is the current one while the server reads it.
     class Body
@@ -66,7 +70,8 @@ module Probescope
       def method_missing(name, ...)
         within { @body.public_send(name, ...) }
       ensure
-        @request.done(@status, @template) if name == :to_ary # it closes the body
+        # to_ary closes the body. One that was called has written all, and Falcon does not close it.
+        @request.done(@status, @template) if %i[to_ary call].include?(name)
       end
 
       private
@@ -82,7 +87,8 @@ module Probescope
     private
 
     def traced(env)
-      request = env[KEY] = Native::Request.start(env["REQUEST_METHOD"], path(env), env["HTTP_TRACEPARENT"], env["rack.url_scheme"])
+      request = Native::Request.start(env["REQUEST_METHOD"], path(env), env["HTTP_TRACEPARENT"], env["rack.url_scheme"])
+      env[KEY] = request unless env.frozen?
       outer = Native.enter_request(request)
       before = $! # rubocop:disable Style/SpecialGlobalVars
       begin

@@ -5,7 +5,10 @@ require_relative "rack"
 module Probescope
   # Puts Probescope::Rack around a Rails application whose Gemfile has this gem, and has the jobs of ActiveJob and Sidekiq told of.
   class Railtie < ::Rails::Railtie
-    initializer("probescope.rack") { |app| app.config.middleware.insert_before(0, Rack) }
+    initializer("probescope.rack") do |app|
+      app.config.middleware.insert_before(0, Rack)
+      app.config.middleware.use(Rack::Routed)
+    end
 
     initializer("probescope.active_job") do
       ActiveSupport.on_load(:active_job) { include Probescope::ActiveJob }

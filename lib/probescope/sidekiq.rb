@@ -8,7 +8,7 @@ module Probescope
   #   require "probescope/sidekiq"
   #   Sidekiq.configure_server { |config| config.server_middleware { |chain| chain.add Probescope::Sidekiq } }
   class Sidekiq
-    Probescope.install
+    Probescope.tell_of_requests
 
     # job: Sidekiq's Hash. Of ActiveJob's, which it wraps in one of its own, it says the name.
     def call(_instance, job, queue, &block)

@@ -37,6 +37,9 @@ def nothing(value: Any, /) -> bool:
 def requests_wanted() -> bool:
     """Whether a tracer listens to what a Request is needed for."""
 
+def requests_told() -> None:
+    """Something here tells of requests or jobs from now on."""
+
 def enter_request(request: Optional["Request"], /) -> Optional["Request"]:
     """Makes it the current one of this context; None for none. Returns the one that was."""
 

@@ -33,6 +33,7 @@ def celery() -> bool:
     if not probescope.install():
         return False
     _native = sys.modules["probescope._native"]
+    _native.requests_told()
     task_prerun.connect(_begin, weak=False, dispatch_uid="probescope")
     task_postrun.connect(_end, weak=False, dispatch_uid="probescope")
     return True

@@ -26,6 +26,7 @@ def wsgi(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
     """The same application, with request probes. Where there can be none (unavailable_reason()), the application itself."""
     if not probescope.install():
         return app
+    _native().requests_told()
     wanted = _native().requests_wanted
     _follow_django(app)
 
@@ -42,7 +43,10 @@ class asgi:  # noqa: N801 - called as a function is; servers look for an object 
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[Any]]) -> None:
         self.app = app
-        self._wanted: Callable[[], bool] = _native().requests_wanted if probescope.install() else _nobody
+        self._wanted: Callable[[], bool] = _nobody
+        if probescope.install():
+            _native().requests_told()
+            self._wanted = _native().requests_wanted
         _follow_django(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
@@ -58,19 +62,23 @@ class asgi:  # noqa: N801 - called as a function is; servers look for an object 
 
 
 class _Request:
-    """One that is told of: what is known when it is over."""
+    """One that is told of: what is known when it is over. root: what the application is mounted below, where a framework's template
+    does not have it."""
 
-    def __init__(self, method: Any, path: Any, traceparent: Any, scheme: Any) -> None:
+    def __init__(self, method: Any, path: Any, traceparent: Any, scheme: Any, root: Any = "") -> None:
         self.native = _native().Request(method, path, traceparent, scheme)
+        self.root = root if isinstance(root, str) else ""
         self.status = 0
         self.template: Any = None
         self.of_django: Any = None
 
     def look(self, place: Any, framework: Any = None) -> None:
         """place: the environment or scope. Frameworks forget what they know of a request when they have answered it."""
-        template = place.get(ROUTE) or framework or self._of_django()
-        if template:
-            self.template = template
+        own, found = place.get(ROUTE), framework or self._of_django()
+        if isinstance(own, str) and own:
+            self.template = own
+        elif isinstance(found, str) and found:
+            self.template = self.root + found
 
     def _of_django(self) -> Any:
         request, self.of_django = self.of_django, None  # which has the environment, which has us
@@ -92,6 +100,8 @@ def _call_wsgi(app: Any, environ: Dict[str, Any], start_response: Callable[..., 
 
     def start(status: Any, *rest: Any, **named: Any) -> Any:
         request.status = _status(status)
+        root = environ.get("SCRIPT_NAME")  # of the innermost: DispatcherMiddleware leaves it
+        request.root = _bytes(root).decode(errors="replace")
         request.look(environ, _of_flask(environ))
         return start_response(status, *rest, **named)
 
@@ -158,7 +168,11 @@ class _Body:
 async def _call_asgi(app: Any, scope: Scope, receive: Receive, send: Send) -> Any:
     enter = _native().enter_request
     request = scope[KEY] = _Request(
-        scope.get("method"), scope.get("path"), _header(scope.get("headers")), scope.get("scheme")
+        scope.get("method"),
+        scope.get("path"),
+        _header(scope.get("headers")),
+        scope.get("scheme"),
+        scope.get("root_path"),
     )
 
     async def told(message: Any) -> None:
@@ -179,7 +193,8 @@ async def _call_asgi(app: Any, scope: Scope, receive: Receive, send: Send) -> An
         raise
     finally:
         enter(outer)
-        request.look(scope)
+        if not request.template:
+            request.look(scope, _of_starlette(scope))
         request.done()
 
 
@@ -202,10 +217,12 @@ def _status(line: Any) -> int:
 
 
 def _header(headers: Any) -> Any:
-    for pair in headers if isinstance(headers, (list, tuple)) else ():
-        if isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] == b"traceparent":
-            return pair[1]
-    return None
+    """The traceparent. Several are none, as in WSGI, where they are one with commas."""
+    pairs = headers if isinstance(headers, (list, tuple)) else ()
+    found = [
+        pair[1] for pair in pairs if isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] == b"traceparent"
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _is_plain(body: Any, environ: Dict[str, Any]) -> bool:

@@ -136,6 +136,24 @@ RSpec.describe "The commands that trace", :bpf do
     expect(out).to match(/^TIME +COUNT$/)
   end
 
+  it "requests: shows no percentiles of a part of the times, and says how to give bpftrace's maps room" do
+    process = host_target("--rows", 30, "--burst", 2)
+    result = probescope("requests", "-p", process.pid, "-d", 1, "--json", env: {"PROBESCOPE_MAP_KEYS" => "10"})
+    rows = result.json["rows"]
+    expect(rows.map { |row| row["count"] }).to eq([56, 56, 4, 4])
+    expect(rows.map { |row| row["p99_ns"] }).to include(nil).and all(be_nil.or(be >= 9_000_000))
+    expect(rows.first.values_at("p50_ns", "p99_ns", "histogram")).to eq([nil, nil, []])
+    expect(result.err).to match(/\d+ times had no room, and their routes have no percentiles: .*PROBESCOPE_MAP_KEYS=40$/)
+  end
+
+  it "requests: names what to add where nothing tells of them, and tells that from a quiet time" do
+    out, err = %w[--mute --rows].map { |option| probescope("requests", "-p", host_target(option, 0, "--rows", 0).pid, "-d", 1) }
+                                .map { |result| [result.out, result.err] }.transpose
+    expect(out).to all(include("no request ended in that time"))
+    expect(err[0]).to match(/nothing in process \d+ tells of requests or jobs: `use Probescope::Rack`/)
+    expect(err[1]).not_to include("nothing in process")
+  end
+
   it "gvl: sums the waits of each thread" do
     rows = json("gvl")["rows"]
     expect(rows.first).to eq("thread_id" => 102, "name" => nil, "waits" => 4, "total_ns" => 12_000_000, "mean_ns" => 3_000_000,

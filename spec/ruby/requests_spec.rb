@@ -77,12 +77,26 @@ RSpec.describe "requests", :bpf do
       ask("/old/7", "action_dispatch.request.path_parameters" => {controller: "old", action: "show"})
       ask("/own/7") { |env| env["probescope.route"] = "/own/:id"; [503, {}, []] }
       ask("/shown") { ["418", {}, []] }
+      ask("/engine/7", "action_dispatch.route_uri_pattern" => "/things/:id(.:format)",
+                       "action_dispatch.routes" => Struct.new(:env_key).new("OF_ENGINE"), "OF_ENGINE" => "/engine")
+      ask("/grape/7", "grape.routing_args" => {route_info: Struct.new(:path).new("/grape/:id(.json)")})
+      ask("/desk/7", "action_dispatch.route_uri_pattern" => "/desk", "sinatra.route" => "GET /labels/:number")
+      # What shows errors has routes, too.
+      ask("/fails/7") do |env|
+        Probescope::Rack::Routed.new(->(inner) { inner["action_dispatch.route_uri_pattern"] = "/fails/:id"; [500, {}, []] }).call(env)
+      ensure
+        env["action_dispatch.route_uri_pattern"] = "/500(.:format)"
+      end
+      ask("/ids/4711")
+      ask("/gone/x") { [404, {}, []] }
+      seen[:frozen_env] = APP.call({"REQUEST_METHOD" => "GET", "PATH_INFO" => "/frozen_env", "block" => ->(_) { [200, {}, []] }}.freeze)
       seen[:left] = Thread.current[:__probescope_request__]
       Gate.done seen.merge(states: Probescope.status[:probes].slice(:request__start, :request__done).values.map(&:first))
     RUBY
     expect(run.report).to eq(
       raised: "ArgumentError of the application", thrown: 7, timeout: "Timeout::Error", array: true, parts: %w[a b],
-      early: [206, { a: "b" }, false, true, "/etc/hostname"], call: [false, "x"], nothing: nil, left: nil, states: %w[on on]
+      frozen_env: [200, {}, []], early: [206, { a: "b" }, false, true, "/etc/hostname"], call: [false, "x"], nothing: nil, left: nil,
+      states: %w[on on]
     )
     expect(run.target.err).to be_empty
     done = done(run)
@@ -93,15 +107,18 @@ RSpec.describe "requests", :bpf do
       "/in_rescue" => 200, "/array" => 201, "/streamed" => 206,
       "/called" => 200, "/nothing" => 0, "/hijacked" => 0, "/twice" => 200, "/frozen" => 200,
       "/??[31m???x" => 200, "/?/é" => 200, long => 200, "" => 200, "/app/labels/7" => 200, "/rails/7" => 200, "/old/7" => 200,
-      "/own/7" => 503, "/shown" => 418
+      "/own/7" => 503, "/shown" => 418, "/engine/7" => 200, "/grape/7" => 200, "/desk/7" => 200, "/fails/7" => 500, "/ids/4711" => 200,
+      "/gone/x" => 404, "/frozen_env" => 200
     )
     expect(run.events(:request__done).size).to eq(done.size)
     starts = run.events(:request__start)
     expect(starts.map { |event| event[:span_id] }).to match_array(run.events(:request__done).map { |event| event[:span_id] })
     expect(starts.map { |event| event[:method] }.tally).to eq("GET" => done.size - 2, "HEAD" => 1, "" => 1)
     templates = done.transform_values { |event| event[:template] }.reject { |_, template| template.empty? }
-    expect(templates).to eq("/app/labels/7" => "/labels/:number", "/rails/7" => "/rails/:id", "/old/7" => "old#show",
-                            "/own/7" => "/own/:id")
+    expect(templates).to eq("/app/labels/7" => "/app/labels/:number", "/rails/7" => "/rails/:id", "/old/7" => "old#show",
+                            "/own/7" => "/own/:id", "/engine/7" => "/engine/things/:id", "/grape/7" => "/grape/:id",
+                            "/desk/7" => "/desk/labels/:number", "/fails/7" => "/fails/:id")
+    expect(%w[/ids/4711 /gone/x].map { |path| done[path][:route] }).to eq(["/ids/*", "(not found)"])
     expect(done["/own/7"][:route]).to eq("/own/:id")
     expect(done[long][:route]).to eq("...#{"x" * 59}")
     # Until the body is closed, and its slow calls are the request's.
@@ -149,6 +166,26 @@ RSpec.describe "requests", :bpf do
     expect(traces.values_at("fresh", "bad")).to all(match(/\A00-\h{32}-\h{16}-01\z/).and(satisfy { |text| !text.include?(parent[3, 32]) }))
     expect(starts.values_at("fresh", "bad").map { |event| event[:parent_id] }).to eq([0, 0])
     expect(run.target.err).to be_empty
+  end
+
+  # Function probes would begin anew with it, and lose the calls under way.
+  it "take a middleware that is made meanwhile without a word, and tell that there is one" do
+    run = start(<<~'RUBY', { function__return: %i[function outcome] }, env: { "PROBESCOPE_FUNCTIONS" => "Long#*" })
+      class Long
+        def before = yield
+      end
+      Gate.on :function__return
+      Long.new.before do
+        Probescope::Rack.new(->(_) { [200, {}, []] })
+        Probescope.install
+        seen = Probescope.status[:flushes]
+        sleep 0.01 until Probescope.status[:flushes] >= seen + 2
+      end
+      Gate.done
+    RUBY
+    run.finish
+    expect(run.events(:function__return)).to eq([{ function: "Long#before", outcome: 0 }])
+    expect(run.target.info.flags).to include(:requests)
   end
 
   it "leave traces to an application that has OpenTelemetry" do

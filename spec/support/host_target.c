@@ -79,7 +79,7 @@ __attribute__((visibility("default"))) struct {
                      .runtime = "ruby",
                      .runtime_version = "3.1.2",
                      .library_version = "0.1.0",
-                     .flags = 3,
+                     .flags = 19, /* `--mute`: nothing tells of requests */
                      .memory_limit = 32 << 20,
                      .memory_used = 4096};
 
@@ -230,6 +230,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--burst")) burst = value;
         else if (!strcmp(argv[i], "--flushes")) flushes = value;
         else if (!strcmp(argv[i], "--hostile")) hostile = 1;
+        else if (!strcmp(argv[i], "--mute")) probescope_info.flags = 3;
         else if (!strcmp(argv[i], "--strings")) strings = 1;
         else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
         else if (!strcmp(argv[i], "--state")) state = value;

@@ -12,7 +12,7 @@ module Support
     PROBE = "Z24L<L<Q<Z120"
     PROBE_NAMES = %i[name state enabled semaphore reason].freeze
     STATES = %i[off on degraded refused unsupported].freeze
-    FLAGS = { installed: 1, watcher: 2, yjit: 4, tsc: 8 }.freeze
+    FLAGS = { installed: 1, watcher: 2, yjit: 4, tsc: 8, requests: 16 }.freeze
 
     attr_reader :pid, :address
 

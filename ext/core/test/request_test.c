@@ -153,6 +153,41 @@ static void is_done_once_with_its_template_status_and_time(void)
     CHECK_STRING(recorder_at(3).template, "");
 }
 
+/* Or each order is a route of its own, and whoever looks for holes makes thousands of them. */
+static void is_counted_without_its_ids_where_nobody_knows_a_template(void)
+{
+    static const char *const cases[][2] = {
+        {"/orders/4711", "/orders/*"},
+        {"/orders/4711/items/8/", "/orders/*/items/*/"},
+        {"/files/0af76519-16cd-43dd-8448-eb211c80319C", "/files/*"},
+        {"/commits/deadbeef1", "/commits/*"},
+        {"/api/v2/orders", "/api/v2/orders"},
+        {"/cafe/facade-deed/a1", "/cafe/facade-deed/a1"}, /* words */
+        {"//7//x7", "//*//x7"},
+        {"/", "/"},
+        {"7", "*"},
+        {"", ""},
+    };
+    ps_request request;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        raise_both();
+        start(&request, cases[i][0], NULL, true, "");
+        ps_request_done(&request, text(NULL), 200, "");
+        CHECK_STRING(recorder_at(0).text[0], cases[i][0]);
+        CHECK_STRING(recorder_at(1).text[0], cases[i][1]);
+        CHECK_STRING(recorder_at(1).path, cases[i][0]);
+        CHECK_STRING(recorder_at(1).template, "");
+        start(&request, cases[i][0], NULL, true, "");
+        ps_request_done(&request, text(NULL), 404, "");
+        CHECK_STRING(recorder_at(3).text[0], "(not found)");
+        CHECK_STRING(recorder_at(3).path, cases[i][0]);
+    }
+    /* A template is taken as it is. */
+    start(&request, "/years/2026", NULL, true, "");
+    ps_request_done(&request, text("/years/2026"), 404, "");
+    CHECK_STRING(recorder_at(5).text[0], "/years/2026");
+}
+
 static void bounds_and_cleans_what_comes_from_outside(void)
 {
     ps_request request;
@@ -242,6 +277,7 @@ int main(void)
     RUN(leaves_the_trace_to_an_application_that_has_one);
     RUN(made_in_another_is_its_child_unless_a_header_says_otherwise);
     RUN(is_done_once_with_its_template_status_and_time);
+    RUN(is_counted_without_its_ids_where_nobody_knows_a_template);
     RUN(bounds_and_cleans_what_comes_from_outside);
     RUN(fires_what_is_listened_to_alone_and_is_wanted_for_what_carries_a_trace);
     RUN_FORKING(has_ids_of_its_own_in_a_forked_child);

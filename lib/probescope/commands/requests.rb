@@ -18,15 +18,19 @@ module Probescope
           SHARE   of the time of all requests
           P50 P99 half of them, and 99 of 100, took this long or less, to 3 %
           ERRORS  answers of 500 and more; --json counts each status
-          ROUTE   the framework's template (/orders/:id), else the path; long ones are cut at the left
+          ROUTE   the framework's template (/orders/:id), else the path, with * for numbers and ids, and (not found) for what
+                  is answered with 404; long ones are cut at the left
       TEXT
       EXAMPLES = <<~TEXT
         probescope requests -p 4711                       for 10 seconds
         probescope requests -p 4711 --workers -d 60       of each worker of a server, as one table; --by-pid tells them apart
         probescope requests -p 4711 --json | jq '.rows[] | {route, p99_ns, statuses}'
       TEXT
+      LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/guide/requests.md has it"
       MIN = "the time of all requests"
-      NOTHING = "no request ended (does the application have the middleware? probescope requests --help)"
+      NOTHING = "no request ended in that time"
+      # A route has some forty rows: one for each step that its times take.
+      KEYS = 65_536
       HEADINGS = [">SHARE", ">REQUESTS", ">PER S", ">MEAN", ">P50", ">P99", ">MAX", ">ERRORS", "METHOD", "ROUTE"].freeze
 
       private
@@ -45,12 +49,26 @@ module Probescope
         method, route = row.names
         count = row.number("requests") || 0
         total = row.number("elapsed_ns")
-        taken = Host::Steps.new(of(row, steps))
+        times = of(row, steps)
+        taken = Host::Steps.new(times.values.sum < count ? {} : times) # percentiles of some of them would be wrong
         max = row.number("max_ns")
         {method: known(method), route: known(route), count: count, per_second: ratio(count, trace.seconds)&.round(2), total_ns: total,
          mean_ns: ratio(total, count)&.round, p50_ns: taken.quantile(0.5, max), p99_ns: taken.quantile(0.99, max), max_ns: max,
          errors: row.number("errors") || 0, statuses: of(row, statuses).sort.to_h, histogram: taken.histogram}
       end
+
+      def check(trace)
+        super
+        say("nothing in #{list(trace.pids)} tells of requests or jobs: #{LINES}") if trace.any? && silent?(trace)
+        counted, timed = %w[requests steps].map { |map| trace.values(map).sum { |number| Host::Trace.number(number) } }
+        return if timed == counted
+
+        say("#{counted - timed} times had no room, and their routes have no percentiles: give bpftrace's maps more: " \
+            "PROBESCOPE_MAP_KEYS=#{keys * 4}")
+      end
+
+      # Those that ended are not asked: they may have had it.
+      def silent?(trace) = trace.targets.none? { |target| target[:tells_of_requests] }
 
       # {step or status => count} of a row, of all its processes.
       def of(row, parts)

@@ -162,7 +162,7 @@ module Probescope
       end
 
       def keys
-        number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", KEYS), exception: false)
+        number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", self.class::KEYS), exception: false)
         return number if number&.positive?
 
         raise CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows", "unset PROBESCOPE_MAP_KEYS")
@@ -236,15 +236,15 @@ module Probescope
       end
 
       def check_lost(lost)
-        lost.each { |what, number| say(format(LOST.fetch(what), number)) if number.positive? }
+        lost.each { |what, number| say(format(LOST.fetch(what), number: number, keys: keys * 4)) if number.positive? }
       end
 
       LOST = {
-        events: "%d events were lost between the kernel and bpftrace",
-        rows: "%d events had no row of their own: the process's memory for names is full (see (overflow))",
-        map_full: "%d rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=#{KEYS * 4}",
-        samples: "%d samples could not be taken",
-        details: "%d exception details were over the limit of 10 a second"
+        events: "%<number>d events were lost between the kernel and bpftrace",
+        rows: "%<number>d events had no row of their own: the process's memory for names is full (see (overflow))",
+        map_full: "%<number>d rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=%<keys>d",
+        samples: "%<number>d samples could not be taken",
+        details: "%<number>d exception details were over the limit of 10 a second"
       }.freeze
 
       def complaint(trace)

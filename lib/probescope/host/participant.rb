@@ -71,7 +71,7 @@ module Probescope
       # For the command, as plain data.
       def to_h
         {pid: pid, ended: !alive?, flushed: flushed?, probes: snapshot[:probes].slice(*@probes), serves: serves,
-         **snapshot.slice(:runtime, :version)}
+         tells_of_requests: snapshot[:flags].include?(:requests), **snapshot.slice(:runtime, :version)}
       end
 
       private

@@ -70,7 +70,7 @@ RSpec.shared_examples "a freight desk" do |language|
     asked += Array.new(7) { ["POST", "/manifests", app.post("/manifests", manifest)] }
     asked += Array.new(3) { ["POST", "/manifests", app.post("/manifests", "(container C-7")] }
     asked << ["POST", "/manifests", app.post("/manifests", manifest, "text/html")]
-    asked << ["GET", "/nowhere", app.get("/nowhere?at=all")]
+    asked += %w[/nowhere?at=all /wp-login.php].map { |path| ["GET", "(not found)", app.get(path)] }
     app.workers.each do |pid|
       before = app.info(pid).header[:flushes]
       await("what was asked to be told") { app.info(pid).header[:flushes] >= before + 2 }

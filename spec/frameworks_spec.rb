@@ -1,0 +1,118 @@
+# frozen_string_literal: true
+
+require "socket"
+require "spec_helper"
+require "support/framework"
+
+# Web frameworks on the servers that they run on, each under load: `probescope requests` counts what the client counts, by route and
+# status, and its times are the client's but for the network's. bin/test frameworks; each takes ten seconds.
+RSpec.describe "probescope requests and", :bpf do
+  nap = 20
+
+  # How to ask, and the route that is expected.
+  own = lambda do |order, orders, naps, things|
+    {"Get /orders/N" => order, "Get /orders" => orders, "Post /orders" => orders, "Get /naps/#{nap}" => naps,
+     "Get /nothing/N" => "(not found)", "Head /orders/1" => order, **things}
+  end
+  puma = [RbConfig.ruby, "-S", "bundle", "exec", "puma", "-C", "puma.rb"]
+  falcon = [RbConfig.ruby, "-S", "bundle", "exec", "falcon", "serve", "--count", "2", "--config"]
+  gunicorn = [Support::Python.interpreter, "-m", "gunicorn", "--workers", "2", "--bind", "127.0.0.1:0"]
+  uvicorn = [Support::Python.interpreter, "-m", "uvicorn", "--workers", "2", "--port"]
+  ruby = own.call("/orders/:id", "/orders", "/naps/:ms", {})
+  python = own.call("/orders/<int:number>", "/orders", "/naps/<int:ms>", {"Get /desk/things/sN" => "/desk/things/<name>"})
+  django = own.call("/orders/<int:number>", "/orders", "^naps/(?P<ms>\\d+)$", {"Get /desk/things/sN" => "/desk/things/<slug:name>"})
+
+  # [what it is, language, modules that it needs, command, environment, routes]
+  [
+    ["Rails on Puma, with bootsnap, an engine, Grape and Sinatra", :ruby, [], [*puma, "rails.ru"], {},
+     {**ruby, "Get /desk/things/sN" => "/desk/things/:name", "Get /api/things/sN" => "/api/things/:name",
+              "Get /old/things/sN" => "/old/things/:name", "Get /rack/N" => "/rack", "Get /moved/N" => "/moved/:id"}],
+    ["Sinatra on Puma, with bootsnap, within Rack::Lint and around it", :ruby, [], [*puma, "sinatra.ru"], {},
+     {**ruby, "Get /called" => "/called", "Get /hijacked" => "/hijacked"}],
+    ["Sinatra on Falcon, whose requests are fibers", :ruby, [], [*falcon, "sinatra.ru", "--bind"], {"FALCON" => "1"},
+     {**ruby, "Get /called" => "/called"}],
+    ["Flask on gunicorn", :python, %w[flask gunicorn], [*gunicorn, "--preload", "flask_app"], {}, python],
+    ["Flask on gunicorn with gevent", :python, %w[flask gunicorn gevent], [*gunicorn, "-k", "gevent", "flask_app"], {}, python],
+    ["Django on gunicorn", :python, %w[django gunicorn], [*gunicorn, "--preload", "django_app"], {}, django],
+    ["Django on uvicorn", :python, %w[django uvicorn], [*uvicorn, "PORT", "django_app:application"], {"ASGI" => "1"}, django],
+    ["Starlette on uvicorn", :python, %w[starlette uvicorn], [*uvicorn, "PORT", "starlette_app:application"], {},
+     own.call("/orders/{number:int}", "/orders", "/naps/{ms}", {"Get /desk/things/sN" => "/desk/things/{name}"})]
+  ].each do |what, kind, modules, command, env, routes|
+    it "#{what}: counts what the client counts, with its routes, statuses, errors and times" do
+      Support::Framework.require!(kind, *modules) { |reason| skip reason }
+      app = keep(Support::Framework.new(kind, *with_port(command), env: env)).ready
+      trace = probescope_start("requests", "-p", app.pid, "--workers", "-d", 600, "--json", "--top", 0)
+      await_counting(app)
+      asked = load(app, routes)
+      flushed(app)
+      expect(trace.stop(:INT)).to be_success, trace.to_s
+      answer = JSON.parse(trace.out)
+      rows = answer["rows"].to_h { |row| [row.values_at("method", "route"), row] }
+      rows.reject! { |(_, route), _| route == "(not found)" } unless asked.key?(["GET", "(not found)"])
+      compare(rows, asked, nap * 1_000_000)
+      expect(answer["lost"].values).to all(eq(0))
+      expect(trace.err).not_to match(/nothing in |no room/)
+    end
+  end
+
+  # Servers that do not say which port they took.
+  def with_port(command)
+    port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1].to_s }
+    command = command.map { |word| word == "PORT" ? port : word }
+    command.last == "--bind" ? [*command, "http://127.0.0.1:#{port}"] : command
+  end
+
+  # A request wakes a VM that sleeps. Those that do so are counted, too: as not found.
+  def await_counting(app)
+    @warm = 0
+    app.workers.each do |pid|
+      info = app.info(pid)
+      await("the hooks of #{pid} in #{app}", within: 60) { warm(app) && info.state("request__done") == :on }
+      before = info.header[:flushes]
+      await("two flushes of #{pid}") { info.header[:flushes] >= before + 2 }
+    end
+  end
+
+  def warm(app) = app.ask("/orders/warm", "Delete")
+
+  def flushed(app)
+    app.workers.each do |pid|
+      before = app.info(pid).header[:flushes]
+      await("what was asked to be told") { app.info(pid).header[:flushes] >= before + 2 }
+    end
+  end
+
+  # Four clients: {[method, route] => [[status, ns], ...]}
+  def load(app, routes, rounds: 12)
+    clients = Array.new(4) do |client|
+      Thread.new do
+        Array.new(rounds) { |round| routes.map { |how, route| [route, *timed(app, how, (round * 4) + client + 1)] } }.flatten(1)
+      end
+    end
+    clients.flat_map(&:value).group_by { |route, method, *| [method, route] }.transform_values { |same| same.map { |one| one.drop(2) } }
+  end
+
+  def timed(app, how, number)
+    method, path = how.split
+    before = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+    code = app.ask(path.sub("N", number.to_s), method).code
+    [method.upcase, code, Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - before]
+  end
+
+  def compare(rows, asked, nap)
+    rows = rows.reject { |(method, _), _| method == "DELETE" }
+    expect(rows.transform_values { |row| row["statuses"] }).to eq(asked.transform_values { |all| all.map(&:first).tally })
+    asked.each do |key, all|
+      row = rows.fetch(key)
+      times = all.map(&:last).sort
+      expect(row["errors"]).to eq(all.count { |code, _| code >= "500" })
+      # The client waits for all that the application does, and then some. Steps are 3 % wide on each side.
+      expect(row["mean_ns"]).to be <= times.sum / times.size
+      expect(row["p50_ns"]).to be <= times[(times.size * 0.5).ceil - 1] * 1.04
+      expect(row["p99_ns"]).to be <= times[(times.size * 0.99).ceil - 1] * 1.04
+      next unless key.last.include?("naps") || key == ["GET", "/orders"]
+
+      expect(row["p50_ns"]).to be >= (key.last.include?("naps") ? nap : 6_000_000) * 0.96
+    end
+  end
+end
