@@ -181,7 +181,8 @@ static VALUE refuse(Probe *probe, int count, int wrong, const VALUE *given)
              probe->name, wanted(probe->types[wrong]), described(given[wrong]));
 }
 
-static VALUE fire(Probe *probe, int count, const VALUE *given)
+/* By itself, so that the copies are not on the stack while a block runs. */
+__attribute__((noinline)) static VALUE fire(Probe *probe, int count, const VALUE *given)
 {
     uint64_t values[SDT_MAX_ARGUMENTS] = {0};
     Copies copies;
