@@ -1,0 +1,28 @@
+# frozen_string_literal: true
+
+require "socket"
+
+module Support
+  # A real Redis. Debian's redis-tools has it, under the name of another tool; redis-server would start a service.
+  class Redis < Child
+    def self.path
+      names = ENV["PATH"].split(":").product(%w[redis-server redis-check-rdb]).map { |folder, name| File.join(folder, name) }
+      names.find { |path| File.executable?(path) }
+    end
+
+    def initialize
+      @folder = Dir.mktmpdir
+      File.symlink(Redis.path, File.join(@folder, "redis-server"))
+      @port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] } # may be taken by the time that it is wanted, which is seldom
+      super(File.join(@folder, "redis-server"), "--port", @port.to_s, "--bind", "127.0.0.1", "--save", "", "--dir", @folder)
+      await_line(/Ready to accept connections/)
+    end
+
+    def url = "redis://127.0.0.1:#{@port}/0"
+
+    def kill_all
+      super
+      FileUtils.rm_rf(@folder)
+    end
+  end
+end
