@@ -17,7 +17,7 @@ hooked = [probescope.celery(), probescope.celery()]
 
 @app.task(name="shop.mail")
 def mail():
-    return inner.delay().get() + 1
+    return inner.delay().get(disable_sync_subtasks=False) + 1
 
 @app.task(name="shop.inner")
 def inner():
@@ -36,6 +36,7 @@ def ignores():
     raise celery.exceptions.Ignore()
 
 gate.on("request__done")
+gate.flushed()  # its semaphore is raised a moment before it is listened to
 seen = [mail.delay().get(), fails.delay().state, ignores.delay().state]
 try:
     retries.delay().state
@@ -60,6 +61,7 @@ class Task:
 
 jobs._native = probescope._native
 gate.on("request__done")
+gate.flushed()  # its semaphore is raised a moment before it is listened to
 for number, state in enumerate(["SUCCESS", "FAILURE", "RETRY", "IGNORED", None, 7]):
     jobs._begin(sender=Task(), task_id=f"{number}", task=Task(), args=[], kwargs={})
     jobs._end(sender=Task(), task_id=f"{number}", task=Task(), args=[], kwargs={}, retval=1, state=state)

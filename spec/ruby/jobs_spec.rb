@@ -16,6 +16,7 @@ RSpec.describe "jobs", :bpf do
       MIDDLEWARE = Probescope::Sidekiq
       def sidekiq(job, &block) = MIDDLEWARE.new.call(nil, job, "mails", &block)
       Gate.on :request__start, :request__done
+      Gate.flushed # a semaphore is raised a moment before somebody listens
       seen = {}
       seen[:returned] = sidekiq({"class" => "Mail", "traceparent" => "#{parent}"}) { 7 }
       seen[:raised] = begin sidekiq({"class" => "Fails"}) { raise ArgumentError, "of the job" } rescue "\#{$!.class} \#{$!.message}" end
