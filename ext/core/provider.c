@@ -305,8 +305,9 @@ static void unload(ps_provider *provider)
         PS_WRITE_RELEASE(((ps_provider_probe *)node)->semaphore, &nobody);
         PS_WRITE_RELEASE(node->probe._fire, NULL);
     }
-    ps_region_cover(&provider->region, provider->text, provider->semaphores, provider->mapped);
+    bool covered = ps_region_cover(&provider->region, provider->text, provider->semaphores, provider->mapped);
     ps_file_leave(provider->path);
+    if (covered) provider->path[0] = '\0';
     close_memory(shown);
     shown->_handle = NULL;
     shown->_filename = NULL;
@@ -337,7 +338,7 @@ void providerDestroy(SDTProvider_t *provider)
     if (!provider) return;
     providerUnload(provider);
     ps_region_free(&own->region);
-    ps_file_leave(own->path); /* where there was no descriptor to cover it with, it was in use until now */
+    ps_file_leave(own->path); /* what could not be covered was in use until now */
     for (SDTProbeList_t *node = provider->probes, *next; node; node = next) {
         next = node->next;
         free(node->probe.name);

@@ -51,15 +51,13 @@ static int file_of_sites(size_t text, size_t size)
     return file;
 }
 
-void ps_region_cover(ps_region *region, size_t text, size_t semaphores, size_t mapped)
+bool ps_region_cover(ps_region *region, size_t text, size_t semaphores, size_t mapped)
 {
     uint8_t *start = region->places[region->count - 1].start;
     int file = file_of_sites(text, semaphores);
-    if (file >= 0) {
-        map(start, semaphores, PROT_READ | PROT_EXEC, 0, file, 0);
-        close(file);
-    }
-    map(start + semaphores, mapped - semaphores, PROT_READ | PROT_WRITE, MAP_ANONYMOUS, -1, 0);
+    bool covered = file >= 0 && map(start, semaphores, PROT_READ | PROT_EXEC, 0, file, 0);
+    if (file >= 0) close(file);
+    return map(start + semaphores, mapped - semaphores, PROT_READ | PROT_WRITE, MAP_ANONYMOUS, -1, 0) && covered;
 }
 
 void ps_region_free(ps_region *region)

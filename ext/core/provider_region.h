@@ -25,8 +25,8 @@ typedef struct ps_region {
 
 /* Maps the image, which is what the file holds, and returns where it begins; or NULL, with errno. */
 uint8_t *ps_region_map(ps_region *region, const ps_image *image, int file);
-/* Covers it. */
-void ps_region_cover(ps_region *region, size_t text, size_t semaphores, size_t mapped);
+/* Covers it. False: there was no descriptor or no memory for it, and the file stays in use. */
+bool ps_region_cover(ps_region *region, size_t text, size_t semaphores, size_t mapped);
 void ps_region_free(ps_region *region);
 
 #endif
