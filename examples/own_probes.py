@@ -54,11 +54,11 @@ def main():
     print(
         rf"""sudo bpftrace -p {pid} -e 'usdt:*:shop:sold {{ @sold[str(arg0)] = count(); @cents[str(arg0)] = sum(arg1); }}'
 sudo bpftrace -p {pid} -e 'usdt:*:shop:refused {{ printf("%s with %d cents: %s\n", str(arg2), arg1, str(arg0)); }}'
-sudo bpftrace -p {pid} -e 'usdt:*:latency:Till.pay {{ @ns = hist(arg0); @outcome[arg1] = count(); }}'
-sudo bpftrace -e 'usdt:{shop.path}:shop:sold {{ @sold[pid] = count(); }}'
-ready""",
-        flush=True,
+sudo bpftrace -p {pid} -e 'usdt:*:latency:Till.pay {{ @ns = hist(arg0); @outcome[arg1] = count(); }}'"""
     )
+    if shop.path:
+        print(f"sudo bpftrace -e 'usdt:{shop.path}:shop:sold {{ @sold[pid] = count(); }}'")  # of all tills
+    print("ready", flush=True)
     till = Till()
     while not stopped:
         till.sell(random.choice(list(till.PRICES)), random.randint(100, 600))

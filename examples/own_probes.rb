@@ -45,9 +45,9 @@ puts <<~TEXT
   sudo bpftrace -p #{Process.pid} -e 'usdt:*:shop:sold { @sold[str(arg0)] = count(); @cents[str(arg0)] = sum(arg1); }'
   sudo bpftrace -p #{Process.pid} -e 'usdt:*:shop:refused { printf("%s with %d cents: %s\\n", str(arg2), arg1, str(arg0)); }'
   sudo bpftrace -p #{Process.pid} -e 'usdt:*:latency:Till.pay { @ns = hist(arg0); @outcome[arg1] = count(); }'
-  sudo bpftrace -e 'usdt:#{SHOP.path}:shop:sold { @sold[pid] = count(); }'
-  ready
 TEXT
+puts "sudo bpftrace -e 'usdt:#{SHOP.path}:shop:sold { @sold[pid] = count(); }'" if SHOP.path # of all tills
+puts "ready"
 
 till = Till.new
 till.sell(Till::PRICES.keys.sample, rand(100..600)) until stopped
