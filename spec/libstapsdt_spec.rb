@@ -150,10 +150,13 @@ RSpec.describe "libstapsdt.so" do
     tool(*perf, "buildid-cache", "--add", path_of(process))
     expect(tool(*perf, "list", "sdt")).to include(event)
     tool(*perf, "probe", event)
-    record = child(*perf, "record", "-o", "#{directory}/perf.data", "-e", event, "-p", process.pid.to_s, env: ENV.to_h)
+    data = "#{directory}/perf.data"
+    record = child(*perf, "record", "--no-buffering", "-o", data, "-e", event, "-p", process.pid.to_s, env: ENV.to_h)
     await_enabled(process, 1)
+    head = File.size(data)
+    await("samples in #{data}") { File.size(data) > head + 4096 }
     record.stop(:INT)
-    expect(tool("perf", "script", "-i", "#{directory}/perf.data")).to match(/#{event}: .* arg1=#{process.pid}$/)
+    expect(tool("perf", "script", "-i", data)).to match(/#{event}: .* arg1=#{process.pid}$/)
     await_enabled(process, 0)
   ensure
     installed?(*perf, "probe", "-d", event) if perf
