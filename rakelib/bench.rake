@@ -27,8 +27,8 @@ namespace :bench do
   end
 
   desc "Measure what a method with a latency probe costs (as root; RUBY=/path RUBY_OPTIONS=--yjit PYTHON=\"/path /path\": these, too)"
-  task :latency do
-    ruby "bench/latency.rb"
+  task latency: :compile do
+    sh RbConfig.ruby, "bench/latency.rb" # which starts RUBY itself
   end
 
   desc "Measure what request probes cost a request (as root; PYTHON=/path: this Python)"

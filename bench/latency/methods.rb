@@ -4,6 +4,7 @@
 # listens; then, for each line on stdin, of the first two while somebody does. Medians of short turns.
 require "probescope"
 require "super"
+require_relative "../statistics"
 
 class Shop
   def plain(value) = value
@@ -47,7 +48,7 @@ end
 
 def figures(*ways)
   turns = Array.new(501) { ways.map { |way| turn(WAYS.fetch(way)) } }
-  turns.transpose.map { |all| all.sort[250].round(1) }.join(" ")
+  turns.transpose.map { |all| Statistics.median(all).round(1) }.join(" ")
 end
 
 $stdout.sync = true
