@@ -255,6 +255,7 @@ class Made:
 said(lambda: latency(Made().bound)())
 said(lambda: latency(name="a b")(lambda: 1))
 said(lambda: latency(name="x" * 128)(lambda: 1))
+said(lambda: latency(name="a\\0b")(lambda: 1))
 before = Cart.pay, inspect.signature(Cart.pay), inspect.getsourcelines, Cart.pay.__doc__, Cart.pay.__code__
 said(lambda: latency(Cart.pay) is Cart.pay and latency(Cart.pay) is Cart.pay)
 said(lambda: (Cart.pay, inspect.signature(Cart.pay), inspect.getsourcelines, Cart.pay.__doc__, Cart.pay.__code__) == before)
@@ -280,6 +281,7 @@ said(lambda: "Cart.pay" in latency.probes())
         "bound",
         "Error: a b: no name for a probe",
         "Error: xxx",
+        "Error: a\0b: embedded null character",
         "True",
         "True",
         "Error: Cart.pay has the probe Cart.pay already",

@@ -235,15 +235,6 @@ static ps_row *find_line_row(struct target *target, rb_trace_arg_t *arg)
     return row;
 }
 
-static uint32_t real_depth(void)
-{
-    enum { ENOUGH = 1 << 14 };
-    static VALUE frames[ENOUGH];
-    static int lines[ENOUGH];
-    int count = rb_profile_frames(0, ENOUGH, frames, lines);
-    return count < ENOUGH ? (uint32_t)count : UINT32_MAX;
-}
-
 /* Of this row's method. Only a target that covers several has to look, and only while something is raised. */
 static const struct ps_contents *contents_of(const struct target *target, const ps_row *row)
 {
@@ -330,7 +321,7 @@ static void on_event(VALUE tracepoint, void *data)
     if (PS_UNLIKELY(row->excluded)) return;
     if (is_call) {
         if (PS_UNLIKELY(is_retry(stack, row, target))) return;
-        ps_frame *frame = ps_stack_enter(stack, row, real_depth);
+        ps_frame *frame = ps_stack_enter(stack, row, ps_real_depth);
         if (PS_ENABLED(FUNCTION__ENTRY)) ps_calls_fire_entry(row, stack, false);
         if (PS_LIKELY(frame)) frame->start = ps_ticks();
     } else {

@@ -87,19 +87,10 @@ static bool is_retry(const ps_open_calls *calls, const struct method *method)
     return ps_count_frames() <= open;
 }
 
-static uint32_t real_depth(void)
-{
-    enum { ENOUGH = 1 << 14 };
-    static VALUE frames[ENOUGH];
-    static int lines[ENOUGH];
-    int count = rb_profile_frames(0, ENOUGH, frames, lines);
-    return count < ENOUGH ? (uint32_t)count : UINT32_MAX;
-}
-
 static void leave(const struct method *method, ps_open_calls *calls, rb_trace_arg_t *arg, uint64_t now)
 {
     ps_open_call call;
-    if (!ps_open_calls_leave(calls, method->key, real_depth, &call)) return;
+    if (!ps_open_calls_leave(calls, method->key, ps_real_depth, &call)) return;
     int outcome = PS_OUTCOME_RETURNED;
     if (PS_UNLIKELY(calls->unwinding) && ps_leaves_raising(&method->contents, arg)) outcome = PS_OUTCOME_RAISED;
     calls->unwinding = outcome == PS_OUTCOME_RAISED || call.unwinding;

@@ -211,6 +211,15 @@ uint32_t ps_count_frames(void)
     return same;
 }
 
+uint32_t ps_real_depth(void)
+{
+    enum { ENOUGH = 1 << 14 };
+    static VALUE frames[ENOUGH];
+    static int lines[ENOUGH];
+    int count = rb_profile_frames(0, ENOUGH, frames, lines);
+    return count < ENOUGH ? (uint32_t)count : UINT32_MAX;
+}
+
 static void nothing(VALUE tracepoint, void *unused) {}
 
 /*

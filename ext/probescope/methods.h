@@ -37,6 +37,8 @@ struct ps_contents ps_contents_of(VALUE iseq);
 bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg);
 /* How many of the frames on the VM's stack are of the method that runs right now. */
 uint32_t ps_count_frames(void);
+/* All of its frames; UINT32_MAX when they are too many to count. */
+uint32_t ps_real_depth(void);
 
 /* Runs work(argument) while no other thread can come in. */
 VALUE ps_hold_vm_lock(VALUE (*work)(VALUE), VALUE argument);

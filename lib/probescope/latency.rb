@@ -31,11 +31,13 @@ module Probescope
         names.size == 1 ? probes.first : probes
       end
 
-      # Takes the probe back from tracers. False when it had none.
-      def untrace(owner, name)
+      # Takes the probes back from tracers; where no method is named, as trace. False when there were none.
+      def untrace(owner, *names)
         return false unless Probescope.available?
 
-        mods(owner).any? { |mod| Native.untrace_latency(mod, name.to_sym).any? }
+        both = mods(owner)
+        names = traceable(owner) if names.empty?
+        names.map { |name| both.any? { |mod| Native.untrace_latency(mod, name.to_sym).any? } }.any?
       end
 
       # {name => {path:, listened:, error:}}. path: the file by which a tracer reaches every process with this probe, or nil. error: why
@@ -55,6 +57,8 @@ module Probescope
         raise Error, "#{probe}: #{wrong}" if wrong
 
         probe
+      rescue ArgumentError => e # no text of C
+        raise Error, "#{probe.inspect}: #{e.message}"
       end
 
       def traceable(owner)

@@ -139,7 +139,10 @@ class Latency:
         return _copy_of(function, copy)
 
     def _give(self, code: CodeType, probe: str) -> None:
-        wrong = probescope._native.trace_latency(code, probe)
+        try:
+            wrong = probescope._native.trace_latency(code, probe)
+        except ValueError as error:  # no text of C
+            wrong = str(error)
         if wrong:
             raise probescope.Error(f"{probe}: {wrong}")
         self._names[id(code)] = (code, probe)

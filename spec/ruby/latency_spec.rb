@@ -57,7 +57,8 @@ RSpec.describe "Probescope::Latency" do
     seen = calls(text)
     once = names.select { |name| seen[name]&.size == 1 }
     expect(once).to include(*%w[open shut paid_q _x5b_x5d name_eq secret guarded only retries total].map { |name| "Shop.Cart.#{name}" },
-                            "Shop.Priced.extended_price", "Frozen.cold", "Audited.total", "Base.total", "Polite.greet", "Shop.Blank.blank")
+                            "Shop.Priced.extended_price", "Frozen.cold", "Audited.total", "Base.total",
+                            "Shop.Polite.REFINED.greet", "Shop.Blank.blank")
     expect(outcomes(seen, "body")).to eq([0, 0]) if names.include?("Shop.Cart.body") # of the first block, and of the same again
     expect(outcomes(seen, "method_missing")).to eq([1, 0, 1]) # for a private method, too
     expect(outcomes(seen, "stuck")).to eq([0]) # its thread was killed
@@ -183,19 +184,26 @@ RSpec.describe "Probescope::Latency" do
       said { Probescope::Latency.trace(Class.new { def x = 1 }, :x) }
       said { Probescope::Latency.trace(Cart, :new_one, as: "a b") }
       said { Probescope::Latency.trace(Cart, :new_one, as: "x" * 128) }
+      said { Probescope::Latency.trace(Cart, :new_one, as: "a\\0b") }
+      said { Probescope::Latency.trace(Cart, :new_one, :body, as: "both") }
       said { Probescope::Latency.untrace(Cart, :new_one) }
       said { Probescope::Latency.trace(Cart, :new_one) }
       said { Probescope::Latency.probes.map { |name, probe| [name, File.exist?(probe[:path]), probe[:listened], probe[:error]] } }
       said { Probescope::Latency.untrace(Cart, :new_one) }
       said { Probescope::Latency.probes }
+      said { Probescope::Latency.trace(Cart) }
+      said { [Probescope::Latency.untrace(Cart), Probescope::Latency.untrace(Cart), Probescope::Latency.probes] }
       said { Probescope::Latency.trace(Cart, :body) }
     RUBY
     lines = printed(source)
-    expect(lines[0..8]).to all(start_with("Probescope::Error: "))
+    expect(lines[0..10]).to all(start_with("Probescope::Error: "))
     expect(lines).to match([/Cart#nothing: there is no such method, and Cart\.nothing neither/, /Cart#old: it is Base#old: trace that/,
                             /Cart\.made: it is Base\.made: trace that/, /Cart#size: it is written in C/, /String#upcase: .* in C/,
                             /not a class or module: 42/, /as: "Name\.x"/, /a b: no name for a probe/, /no name for a probe: 1 to 127/,
+                            /"a\\u0000b": string contains null byte/,
+                            /as: is the name of one probe, for one method/,
                             "false", '"Cart.new_one"', '[["Cart.new_one", true, false, nil]]', "true", "{}",
+                            RUBY_VERSION.start_with?("3.1.") ? '["Cart.new_one"]' : '["Cart.new_one", "Cart.body"]', "[true, false, {}]",
                             RUBY_VERSION.start_with?("3.1.") ? /from Ruby 3\.2 on/ : '"Cart.body"'])
   end
 

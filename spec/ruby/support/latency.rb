@@ -128,7 +128,7 @@ names = TRACE.call(Shop::Cart, *%i[pay open paid? [] name= secret guarded fails 
 names << TRACE.call(Shop::Cart, :body) unless RUBY_VERSION.start_with?("3.1.")
 names << TRACE.call(Shop::Cart.singleton_class, :shut) << TRACE.call(Shop::Priced, :price) << TRACE.call(Shop::Priced, :extended_price)
 names << TRACE.call(Shop::Priced, :rate) << TRACE.call(Shop::Ice, :cold, as: "Frozen.cold") << TRACE.call(Shop::ONE.singleton_class, :only)
-names << TRACE.call(Audited, :total) << TRACE.call(Base, :total) << TRACE.call(Shop::Polite::REFINED, :greet, as: "Polite.greet")
+names << TRACE.call(Audited, :total) << TRACE.call(Base, :total) << TRACE.call(Shop::Polite::REFINED, :greet)
 names.concat(TRACE.call(Shop::Blank))
 raise "twice" unless TRACE.call(Shop::Cart, :pay) == names.first
 
