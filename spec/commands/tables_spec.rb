@@ -154,6 +154,12 @@ RSpec.describe "The commands that trace", :bpf do
     expect(err[1]).not_to include("nothing in process")
   end
 
+  it "point at the children of a server that does nothing itself" do
+    master = keep(Support::Child.new("sh", "-c", "sleep 600 & exec #{Support::HostTarget.binary} --rows 0"))
+    master.await_line(/\Aready$/)
+    expect(probescope("requests", "-p", master.pid, "-d", 1).out).to include("in that time; --workers takes its child, too")
+  end
+
   it "gvl: sums the waits of each thread" do
     rows = json("gvl")["rows"]
     expect(rows.first).to eq("thread_id" => 102, "name" => nil, "waits" => 4, "total_ns" => 12_000_000, "mean_ns" => 3_000_000,

@@ -3,6 +3,7 @@
 require_relative "base"
 require_relative "../host/bpftrace"
 require_relative "../host/client"
+require_relative "../host/descendants"
 require_relative "../host/figure"
 require_relative "../host/kernel"
 require_relative "../host/output"
@@ -287,7 +288,13 @@ module Probescope
       def none(trace, found)
         return "nothing was collected" unless trace.any?
 
-        found.zero? ? nothing : "every row is below --min"
+        found.zero? ? [nothing, *left_out(trace.pids)].join("; ") : "every row is below --min"
+      end
+
+      # Servers leave their work to processes that they fork.
+      def left_out(pids)
+        children = @workers ? [] : pids.flat_map { |pid| Host::Descendants.of(pid) } - pids
+        "--workers takes #{children.one? ? "its child" : "its #{children.size} children"}, too" if children.any?
       end
 
       def nothing = self.class::NOTHING
