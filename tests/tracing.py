@@ -37,6 +37,7 @@ class Child:
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
         self._command = " ".join(map(str, command))
+        # Copied where it is read: without a GIL a reader appends meanwhile.
         self._lines: Dict[str, List[bytes]] = {"out": [], "err": []}
         options = {"stdin": subprocess.DEVNULL, "start_new_session": True, **options}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
@@ -48,11 +49,11 @@ class Child:
 
     @property
     def out(self) -> str:
-        return b"".join(self._lines["out"]).decode(errors="replace")
+        return b"".join(self._lines["out"].copy()).decode(errors="replace")
 
     @property
     def err(self) -> str:
-        return b"".join(self._lines["err"]).decode(errors="replace")
+        return b"".join(self._lines["err"].copy()).decode(errors="replace")
 
     def __str__(self) -> str:
         return (
