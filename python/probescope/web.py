@@ -7,7 +7,7 @@ what they are given before they take it for anything.
 from __future__ import annotations
 
 import sys
-from typing import Any, Awaitable, Callable, Dict, Iterable, Iterator, MutableMapping, Optional, cast
+from typing import Any, Awaitable, Callable, Dict, Iterable, Iterator, MutableMapping, Optional, Tuple, cast
 
 import probescope
 
@@ -16,6 +16,10 @@ __all__ = ["wsgi", "asgi"]
 # In the environment or scope of a request that is told of already; an application's own word for what its route is.
 KEY = "probescope.request"
 ROUTE = "probescope.route"
+# Of Starlette's routes and endpoints, for a look at hundreds of routes takes longer than all else; and a bound for an application
+# that makes them as it goes.
+MOST_TEMPLATES = 4096
+_templates: Dict[Tuple[int, int, int], Tuple[Any, ...]] = {}
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -242,8 +246,13 @@ def _of_starlette(scope: Scope) -> Any:
     route, endpoint = scope.get("route"), scope.get("endpoint")
     if route is None and endpoint is None:
         return None
-    found = list(_paths_to(route, endpoint, getattr(scope.get("router"), "routes", ()), ""))
-    return found[0] if len(found) == 1 else getattr(route, "path", None)
+    routes = getattr(scope.get("router"), "routes", ())
+    key = (id(route), id(endpoint), id(routes))
+    if key not in _templates and len(_templates) < MOST_TEMPLATES:
+        found = list(_paths_to(route, endpoint, routes, ""))
+        # What the numbers stand for is kept, or others could get them.
+        _templates[key] = (found[0] if len(found) == 1 else getattr(route, "path", None), route, endpoint, routes)
+    return _templates.get(key, (None,))[0]
 
 
 def _paths_to(wanted: Any, endpoint: Any, routes: Any, prefix: str) -> Iterator[str]:
