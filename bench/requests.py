@@ -1,4 +1,5 @@
-"""For bench/requests.rb: prints ns of a call of a WSGI or ASGI application, bare and within probescope, idle and then attached.
+"""For bench/requests.rb: prints ns of a call of a WSGI or ASGI application, bare and within probescope, idle and then attached. Of ASGI
+it has a third figure: within an object that does nothing but await the application.
 
 python bench/requests.py WSGI|ASGI
 """
@@ -53,12 +54,23 @@ def turn_asgi(app):
     return (time.perf_counter_ns() - start) / COUNT
 
 
-def medians(turn, bare, within):
-    turns = zip(*((turn(bare), turn(within)) for _ in range(501)))
+class Awaiting:
+    def __init__(self, app):
+        self.app = app
+
+    async def __call__(self, scope, receive, send):
+        return await self.app(scope, receive, send)
+
+
+def medians(turn, *apps):
+    turns = zip(*([turn(app) for app in apps] for _ in range(501)))
     return " ".join(f"{statistics.median(way):.1f}" for way in turns)
 
 
-KINDS = {"WSGI": (turn_wsgi, wsgi, probescope.wsgi(wsgi)), "ASGI": (turn_asgi, asgi, probescope.asgi(asgi))}
+KINDS = {
+    "WSGI": (turn_wsgi, wsgi, probescope.wsgi(wsgi)),
+    "ASGI": (turn_asgi, asgi, probescope.asgi(asgi), Awaiting(asgi)),
+}
 chosen = KINDS[sys.argv[1]]
 print("idle", medians(*chosen), flush=True)
 while probescope.status()["probes"]["request__done"][0] != "on":

@@ -31,19 +31,21 @@ class RequestCosts
      *%w[WSGI ASGI].map { |kind| ["#{kind}, CPython #{version.strip}", "env", "PYTHONPATH=#{path}", python, "bench/requests.py", kind] }]
   end
 
-  # [ns of the bare application, within the middleware; the same attached]
+  # [ns of the bare application, within the middleware; the same attached; within an object that only awaits it, idle]
   def measure(command)
     subject = Support::Child.new(*command)
     idle = subject.await_line(/^idle (.*)$/, within: 120)[1]
     tracer = Support::Tracer.new(File.read("providers/requests.bt").gsub("$1", "*").gsub("$#", "1"), pid: subject.pid)
     attached = subject.await_line(/^attached (.*)$/, within: 120)[1]
-    [idle, attached].flat_map { |line| line.split.map(&:to_f) }
+    idle, attached = [idle, attached].map { |line| line.split.map(&:to_f) }
+    [*idle.first(2), *attached.first(2), idle[2]]
   ensure
     tracer&.stop(:INT)
     subject&.kill_all
   end
 
   def section_of(rows)
+    object = rows.filter_map { |row| row[5] && (row[5] - row[1]) }.first
     <<~MARKDOWN
       <!-- bench/requests.rb -->
       ## A request
@@ -53,7 +55,10 @@ class RequestCosts
 
       | | bare | within, idle | added | within, attached | added |
       |---|---|---|---|---|---|
-      #{rows.map { |name, bare, idle, again, attached| format("| %s | %.0f | %.0f | %.0f | %.0f | %.0f |\n", name, bare, idle, idle - bare, attached, attached - again) }.join}
+      #{rows.map { |name, bare, idle, again, attached, _| format("| %s | %.0f | %.0f | %.0f | %.0f | %.0f |\n", name, bare, idle, idle - bare, attached, attached - again) }.join}
+
+      Of what ASGI's adds while idle, #{format("%.0f", object)} are those of any object with an `async def __call__` that does nothing but await the
+      application: CPython looks such a method up at each call, and makes one more coroutine. It has to be an object, to have what the application has.
       <!-- end of bench/requests.rb -->
     MARKDOWN
   end

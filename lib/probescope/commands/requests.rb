@@ -29,8 +29,8 @@ module Probescope
       LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/guide/requests.md has it"
       MIN = "the time of all requests"
       NOTHING = "no request ended in that time"
-      # A route has some forty rows: one for each step that its times take.
-      KEYS = 65_536
+      # Times are counted in some forty steps for each route and process. 77 MB for all maps.
+      KEYS = 32_768
       HEADINGS = [">SHARE", ">REQUESTS", ">PER S", ">MEAN", ">P50", ">P99", ">MAX", ">ERRORS", "METHOD", "ROUTE"].freeze
 
       private
