@@ -605,9 +605,10 @@ static unsigned adding;
 static __thread unsigned own_adding;
 static bool put_off; /* a job */
 
+/* The others are gone, wherever they were. */
 static void after_fork_in_child(void)
 {
-    adding = own_adding;
+    adding = 0;
 }
 
 bool ps_functions_in_hook(void)
@@ -630,8 +631,8 @@ static VALUE begin_adding(VALUE tracepoint)
 
 static VALUE end_adding(VALUE unused)
 {
-    adding--;
-    own_adding--;
+    if (adding) adding--;
+    if (own_adding) own_adding--;
     if (put_off) ps_job_ask();
     put_off = false;
     return Qnil;

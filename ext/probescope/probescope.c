@@ -81,9 +81,10 @@ static bool is_deep(void)
 static bool busy;
 static __thread bool own_busy;
 
+/* The others are gone, wherever they were, and none forks while it switches. */
 static void after_fork_in_child(void)
 {
-    busy = own_busy;
+    busy = false;
 }
 
 static VALUE end_switching(VALUE unused)
