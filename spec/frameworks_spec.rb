@@ -44,6 +44,7 @@ RSpec.describe "probescope requests and", :bpf do
       trace = probescope_start("requests", "-p", app.pid, "--workers", "-d", 600, "--json", "--top", 0)
       await_counting(app)
       asked = load(app, routes)
+      asked[["GET", routes.fetch("Get /orders")]] << hung_up(app, "/orders")
       flushed(app)
       expect(trace.stop(:INT)).to be_success, trace.to_s
       answer = JSON.parse(trace.out)
@@ -97,6 +98,18 @@ RSpec.describe "probescope requests and", :bpf do
     before = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
     code = app.ask(path.sub("N", number.to_s), method).code
     [method.upcase, code, Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - before]
+  end
+
+  # A client that is gone when the body comes: the request is over as any other.
+  def hung_up(app, path)
+    uri = URI(app.url)
+    before = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+    TCPSocket.open(uri.host, uri.port) do |socket|
+      socket.write("GET #{path} HTTP/1.1\r\nHost: #{uri.host}\r\n\r\n")
+      socket.readpartial(1)
+      socket.setsockopt(Socket::SOL_SOCKET, Socket::SO_LINGER, [1, 0].pack("ii")) # a reset
+    end
+    ["200", Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - before]
   end
 
   def compare(rows, asked, nap)
