@@ -56,7 +56,6 @@ class RequestCosts
       | | bare | within, idle | added | within, attached | added |
       |---|---|---|---|---|---|
       #{rows.map { |name, bare, idle, again, attached, _| format("| %s | %.0f | %.0f | %.0f | %.0f | %.0f |\n", name, bare, idle, idle - bare, attached, attached - again) }.join}
-
       Of what ASGI's adds while idle, #{format("%.0f", object)} are those of any object with an `async def __call__` that does nothing but await the
       application: CPython looks such a method up at each call, and makes one more coroutine. It has to be an object, to have what the application has.
       <!-- end of bench/requests.rb -->
