@@ -45,7 +45,7 @@ $srcs = Dir[File.join(__dir__, "*.c"), File.join(core, "*.c")].map { |path| File
 # gem install probescope -- --with-stapsdt-dir=/opt/libstapsdt: run-time probes by that libstapsdt.so and not by our own.
 if with_config("stapsdt-dir")
   headers, libraries = dir_config("stapsdt").map { |path| File.expand_path(path) }
-  have_library("stapsdt", "providerInit") or give_up("no libstapsdt.so in #{libraries}")
+  have_library("stapsdt", "providerInit") or give_up("no libstapsdt.so in #{libraries} (--with-stapsdt-dir)")
   $srcs.reject! { |name| name.match?(/\Aprovider(_\w+)?\.c\z/) }
   $INCFLAGS << " -I#{headers}" # its header comes before ours
   $defs << "-DPS_OTHER_STAPSDT"
