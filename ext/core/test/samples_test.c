@@ -42,16 +42,25 @@ static void use_cpu(uint64_t ns)
     }
 }
 
+/* A sample that comes at once counts; where the machine was elsewhere for so long that it did not, none is taken. */
+static uint64_t next_weight(void)
+{
+    uint64_t weight = 0;
+    for (int i = 0; i < 1000 && !weight; i++) {
+        ps_samples_tick();
+        weight = ps_samples_weigh();
+    }
+    return weight;
+}
+
 static void weighs_nothing_that_was_not_asked_for(void)
 {
     ps_samples_begin();
     CHECK_EQUAL(ps_samples_weigh(), 0);
-    ps_samples_tick();
-    CHECK(ps_samples_weigh() > 0);
+    CHECK(next_weight() > 0);
     CHECK_EQUAL(ps_samples_weigh(), 0);
 }
 
-/* A sample that comes at once counts; where the machine was elsewhere for so long that it did not, none is taken. */
 static void weighs_cpu_time_once(void)
 {
     uint64_t before = ps_process_cpu_ns(), sum = 0, last = 0;
@@ -90,12 +99,7 @@ static void weighs_a_sleeper_with_nothing(void)
     CHECK_EQUAL(ps_samples_weigh(), 0);
     /* The request is done with, and what was used before the sleep is weighed with the next one. */
     CHECK_EQUAL(ps_samples_weigh(), 0);
-    uint64_t weight = 0;
-    for (int i = 0; i < 1000 && !weight; i++) {
-        ps_samples_tick();
-        weight = ps_samples_weigh();
-    }
-    CHECK(weight >= 2000000);
+    CHECK(next_weight() >= 2000000);
 }
 
 /* What a busy machine lets us see of a late sample: tries until the process had the CPU for most of the wait. */
