@@ -90,7 +90,7 @@ WANTED = {
     "sample__frame": {"function": "burn", "line": line_of("zlib.crc32(")},
     "line": {"function": "lose", "line": LOST},
     "request__start": {"route": "/", "method": "GET", "parent_id": 0},
-    "request__done": {"route": "/", "method": "GET", "status": 404, "path": "/"},
+    "request__done": {"route": "(not found)", "method": "GET", "status": 404, "path": "/"},
     "stats__done": {"dropped": 0},
     "status": {"state": 4, "reason": "CPython tells nobody which threads wait for the GIL"},
 }

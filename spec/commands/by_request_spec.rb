@@ -67,6 +67,7 @@ RSpec.describe "The commands with --by-request", :bpf do
         skip_unless_served(process, "sample__stats")
         rows = by_request(probescope("hot", "-p", process.pid, "-d", 3, "--json", "--by-request", "--top", 0).json["rows"])
         burning = rows.transform_values { |own| own.find { |row| row["function"] == "#{prefix}burn" }&.fetch("total_share") }.compact
+        burning.delete(nil) # the request that was under way when the tracer came
         expect(burning.keys).to contain_exactly("GET /a", "GET /b")
         expect(burning["GET /a"] / burning.values.sum).to be_within(0.13).of(0.75)
         expect(burning.values.sum).to be > 0.8
