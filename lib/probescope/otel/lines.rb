@@ -18,13 +18,16 @@ module Probescope
       NAME_BYTES = 192
       TRACEPARENT_BYTES = 56
 
-      # names: fields that are printed as addresses. figures: fields. text: a field that is printed as it is, or nil.
-      Kind = Struct.new(:probe, :names, :figures, :text, :event)
+      # A word is the first bytes of a text that is a short one, printed as two numbers: bpftrace before 0.23 has no room for several texts.
+      WORD = "Q<2"
 
-      # An event's members (`type` for `class`) are :pid, :at (bpftrace's nsecs), the names as addresses, the figures and :text.
-      def self.kind(probe, names, figures, text = nil)
-        Kind.new(probe, names, figures, text,
-                 Struct.new(:pid, :at, *(names - [:class]), *(:type if names.include?(:class)), *figures, :text))
+      # names: fields that are printed as addresses. figures, words: fields. text: a field that is printed as it is, or nil.
+      Kind = Struct.new(:probe, :names, :figures, :words, :text, :event)
+
+      # An event's members (`type` for `class`) are :pid, :at (bpftrace's nsecs), the names as addresses, the figures, the words and :text.
+      def self.kind(probe, names, figures, text = nil, words: [])
+        Kind.new(probe, names, figures, words, text,
+                 Struct.new(:pid, :at, *(names - [:class]), *(:type if names.include?(:class)), *figures, *words, :text))
       end
 
       # The probe's threshold differs.
@@ -36,17 +39,19 @@ module Probescope
       CALLS = kind(:function__stats, %i[function path], %i[line calls self elapsed max raised])
       ALLOCATIONS = kind(:object__stats, %i[path class], %i[line allocated bytes])
       COLLECTION = kind(:gc__done, [], %i[elapsed], :kind)
-      # Of requests whose span is their own. What they say besides goes before them, each by itself, unless it is empty.
-      PARTS = %i[method template path url_scheme system queue].to_h { |field| [field, kind(:request__done, [], %i[span_id], field)] }.freeze
+      # Of requests whose span is their own. What they say besides goes before them: what is long each by itself, unless it is empty, and
+      # what is short together, for bpftrace takes its time to let go of each probe.
+      PARTS = %i[template path queue].to_h { |field| [field, kind(:request__done, [], %i[span_id], field)] }.freeze
+      WORDS = kind(:request__done, [], %i[span_id], words: %i[method url_scheme system])
       REQUEST = kind(:request__done, [], %i[status elapsed thread_id span_id parent_id], :traceparent)
       # told: how many lines were printed about this process for single events, so that a reader knows what was lost.
       SECOND = kind(:stats__done, [], %i[elapsed cpu dropped details_suppressed told])
       MARKS = {"S" => SLOW, "X" => DETAIL, "M" => MESSAGE, "E" => RAISES, "F" => CALLS, "A" => ALLOCATIONS, "G" => COLLECTION,
-               "D" => SECOND, "R" => REQUEST}.merge(PARTS.transform_keys { |field| field.to_s[0] }).freeze
+               "D" => SECOND, "R" => REQUEST, "W" => WORDS}.merge(PARTS.transform_keys { |field| field.to_s[0] }).freeze
       # What the mark stands for, by the class of its events.
       KINDS = {SLOW => "slow_calls", DETAIL => "exceptions", MESSAGE => "messages", RAISES => "raise_sites", CALLS => "functions",
                ALLOCATIONS => "allocations", COLLECTION => "collections", SECOND => "seconds", REQUEST => "requests"}
-              .merge(PARTS.each_value.to_h { |kind| [kind, "parts of requests"] }).transform_keys(&:event).freeze
+              .merge([WORDS, *PARTS.values].to_h { |kind| [kind, "parts of requests"] }).transform_keys(&:event).freeze
       NAME = "N"
 
       Name = Struct.new(:pid, :address, :name)
@@ -60,7 +65,11 @@ module Probescope
         return Name.new(*words.map(&:to_i), text.to_s.chomp) if mark == NAME && words.size == 2
 
         kind = MARKS[mark] or return
-        kind.event.new(*words.map(&:to_i), text.to_s.chomp) if words.size == kind.event.members.size - 1
+        numbers = words.map(&:to_i)
+        return unless numbers.size == kind.event.members.size - 1 + kind.words.size
+
+        short = numbers.pop(2 * kind.words.size).each_slice(2).map { |word| word.pack(WORD).unpack1("Z*") }
+        kind.event.new(*numbers, *short, text.to_s.chomp)
       end
     end
   end

@@ -52,7 +52,7 @@ module Probescope
 
       def kinds
         slow = ["S", Lines::SLOW, THRESHOLDS.fetch(self.class.threshold(@slow))]
-        found = [*Lines::PARTS.each_value.map { |kind| Lines::MARKS.key(kind) }, "R", slow]
+        found = [*Lines::PARTS.each_value.map { |kind| Lines::MARKS.key(kind) }, "W", "R", slow]
         found << "X" << ("M" if @messages) if @exceptions
         found << "E" if @exceptions || @metrics
         found << "F" << "A" << "G" if @metrics
@@ -88,6 +88,7 @@ module Probescope
 
       def event(mark, kind, probe)
         figures = [*kind.names, *kind.figures].map { |field| "(uint64)#{expression(probe, field)}" }
+        figures += kind.words.flat_map { |field| word(expression(probe, field)) }
         text = [kind.text].compact.map { |field| "str(#{expression(probe, field)}, #{bytes(field)})" }
         <<~TEXT
           {
@@ -97,6 +98,8 @@ module Probescope
 
         TEXT
       end
+
+      def word(address) = ["*(uint64*)#{address}", "*(uint64*)(#{address} + 8)"]
 
       def bytes(field) = field == :traceparent ? Lines::TRACEPARENT_BYTES : Lines::NAME_BYTES
 

@@ -16,6 +16,7 @@ module Probescope
       # Requests that a line has come of, and not the one that ends them.
       UNDER_WAY = 64
       PARTS = Lines::PARTS.to_h { |name, kind| [kind.event, name] }.freeze
+      EVENTS = [*PARTS.keys, Lines::WORDS.event].freeze
 
       One = Struct.new(:event, :parts, :since)
 
@@ -29,11 +30,11 @@ module Probescope
 
       def size = @waiting.size
 
-      # event: of one of PARTS. The request's own follows, or has come just before.
+      # event: one of EVENTS. The request's own follows, or has come just before.
       def part(event)
         one = @waiting[event.span_id]
         @parts.shift if !one && @parts.size >= UNDER_WAY
-        (one ? one.parts : @parts[event.span_id] ||= {})[PARTS.fetch(event.class)] = Host::Text.clean(event.text)
+        (one ? one.parts : @parts[event.span_id] ||= {}).update(texts(event))
       end
 
       # event: Lines::REQUEST's. now: seconds.
@@ -51,6 +52,12 @@ module Probescope
       def finish = (let_go(@waiting.first.last) while @waiting.any?)
 
       private
+
+      def texts(event)
+        return {PARTS[event.class] => Host::Text.clean(event.text)} if PARTS.key?(event.class)
+
+        Lines::WORDS.words.to_h { |field| [field, Host::Text.clean(event[field])] }.reject { |_, text| text.empty? }
+      end
 
       def let_go(one)
         @waiting.delete(one.event.span_id)

@@ -77,7 +77,7 @@ module Probescope
 
       def take(event, now)
         case event
-        when *Requests::PARTS.keys then @requests.part(event)
+        when *Requests::EVENTS then @requests.part(event)
         when Lines::REQUEST.event then single { @requests.add(event, now) }
         when Lines::SLOW.event then call(event, now)
         when Lines::DETAIL.event then single { detail(event) }
