@@ -11,12 +11,11 @@ require "fileutils"
 require "rbconfig"
 require "tmpdir"
 %w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "performance_page"
 
 class Attach
   include Support::Await
 
-  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
-  SECTION = %r{^<!-- bench/attach.rb -->\n.*^<!-- end of bench/attach.rb -->\n}m
   FILES = 1000
   METHODS_EACH = 10
   ROUNDS = 3
@@ -27,11 +26,8 @@ class Attach
   end
 
   def write
-    text = File.read(OUTPUT)
-    before = @options.empty? ? [] : text[SECTION].to_s.scan(/^\| .*\n/).drop(1)
-    section = section(before.join + rows)
-    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
-    puts section
+    before = @options.empty? ? [] : PerformancePage.section("bench/attach.rb").scan(/^\| .*\n/).drop(1)
+    PerformancePage.write("bench/attach.rb", section(before.join + rows))
   end
 
   # Figures of one attach and detach, in ms. later: probescope is loaded after the program's files.

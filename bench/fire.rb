@@ -9,12 +9,11 @@
 require "fileutils"
 require "open3"
 %w[paths await elf info child target bpf tracer libstapsdt].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "performance_page"
 
 class Fire
   include Support::Await
 
-  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
-  SECTION = %r{^<!-- bench/fire.rb -->\n.*^<!-- end of bench/fire.rb -->\n}m
   WAYS = {
     "static" => "a static USDT behind its semaphore", "ours" => "`probeFire()`", "ours.asked" => "`probeIsEnabled()`, then `probeFire()`",
     "upstream" => "`probeFire()` of libstapsdt", "upstream.asked" => "`probeIsEnabled()`, then `probeFire()` of libstapsdt"
@@ -22,10 +21,7 @@ class Fire
   PROVIDERS = { "static" => "probescope", "ours" => "ours", "upstream" => "upstream" }.freeze
 
   def write
-    section = section_of(*measure)
-    text = File.read(OUTPUT)
-    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
-    puts section
+    PerformancePage.write("bench/fire.rb", section_of(*measure))
   end
 
   private

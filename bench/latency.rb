@@ -7,16 +7,11 @@
 #   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit PYTHON="/path/python3 /path" bundle exec rake bench:latency    # these, too
 require "fileutils"
 %w[paths await elf info child target bpf tracer].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "performance_page"
 
 class LatencyBench
-  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
-  SECTION = %r{^<!-- bench/latency.rb -->\n.*^<!-- end of bench/latency.rb -->\n}m
-
   def write
-    section = section_of(subjects.map { |name, command| [name, *measure(*command)] })
-    text = File.read(OUTPUT)
-    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
-    puts section
+    PerformancePage.write("bench/latency.rb", section_of(subjects.map { |name, command| [name, *measure(*command)] }))
   end
 
   private

@@ -7,18 +7,13 @@
 #   PYTHON=/path/to/python3 bundle exec rake bench:requests     # which imports probescope
 require "open3"
 %w[paths await elf info child target bpf tracer].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "performance_page"
 
 class RequestCosts
   include Support::Await
 
-  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
-  SECTION = %r{^<!-- bench/requests.rb -->\n.*^<!-- end of bench/requests.rb -->\n}m
-
   def write
-    section = section_of(subjects.map { |name, *command| [name, *measure(command)] })
-    text = File.read(OUTPUT)
-    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
-    puts section
+    PerformancePage.write("bench/requests.rb", section_of(subjects.map { |name, *command| [name, *measure(command)] }))
   end
 
   private

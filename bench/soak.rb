@@ -8,12 +8,11 @@
 require "fileutils"
 require "rbconfig"
 %w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "performance_page"
 
 class Soak
   include Support::Await
 
-  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
-  SECTION = %r{^<!-- bench/soak.rb -->\n.*^<!-- end of bench/soak.rb -->\n}m
   LOAD = <<~RUBY
     class Load
       def outer(n) = n.times { inner(_1) }
@@ -64,9 +63,7 @@ class Soak
   def stop = [*@attachers, @target].each(&:kill_all)
 
   def write
-    text = File.read(OUTPUT)
-    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
-    puts section
+    PerformancePage.write("bench/soak.rb", section)
   end
 
   private

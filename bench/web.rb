@@ -14,14 +14,13 @@
 require "fileutils"
 require "json"
 %w[paths await elf info child target bpf tracer rack_app].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "performance_page"
 require_relative "statistics"
 
 class Web
   include Support::Await
   include Statistics
 
-  OUTPUT = File.join(Support::ROOT, "docs/performance.md")
-  SECTION = %r{^<!-- bench/web.rb -->\n.*^<!-- end of bench/web.rb -->\n}m
   STARTS = Integer(ENV.fetch("STARTS", "4"))
   ROUNDS = Integer(ENV.fetch("ROUNDS", "8"))
   REQUESTS = Integer(ENV.fetch("REQUESTS", "200"))
@@ -46,10 +45,7 @@ class Web
   Phase = Struct.new(:turn, :ratios)
 
   def write
-    section = measure
-    text = File.read(OUTPUT)
-    File.write(OUTPUT, text.match?(SECTION) ? text.sub(SECTION) { section } : "#{text}\n#{section}")
-    puts section
+    PerformancePage.write("bench/web.rb", measure)
   end
 
   private
