@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 require_relative "support/libstapsdt"
+require_relative "support/own_probes"
 
 # Programs made for libstapsdt, on ours, with the real bpftrace.
 RSpec.describe "libstapsdt.so" do
+  include_context "with probes of their own"
+
   let(:shop_in_c) { Support::LibStapsdt.compile("spec/support/provider_target.c") }
-  let(:directory) { Dir.mktmpdir }
-  let(:environment) { Support.plain_env.merge("XDG_RUNTIME_DIR" => directory) }
-  after { FileUtils.remove_entry(directory) }
 
   def child(...) = keep(Support::Child.new(...))
   def shop(*arguments) = child(shop_in_c, *arguments, env: environment, stdin: true)

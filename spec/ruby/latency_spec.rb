@@ -1,16 +1,12 @@
 # frozen_string_literal: true
 
+require_relative "../support/own_probes"
+
 # Methods with probes of their own, with the real bpftrace.
 RSpec.describe "Probescope::Latency" do
-  let(:directory) { Dir.mktmpdir }
-  let(:environment) { Support.plain_env.merge("XDG_RUNTIME_DIR" => directory) }
-  let(:shop) { start("-r#{Support::ROOT}/spec/ruby/support/latency.rb", "-e", "") }
-  after { FileUtils.remove_entry(directory) }
+  include_context "with probes of their own"
 
-  def start(*arguments, **variables)
-    env = environment.merge(variables.transform_keys(&:to_s))
-    keep(Support::Child.new(RbConfig.ruby, *options, "-I#{Support::ROOT}/lib", *arguments, env: env, stdin: true))
-  end
+  let(:shop) { start("-r#{Support::ROOT}/spec/ruby/support/latency.rb", "-e", "") }
 
   # With the JIT wherever there is one that hooks are not refused for.
   def options = defined?(RubyVM::YJIT) && !RUBY_VERSION.start_with?("3.1.") ? %w[--yjit] : []
@@ -18,12 +14,6 @@ RSpec.describe "Probescope::Latency" do
   def ask(process, command, pattern = /^#{command}\w* ?(.*)/)
     process.puts(command)
     process.await_line(pattern)[1]
-  end
-
-  def printed(source, **variables)
-    program = start("-rprobescope", "-e", source, **variables)
-    expect(program.wait).to be_success, program.to_s
-    program.out.lines(chomp: true)
   end
 
   # {name => [[elapsed in ns, outcome], ...]}

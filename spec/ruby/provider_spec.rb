@@ -1,23 +1,12 @@
 # frozen_string_literal: true
 
+require_relative "../support/own_probes"
+
 # An application's own probes, with the real bpftrace.
 RSpec.describe "Probescope::Provider" do
-  let(:directory) { Dir.mktmpdir }
-  let(:environment) { Support.plain_env.merge("XDG_RUNTIME_DIR" => directory) }
+  include_context "with probes of their own"
+
   let(:shop) { start("-r#{Support::ROOT}/spec/ruby/support/shop.rb", "-e", "") }
-  after { FileUtils.remove_entry(directory) }
-
-  def start(*arguments, **variables)
-    env = environment.merge(variables.transform_keys(&:to_s))
-    keep(Support::Child.new(RbConfig.ruby, "-I#{Support::ROOT}/lib", *arguments, env: env, stdin: true))
-  end
-
-  # What a program prints that fires without a tracer.
-  def printed(source, **variables)
-    program = start("-rprobescope", "-e", source, **variables)
-    expect(program.wait).to be_success, program.to_s
-    program.out.lines(chomp: true)
-  end
 
   def ask(process, command, pattern)
     process.puts(command)
