@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "atomic.h"
+#include "hash.h"
 #include "memory.h"
 #include "probe.h"
 
@@ -90,12 +91,10 @@ static void give(int table, ps_row *row, const ps_site *label)
     }
 }
 
-/* So small that it stays what it is as a double, which is what JSON's numbers are to many: FNV-1a. */
-static uint64_t number_of_label(const char *label)
+/* So small that it stays what it is as a double, which is what JSON's numbers are to many. */
+static uint64_t number_of_label(const char *label, size_t size)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    while (*label) hash = (hash ^ (unsigned char)*label++) * 0x100000001b3u;
-    return (hash >> 16) | 1;
+    return (ps_fnv1a(label, size) >> 16) | 1;
 }
 
 /* Its line is a number. */
@@ -110,7 +109,7 @@ static const ps_site *label_of(const char *method, const char *route)
     for (uint32_t i = 0; i < count; i++)
         if (strcmp(known[i]->name, label) == 0) return known[i];
     if (count == ROUTES_MAX) return &others;
-    const ps_site *site = ps_site_intern(label, size, "", 0, number_of_label(label));
+    const ps_site *site = ps_site_intern(label, size, "", 0, number_of_label(label, size));
     if (site != &ps_site_overflow) known[count++] = site;
     return site;
 }

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "hash.h"
+
 #if defined(__x86_64__)
 #define MACHINE EM_X86_64
 static const uint8_t site_code[PS_SITE_SIZE] = {0x90, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc}; /* nop; ret; int3... */
@@ -226,17 +228,10 @@ static void write_symbols(ps_image *image, const plan *at, const ps_image_probe 
     }
 }
 
-static uint64_t digest_of(const uint8_t *bytes, size_t size) /* FNV-1a */
-{
-    uint64_t digest = 0xcbf29ce484222325;
-    for (size_t i = 0; i < size; i++) digest = (digest ^ bytes[i]) * 0x100000001b3;
-    return digest;
-}
-
 /* When all else is written. */
 static void write_build_id(ps_image *image, const plan *at)
 {
-    image->digest = digest_of(image->bytes, image->size);
+    image->digest = ps_fnv1a(image->bytes, image->size);
     build_id_note *note = (build_id_note *)(image->bytes + at->build_id);
     *note = (build_id_note){{sizeof(note->name), sizeof(note->id), NT_GNU_BUILD_ID}, "GNU", {0}};
     for (size_t i = 0; i < sizeof(note->id); i++) note->id[i] = (uint8_t)(image->digest >> i % 8 * 8);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "atomic.h"
+#include "hash.h"
 #include "memory.h"
 
 #define CHUNK_BYTES ((size_t)64 << 10)
@@ -42,8 +43,7 @@ static void *take_from_chunk(size_t size)
 
 static uint64_t hash_bytes(const char *bytes, size_t size)
 {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (size_t i = 0; i < size; i++) hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3u;
+    uint64_t hash = ps_fnv1a(bytes, size);
     return hash ^ (hash >> 32);
 }
 

@@ -1,0 +1,15 @@
+/* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): for tables and names, where nobody gains by a collision. */
+#ifndef PS_HASH_H
+#define PS_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+static inline uint64_t ps_fnv1a(const void *bytes, size_t size)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+#endif
