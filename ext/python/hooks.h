@@ -284,6 +284,8 @@ PS_CALLBACK(ps_on_line);
 
 /* providers.c: _native.Provider and .Probe. The others are functions of the module. */
 int ps_providers_init(PyObject *module);
+/* Readies the type and puts it into the module under that name. */
+int ps_add_type(PyObject *module, const char *name, PyTypeObject *type);
 PyObject *ps_set_strict(PyObject *module, PyObject *value);
 PyObject *ps_nothing(PyObject *module, PyObject *value);
 

@@ -351,7 +351,7 @@ PyObject *ps_nothing(PyObject *module, PyObject *value)
     Py_RETURN_FALSE;
 }
 
-static int add_type(PyObject *module, const char *name, PyTypeObject *type)
+int ps_add_type(PyObject *module, const char *name, PyTypeObject *type)
 {
     if (PyType_Ready(type) < 0) return -1;
     Py_INCREF(type);
@@ -362,7 +362,7 @@ static int add_type(PyObject *module, const char *name, PyTypeObject *type)
 
 int ps_providers_init(PyObject *module)
 {
-    if (add_type(module, "Provider", &provider_type) < 0 || add_type(module, "Probe", &probe_type) < 0) return -1;
+    if (ps_add_type(module, "Provider", &provider_type) < 0 || ps_add_type(module, "Probe", &probe_type) < 0) return -1;
     if (PyModule_AddIntConstant(module, "MOST_ARGUMENTS", PS_MOST_ARGUMENTS) < 0) return -1;
     return PyModule_AddStringConstant(module, "PROVIDERS", ps_provider_library());
 }

@@ -162,9 +162,5 @@ uint64_t ps_requests_id(void)
 int ps_requests_init(PyObject *module)
 {
     if (!current && !(current = PyContextVar_New("probescope.request", NULL))) return -1;
-    if (PyType_Ready(&request_type) < 0) return -1;
-    Py_INCREF(&request_type);
-    if (PyModule_AddObject(module, "Request", (PyObject *)&request_type) == 0) return 0;
-    Py_DECREF(&request_type);
-    return -1;
+    return ps_add_type(module, "Request", &request_type);
 }

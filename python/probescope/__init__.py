@@ -131,25 +131,22 @@ def unavailable_reason() -> str | None:
     return _reason
 
 
+_LATER = {
+    "Provider": "probescope.provider",
+    "asgi": "probescope.web",
+    "celery": "probescope.jobs",
+    "latency": "probescope._latency",
+    "wsgi": "probescope.web",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Imports what not every program needs when it is asked for."""
-    if name == "Provider":
-        from probescope.provider import Provider
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
 
-        return Provider
-    if name == "celery":
-        from probescope.jobs import celery
-
-        return celery
-    if name in ("asgi", "wsgi"):
-        from probescope import web
-
-        return getattr(web, name)
-    if name == "latency":
-        from probescope._latency import latency
-
-        return latency
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)
 
 
 def _available() -> bool:
