@@ -18,34 +18,39 @@ RSpec.describe "The commands with --by-request", :bpf do
         @free_threaded ||= IO.popen([Support::Python.interpreter, "-c", "import sys; print(sys.abiflags)"], &:read).include?("t")
       end
 
-      # {"GET /a" => [rows of the program], ..., nil => those of no request}
+      # Of the rows of one process, {"GET /a" => [rows of the program], ..., nil => those of no request}
       def by_request(rows)
         rows.select { |row| row["file"].to_s.include?("/by_request.") }
             .group_by { |row| row.values_at("method", "route").compact.join(" ").then { |name| name unless name.empty? } }
       end
 
-      # What each command says of the work, done once.
-      def told(process, commands)
+      # What each command says of the work, done once by each process: {command => {pid => rows}}.
+      def told(processes, commands)
+        pids = processes.flat_map { |process| ["-p", process.pid] }
         running = commands.to_h do |name, _|
-          [name, probescope_start(name, "-p", process.pid, "-d", 600, "--json", "--by-request", "--top", 0)]
+          [name, probescope_start(name, *pids, "-d", 600, "--json", "--by-request", "--by-pid", "--top", 0)]
         end
-        process.await_on(*commands.values)
-        flushes = process.info.header[:flushes]
-        await("the interval") { process.info.header[:flushes] >= flushes + 2 }
-        process.signal(:USR1)
-        process.await_line(/\Aworked$/)
+        processes.each { |process| process.await_on(*commands.values) }
+        flushes = processes.to_h { |process| [process, process.info.header[:flushes]] }
+        await("the interval") { flushes.all? { |process, before| process.info.header[:flushes] >= before + 2 } }
+        processes.each { |process| process.signal(:USR1) }
+        processes.each { |process| process.await_line(/\Aworked$/) }
         running.transform_values do |command|
           expect(command.stop(:INT).exitstatus).to eq(0), command.err
-          by_request(JSON.parse(command.out)["rows"])
+          JSON.parse(command.out)["rows"].group_by { |row| row["pid"] }
         end
       end
 
-      it "counts each exception, object and slow call for the request that it was in" do
-        process = start
+      it "counts each exception, object and slow call for the process and the request that it was in" do
+        processes = [start, start]
         commands = {"exceptions" => "exception__stats", "alloc" => "object__stats", "slow" => "function__slow10ms"}
         commands.delete("alloc") if suffix == "py" && free_threaded?
-        found = told(process, commands.reject { |_, probe| process.info.state(probe) == :unsupported })
+        found = told(processes, commands.reject { |_, probe| processes.first.info.state(probe) == :unsupported })
+        expect(found.values.map(&:keys)).to all(match_array(processes.map(&:pid)))
+        processes.each { |process| expect_work(found.transform_values { |rows| by_request(rows.fetch(process.pid)) }) }
+      end
 
+      define_method(:expect_work) do |found|
         raised = found["exceptions"].transform_values { |rows| rows.select { |row| row["type"] == error }.sum { |row| row["count"] } }
         expect(raised).to eq("GET /a" => 300, "GET /b" => 100, "JOB Mail" => 30, nil => 15)
         sites = found["exceptions"].values.flatten

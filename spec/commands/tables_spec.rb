@@ -74,7 +74,34 @@ RSpec.describe "The commands that trace", :bpf do
   it "alloc: counts objects and bytes, sorted by objects" do
     rows = json("alloc")["rows"]
     expect(rows.first).to eq("class" => "Error2", "file" => "/app/lib/parser.rb", "line" => 12, "count" => 3 * 4,
-                             "bytes" => 120 * 4)
+                             "bytes" => 120 * 4, "count_share" => 0.5)
+  end
+
+  # Three rows with weights 1, 2, 3 in one process, one row in the other.
+  def pair = [host_target("--burst", 4), host_target("--burst", 4, "--rows", 1)]
+
+  it "--by-pid: shares are those of each process, and its requests have names" do
+    both = pair
+    pids = both.flat_map { |process| ["-p", process.pid] }
+    out = probescope("alloc", *pids, "--by-pid", "--by-request", "-d", 2).out
+    shares = both.to_h { |process| [process.pid, out.scan(/^ *#{process.pid} .*?([\d.]+) % /).flatten.map(&:to_f)] }
+    expect(shares).to eq(both[0].pid => [50.0, 33.3, 16.7], both[1].pid => [100.0]), out
+
+    twins = [host_target("--burst", 4), host_target("--burst", 4)]
+    rows = probescope("slow", *twins.flat_map { |one| ["-p", one.pid] }, "-d", 2, "--threshold", "1ms", "--by-pid", "--by-request", "--json",
+                      "--top", 0).json["rows"]
+    told = rows.group_by { |row| row["pid"] }.transform_values { |own| own.map { |row| row.values_at("method", "route") }.uniq }
+    each = [[nil, "(running)"], ["GET", "/orders/:id, [odd]"], [nil, nil]]
+    expect(told).to match(twins.to_h { |one| [one.pid, match_array(each)] })
+  end
+
+  it "gc, gvl: shares of the wall time are those of the processes that the rows are of" do
+    pids = pair.flat_map { |process| ["-p", process.pid] }
+    rows = probescope("gc", *pids, "-d", 2, "--json").json["rows"]
+    # Of each second 1 ms in both processes, and 2 ms in the first one.
+    expect(rows.to_h { |row| row.values_at("kind", "wall_share") }).to eq("minor" => 0.001, "major" => 0.001)
+    rows = probescope("gvl", *pair.flat_map { |process| ["-p", process.pid] }, "-d", 2, "--json").json["rows"]
+    expect(rows.map { |row| row.values_at("thread_id", "wall_share") }).to eq([[102, 0.003], [101, 0.002], [100, 0.001], [100, 0.001]])
   end
 
   # Row 0 is in no request, row 1 in one that has ended, row 2 in a job that has not.

@@ -92,6 +92,12 @@ static uint64_t p(const char *text)
     return (uint64_t)text;
 }
 
+/* Each process has requests of its own. */
+static uint64_t request_id(int row)
+{
+    return 100000u * (uint64_t)getpid() + 70 + row;
+}
+
 /* Of each flush: row 0 takes 4 ms and is called by row 1, which takes 8 ms, and so on; the last one is in no call, and raises. */
 static void slow_call(int row, int rows, const char *function, const char *file, int hostile)
 {
@@ -102,7 +108,7 @@ static void slow_call(int row, int rows, const char *function, const char *file,
     int outer = row + 1 == rows;
     uint64_t id = ((uint64_t)getpid() << 32 | ++ids) * 0x9e3779b97f4a7c15u, elapsed = 4000000u * (row + 1);
     uint64_t caller = ((uint64_t)getpid() << 32 | (ids + 1)) * 0x9e3779b97f4a7c15u;
-    const uint64_t request = row == 0 ? 0 : 70 + row;
+    const uint64_t request = row == 0 ? 0 : request_id(row);
     const uint64_t more[] = {p(file), 100 + row, outer, p(traceparent), id, outer ? 0 : caller, request};
     if (probescope_function__slow1ms_semaphore)
         fire_function__slow1ms(p(function), p(file), 10 + row, elapsed, 4000000, more);
@@ -182,7 +188,7 @@ static void flush_row(int row, int rows, int hostile)
     /* Each row has one request of 1 ms a weight, and one that fails and takes ten times as long. */
     if (probescope_request__done_semaphore) {
         const char *route = hostile ? type : row & 1 ? "/orders/:id, [odd]" : "/orders";
-        const uint64_t more[] = {1, p(""), row == 1 ? 71 : 2, 0, p(route), p(route)};
+        const uint64_t more[] = {1, p(""), row == 1 ? request_id(row) : 2, 0, p(route), p(route)};
         fire_request__done(p(route), p(row > 1 ? "POST" : "GET"), 200, 1000000 * weight, 0, more);
         fire_request__done(p(route), p(row > 1 ? "POST" : "GET"), 503, 10000000 * weight, 0, more);
     }

@@ -34,13 +34,16 @@ module Probescope
           {**request(row, trace), class: known(type), file: known(file), line: known(line), count: row.number("allocated"),
                                   bytes: row.number("bytes")}
         end
-        @all = sum(found, :count)
+        all = sum(found, :count)
         @by_tracer = trace.targets.any? { |target| target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on" }
-        sorted(found, :count, :bytes).map { |row| row.merge(share: ratio(row[:count], @all)) }
+        sorted(found, :count, :bytes).map do |row|
+          share = ratio(row[:count], all)
+          row.merge(count_share: share, share: share)
+        end
       end
 
       def cells(row)
-        [Host::Figure.share(ratio(row[:count], @all)), Host::Figure.count(row[:count]), Host::Figure.bytes(row[:bytes]),
+        [Host::Figure.share(row[:count_share]), Host::Figure.count(row[:count]), Host::Figure.bytes(row[:bytes]),
          row[:class], where(row)]
       end
 

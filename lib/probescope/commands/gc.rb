@@ -13,7 +13,7 @@ module Probescope
         How long does the garbage collector stop the program, and how often? A collection is done in several short steps;
         its time is their sum, the sweep included. Sorted by TOTAL. `probescope alloc` says who makes the garbage.
 
-          SHARE  of the wall time
+          SHARE  of the wall time; of several processes, of the wall time of all of them together
           KIND   minor: young objects only; major: all. Python: generation 0, 1, 2; the last is all
           LIVE   Ruby: objects alive after the last one
           FREED  Python: objects that the last one freed
@@ -34,9 +34,8 @@ module Probescope
       def rows(trace)
         found = trace.rows.map { |row| pauses(row) }
         all = sum(found, :total_ns)
-        @wall = trace.seconds * 1e9
         sorted(found, :total_ns, :count).map do |row|
-          row.merge(wall_share: ratio(row[:total_ns], @wall), share: ratio(row[:total_ns], all))
+          row.merge(wall_share: ratio(row[:total_ns], trace.wall_ns), share: ratio(row[:total_ns], all))
         end
       end
 

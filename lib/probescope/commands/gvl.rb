@@ -13,7 +13,7 @@ module Probescope
         may not yet, waits. Ruby tells of it from 3.2 on, Python does not. Waits under 1 us are left out. Sorted by TOTAL. Much waiting
         means: fewer threads in each process, and more processes.
 
-          SHARE   of the wall time
+          SHARE   of the wall time of its process
           THREAD  its number and its name as the kernel knows them (`top -H`)
       TEXT
       EXAMPLES = <<~TEXT
@@ -27,20 +27,16 @@ module Probescope
       private
 
       def rows(trace)
-        wall = trace.seconds * 1e9
-        found = trace.rows.map { |row| waits(row) }
-        sorted(found, :total_ns, :waits).map do |row|
-          share = ratio(row[:total_ns], wall)
-          row.merge(wall_share: share, share: share)
-        end
+        sorted(trace.rows_apart.map { |row| waits(row, trace) }, :total_ns, :waits)
       end
 
-      def waits(row)
+      def waits(row, trace)
         thread, pid = row.names
         total = row.number("total_ns")
         count = row.number("waits")
+        share = ratio(total, trace.wall_ns([pid]))
         {thread_id: thread, name: thread_name(pid, thread), waits: count, total_ns: total, mean_ns: ratio(total, count)&.round,
-         max_ns: row.number("max_ns")}
+         max_ns: row.number("max_ns"), wall_share: share, share: share}
       end
 
       # nil when it has ended, or when the process counts its threads in a namespace of its own.

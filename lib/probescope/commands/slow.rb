@@ -43,9 +43,6 @@ module Probescope
       PASSED_ON = 0.95
       # No call takes that long; a larger number would be none for bpftrace.
       LONGEST = 1 << 62
-      # Ids are 64 bits; bpftrace prints those above the middle as negative in some places, and not in others.
-      ID = (1 << 64) - 1
-
       # row: of the JSON; ended: Time; depth: how many of its callers are in the table.
       Call = Struct.new(:id, :parent, :row, :ended, :depth)
       # Of a row for the table alone.
@@ -86,7 +83,7 @@ module Probescope
 
       def rows(trace)
         clock = Host::Clock.new
-        calls = trace.rows.map { |row| call_of(row, trace, clock) }.to_h { |call| [call.id, call] }
+        calls = trace.rows_apart.map { |row| call_of(row, trace, clock) }.to_h { |call| [call.id, call] }
         made = by_caller(calls) { |call| wanted?(call.row[:function].to_s) }
         made = without_relays(calls, made) unless @json
         tree(made).map { |call| call.row.merge(ended: call.ended, depth: call.depth) }
@@ -94,7 +91,7 @@ module Probescope
 
       def call_of(row, trace, clock)
         function, file, line, traceparent = row.names
-        id, parent = row.values("ids").map { |value| Host::Trace.number(value) & ID }
+        id, parent = row.values("ids").map { |value| Host::Trace.number(value) & Host::Trace::ID }
         ended = clock.time(row.number("at"))
         Call.new(id, parent, {**request(row, trace), function: known(function), file: known(file), line: known(line),
                                                      elapsed_ns: row.number("elapsed_ns"),
@@ -107,13 +104,8 @@ module Probescope
 
       def request(row, trace)
         id = row.number("request_id") or return {}
-        found = id.zero? ? [] : names_of_requests(trace).fetch(id & ID, RUNNING)
+        found = id.zero? ? [] : trace.requests.fetch(Host::Trace.request(id), RUNNING)
         {method: found.first, route: found.last}
-      end
-
-      # By the request's id.
-      def names_of_requests(trace)
-        @names_of_requests ||= trace.values("request").to_h { |id, method, route| [Host::Trace.number(id) & ID, [method, route]] }
       end
 
       # The calls that the block wants, by the id of the nearest one of them around each, nil where there is none. calls: all, by id.

@@ -20,7 +20,7 @@ module Probescope
     # SAMPLES and OPTIONAL, and
     #   rows(trace)   hashes with the keys of its JSON rows, the most important one first; :share is taken out again and is
     #                 what --min compares
-    #   cells(row)    the strings of its table
+    #   cells(row)    the strings of its table, of that row alone: the rows of several processes may be made before the first is shown
     # It need not know how many processes there are: see Host::Trace for how rows of several become one, and with --by-pid
     # #rows is asked once for each process.
     class Traced < Base
@@ -306,14 +306,8 @@ module Probescope
       def request(row, trace)
         return {} unless @by_request
 
-        method, route = names_of_requests(trace)[row.names.last]
+        method, route = trace.requests[Host::Trace.request(row.names.last)]
         {method: route && method, route: route || method}
-      end
-
-      # {number => [method, route]}; a method has no blanks.
-      def names_of_requests(trace)
-        (@names_of_requests ||= {}.compare_by_identity)[trace] ||=
-          trace.values("request").to_h.transform_values { |label| label.split(" ", 2) }
       end
 
       def request_cell(row) = row.values_at(:method, :route).compact.join(" ").then { |text| text.empty? ? "-" : text }

@@ -8,6 +8,9 @@ module Probescope
     # figures and histograms are added up, and where the program itself says `= max(...)` or `= min(...)` the largest or
     # smallest counts; of what is no figure, some process's. So a command does nothing for it. #of gives the part of one process.
     class Trace
+      # Ids of calls and requests are 64 bits.
+      ID = (1 << 64) - 1
+
       # bpftrace 0.24 and later print integers that a double cannot hold as strings.
       def self.number(value) = value.nil? ? nil : Integer(value)
 
@@ -60,6 +63,19 @@ module Probescope
         end
       end
 
+      # The same, with a row of its own for each process: for what belongs to one process, as a thread or a single call does.
+      def rows_apart = @maps.fetch("row", {}).map { |key, names| Row.new(names, [key], @maps, @merges) }
+
+      # The requests that the program tells apart: {number => [method, route]}. Programs keep both as one text, in which the method has
+      # no blanks, or as two. bpftrace prints numbers of 64 bits as negative in some places.
+      def requests
+        @requests ||= values("request").to_h do |number, *names|
+          [Trace.request(number), names.size == 1 ? names.first.split(" ", 2) : names]
+        end
+      end
+
+      def self.request(number) = Trace.number(number) & ID
+
       # What a map holds, whatever its keys.
       def values(map) = @maps.fetch(map, {}).values
 
@@ -83,6 +99,12 @@ module Probescope
       # Seconds of wall time of the process that was covered for longest, and nanoseconds of CPU time of all, that the rows
       # cover.
       def seconds = ((@maps.fetch("wall_ns", {}).values.map { |value| Trace.number(value) }.max || 0) / 1e9).round(3)
+
+      # The wall time of these processes together, of all by default.
+      def wall_ns(pids = nil)
+        @maps.fetch("wall_ns", {}).sum { |key, value| pids.nil? || pids.include?(Trace.pid(key)) ? Trace.number(value) : 0 }
+      end
+
       def cpu_ns = total("cpu_ns")
 
       # Samples in each second of CPU time, which is what they are divided among: 99 when one thread runs all the time and none was
