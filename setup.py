@@ -12,6 +12,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
+if sys.version_info < (3, 11):
+    sys.exit(f"probescope needs Python 3.11 or later, and {sys.executable} is {platform.python_version()}")
+
 VERSION = re.search(r'VERSION = "(.+)"', Path("lib/probescope/version.rb").read_text())[1]
 # No red zone: whatever a kernel puts in the place of a probe may push onto the stack (docs/decisions/031-one-nop.md). No LTO:
 # it could move a site.

@@ -23,9 +23,7 @@ strange = ["", "\\0", "a\\0b", "\\ud800", "x" * 10000, "\\U0001f600" * 300, "../
 for name in strange:
     for changes in ({"co_name": name}, {"co_filename": name}, {"co_name": name, "co_filename": name, "co_firstlineno": 2**31 - 1}):
         code = f.__code__.replace(**changes)
-        if hasattr(code, "co_qualname"):
-            code = code.replace(co_qualname=name)
-        f.__code__ = code
+        f.__code__ = code.replace(co_qualname=name)
         print(f(1))
 """,
 )
@@ -1153,8 +1151,6 @@ except KeyError as e:
     try: tb.tb_next = tb
     except ValueError as loop: print(loop)
     print(e.__traceback__.tb_frame.f_code.co_name)
-if sys.version_info >= (3, 11):
-    exec('''
 def grouped(n):
     try:
         raise ExceptionGroup("g", [ValueError(n), ExceptionGroup("h", [KeyError(n), OSError(n)])])
@@ -1163,7 +1159,6 @@ def grouped(n):
 count = [0]
 for n in range(200): grouped(n)
 assert count == [200]
-''')
 print(shared.args)
 """,
 )

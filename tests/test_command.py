@@ -25,7 +25,7 @@ def odd():
     pass
 
 name = "\\x1b]0;owned\\x07"
-odd.__code__ = odd.__code__.replace(co_name=name, **({"co_qualname": name} if hasattr(odd.__code__, "co_qualname") else {}))
+odd.__code__ = odd.__code__.replace(co_name=name, co_qualname=name)
 
 gate.on("function__stats", "stats__done")
 gate.flushed()
@@ -87,7 +87,7 @@ def odd():
     pass
 
 name = "a\\tb\\n@calls[1, y]: 9\\n" + "\\u00e9" + "long" * 50
-odd.__code__ = odd.__code__.replace(co_name=name, **({"co_qualname": name} if hasattr(odd.__code__, "co_qualname") else {}))
+odd.__code__ = odd.__code__.replace(co_name=name, co_qualname=name)
 print("ready", flush=True)
 while True:
     odd()

@@ -14,8 +14,6 @@ SWITCHES = {"functions__all", "stats__by_request"}
 # So many events that a busy tracer loses some: not beside those of which there is one.
 MANY = "object__alloc"
 UNSERVED = {"gvl__wait"}
-if sys.version_info < (3, 10):
-    UNSERVED |= {"exception__rescue", "line"}
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     UNSERVED |= {"sample", "sample__stats", "sample__frame", "object__alloc", "object__stats"}
 

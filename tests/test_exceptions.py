@@ -429,9 +429,8 @@ def test_details_carry_only_what_is_stored_and_not_too_often(trace):
     assert {e["thread_id"] for e in events} == {run.program.pid}
 
 
-# Before 3.12 these two take the trace hook, and only if they are forced to; 3.8 and 3.9 cannot tell of handlers.
+# Before 3.12 these two take the trace hook, and only if they are forced to.
 FORCED = {} if TOLD_AT_ONCE else {"PROBESCOPE_FORCE": "1"}
-RESCUES_ARE_TOLD = sys.version_info >= (3, 10)
 
 
 @pytest.mark.smoke
@@ -454,9 +453,6 @@ def test_raises_and_rescues_as_they_happen(trace):
     assert sum(e["line"] == line_of(RAW, "swallowed") for e in raises) == 1
     assert sum(e["line"] == line_of(RAW, "again") for e in raises) == 30
     assert {e["depth"] for e in raises} == {1}
-    if not RESCUES_ARE_TOLD:
-        assert rescues == [] and "3.10 or later" in states["exception__rescue"]
-        return
     handled = [e for e in rescues if e["function"] == "handled"]
     assert len(handled) == 9
     assert {(e["line"], e["unwound"]) for e in handled} == {(line_of(RAW, "handled"), 3)}
@@ -637,9 +633,6 @@ def leaves():
 def ends():
     raise Uncaught
 
-groups = ""
-if sys.version_info >= (3, 11):
-    exec('''
 def grouped():
     try:
         raise ExceptionGroup("all", [Whole(), Whole()])
@@ -653,10 +646,6 @@ def partly():
             pass
     except BaseExceptionGroup:
         pass
-''')
-else:
-    def grouped(): pass
-    partly = grouped
 
 sys.unraisablehook = threading.excepthook = lambda *a: None
 with socket.socket() as free:
@@ -680,13 +669,12 @@ def test_what_c_raises_and_swallows_what_is_thrown_and_groups(trace):
     run = trace(ODD, {"exception__stats": ["type", "raised", "file"], "exception__raise": ["type", "file"]}, env=FORCED)
     raises, stats = {}, {}
     for event in run.events("exception__raise", "exception__stats"):
-        if event["file"].endswith(("/app.py", "/decoder.py", "<string>")):
+        if event["file"].endswith(("/app.py", "/decoder.py")):
             counts = stats if event["probe"] == "exception__stats" else raises
             counts[event["type"]] = counts.get(event["type"], 0) + event.get("raised", 1)
     handled = {"struct.error", "zlib.error", "json.decoder.JSONDecodeError", "KeyError", "IndexError", "ConnectionRefusedError",
-               "InHash", "Thrown", "Through", "InLoop", "InContext", "SystemExit", "Uncaught"}  # fmt: skip
-    if sys.version_info >= (3, 11):
-        handled |= {"ExceptionGroup", "BaseExceptionGroup"}
+               "InHash", "Thrown", "Through", "InLoop", "InContext", "SystemExit", "Uncaught",
+               "ExceptionGroup", "BaseExceptionGroup"}  # fmt: skip
     # What no Python code handles is missed from 3.12 on, and before what C throws away.
     attribute = "swallowed_in_c.<locals>.Attribute"
     assert raises == {**dict.fromkeys(handled, 5), "InDel": 5, attribute: 10}

@@ -3,7 +3,6 @@ from __future__ import annotations
 import collections
 import json
 import re
-import sys
 
 import pytest
 from attacher import library
@@ -31,8 +30,7 @@ def calls(count):
         fails()
 
 """
-# On 3.8 a forked child of `-X dev` aborts when it ends by itself, without us too.
-DEV = ["-X", "dev"] if sys.version_info >= (3, 9) else []
+DEV = ["-X", "dev"]
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ gate.done(state=gate.state("line"))
 """
 
 
-@pytest.mark.skipif(sys.version_info < (3, 10), reason="refused there")
 def test_lines_of_covered_functions(trace):
     env = {} if MONITORING else {"PROBESCOPE_FORCE": "1"}
     source = LINES.replace("*PROBES", "'line'")
@@ -42,7 +41,7 @@ def test_lines_are_refused_where_they_are_dear(trace):
     assert run.report["state"] == "refused"
     assert not run.events("line")
     reasons = {event["probe"]: event["reason"] for event in run.events("status")}
-    assert ("PROBESCOPE_FORCE=1" if sys.version_info >= (3, 10) else "3.10 or later") in reasons["line"]
+    assert "PROBESCOPE_FORCE=1" in reasons["line"]
     assert run.totals("function__stats")["pay"]["calls"] == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def test_installs_once_and_silently_and_uninstalls(options):
     assert during["memory_limit"] == 1 << 20
     assert during["version"] == after["version"]
     assert {state for state, _ in during["probes"].values()} <= {"off", "degraded", "refused", "unsupported"}
+
+
+def test_refuses_a_python_that_is_too_old():
+    ran = python("-c", "import sys; sys.version_info = (3, 10, 14, 'final', 0); import probescope")
+    assert ran.returncode == 1
+    assert re.search(
+        r"^ImportError: probescope needs Python 3\.11 or later, and this is \S+$", ran.stderr, re.MULTILINE
+    )
+    text = (Path(__file__).parent.parent / "setup.py").read_text().replace("(3, 11)", "(9, 0)")
+    built = python("-c", text)
+    assert built.returncode == 1
+    assert re.search(r"^probescope needs Python 3\.11 or later, and \S+ is \S+$", built.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize("memory", ["99999999999999999999999K", "0", "-1", "much", "", "٣"])

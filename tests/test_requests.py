@@ -23,7 +23,7 @@ def slow():
         pass
 
 def named(name):
-    code = slow.__code__.replace(co_name=name, **({{"co_qualname": name}} if hasattr(slow.__code__, "co_qualname") else {{}}))
+    code = slow.__code__.replace(co_name=name, co_qualname=name)
     type(slow)(code, globals())()
 
 app = probescope.wsgi(lambda environ, start: environ["app"](environ, start))

@@ -36,7 +36,7 @@ def source(name):
 def create(kind):
     if sys.version_info >= (3, 13):
         return interpreters.create(kind)
-    return interpreters.create(isolated=kind == "isolated") if sys.version_info >= (3, 9) else interpreters.create()
+    return interpreters.create(isolated=kind == "isolated")
 
 def run(kind):
     number = create(kind)

@@ -20,7 +20,7 @@ def slow(name):
 
 def run(name):
     # A function of that name, called once: the event tells which case it was.
-    code = slow.__code__.replace(co_name=name, **({"co_qualname": name} if hasattr(slow.__code__, "co_qualname") else {}))
+    code = slow.__code__.replace(co_name=name, co_qualname=name)
     context = trace.get_current_span().get_span_context()
     flags = context.trace_flags & 0xFF
     said[name] = f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}" if context.is_valid else ""

@@ -66,25 +66,9 @@ void ps_pending_check(void)
 
 #else
 
-#if PS_PENDING_ENDS_LOUDLY
-#define Py_BUILD_CORE 1
-#include <internal/pycore_pystate.h>
-
-/* From the first step of its end on 3.8 prints an error, on whatever thread asks, instead of taking a call. */
-static bool is_ending(void)
-{
-    return PS_READ(_PyRuntime.ceval.pending.finishing) != 0;
-}
-#else
-static bool is_ending(void)
-{
-    return false;
-}
-#endif
-
 bool ps_pending_add(int (*call)(void *), void *argument)
 {
-    return !is_ending() && Py_AddPendingCall(call, argument) == 0;
+    return Py_AddPendingCall(call, argument) == 0;
 }
 
 void ps_pending_check(void) {}

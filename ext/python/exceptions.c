@@ -77,23 +77,23 @@ static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *ra
     for (uint32_t i = 0; i < raise->depth && entry; i++, entry = entry->tb_next) {
         /* Of a deep one only the inner part. */
         if (raise->depth - i > LOOK_FOR_APP) continue;
-        PyCodeObject *code = ps_frame_code(entry->tb_frame);
+        PyCodeObject *code = PyFrame_GetCode(entry->tb_frame);
         if (ps_code_is_own(code)) own = entry;
         Py_DECREF(code);
     }
     const ps_site *site = NULL;
     if (own) {
-        PyCodeObject *code = ps_frame_code(own->tb_frame);
+        PyCodeObject *code = PyFrame_GetCode(own->tb_frame);
         site = ps_code_site_at(code, NULL, PyCode_Addr2Line(code, own->tb_lasti));
         Py_DECREF(code);
         return site;
     }
-    PyFrameObject *frame = ps_frame_back(first->tb_frame);
+    PyFrameObject *frame = PyFrame_GetBack(first->tb_frame);
     for (int i = 0; frame && i < LOOK_FOR_APP; i++) {
-        PyCodeObject *code = ps_frame_code(frame);
+        PyCodeObject *code = PyFrame_GetCode(frame);
         if (!site && ps_code_is_own(code)) site = ps_code_site_at(code, NULL, PyFrame_GetLineNumber(frame));
         Py_DECREF(code);
-        PyFrameObject *back = site ? NULL : ps_frame_back(frame);
+        PyFrameObject *back = site ? NULL : PyFrame_GetBack(frame);
         Py_DECREF(frame);
         frame = back;
     }
@@ -104,7 +104,7 @@ static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *ra
 /* A row keeps its class and code object alive, until the detach: their addresses must not come to mean others. */
 ps_row *ps_exceptions_bare_row(PyTypeObject *type, const ps_raise *raise, bool *made)
 {
-    PyCodeObject *code = ps_frame_code(raise->origin->tb_frame);
+    PyCodeObject *code = PyFrame_GetCode(raise->origin->tb_frame);
     uint32_t before = ps_exceptions.rows;
     ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)type, (uintptr_t)code, (uintptr_t)raise->origin->tb_lasti);
     *made = ps_exceptions.rows != before;
@@ -121,8 +121,8 @@ ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps
     bool made;
     ps_row *row = ps_exceptions_bare_row(type, raise, &made);
     if (PS_LIKELY(row->site != NULL)) return row;
-    PyCodeObject *code = ps_frame_code(raise->origin->tb_frame);
-    PyObject *globals = ps_frame_globals(raise->origin->tb_frame);
+    PyCodeObject *code = PyFrame_GetCode(raise->origin->tb_frame);
+    PyObject *globals = PyFrame_GetGlobals(raise->origin->tb_frame);
     int line = PyCode_Addr2Line(code, raise->origin->tb_lasti);
     PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_code_site_at(code, globals, line));
     PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site(first, raise));
@@ -274,24 +274,20 @@ void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t
 
 enum { ENTRIES = 32 };
 
-/* Makes and frees a traceback. Ticks; 0 when that failed. Up to 3.10 a call has a frame object anyway. */
+/* Makes and frees a traceback. Ticks; 0 when that failed. */
 static uint64_t time_traceback(PyCodeObject *code, PyObject *globals)
 {
     PyFrameObject *frames[ENTRIES];
-    int made = 0, frame_objects = PS_HAVE_LAZY_FRAMES ? ENTRIES : 1;
+    int made = 0;
     PyThreadState *thread = PyThreadState_Get();
-    if (!PS_HAVE_LAZY_FRAMES) frames[made++] = PyFrame_New(thread, code, globals, NULL);
     uint64_t began = ps_ticks();
-    while (made < frame_objects && (frames[made] = PyFrame_New(thread, code, globals, NULL))) made++;
-    bool done = made == frame_objects && frames[0];
+    while (made < ENTRIES && (frames[made] = PyFrame_New(thread, code, globals, NULL))) made++;
+    bool done = made == ENTRIES;
     if (done) PyErr_SetNone(PyExc_Exception);
-    for (int i = 0; done && i < ENTRIES; i++) done = PyTraceBack_Here(frames[i % frame_objects]) == 0;
-    if (PS_HAVE_LAZY_FRAMES)
-        while (made) Py_DECREF(frames[--made]);
+    for (int i = 0; done && i < ENTRIES; i++) done = PyTraceBack_Here(frames[i]) == 0;
+    while (made) Py_DECREF(frames[--made]);
     PyErr_Clear();
-    uint64_t ticks = ps_ticks() - began;
-    while (made) Py_XDECREF(frames[--made]);
-    return done ? ticks : 0;
+    return done ? ps_ticks() - began : 0;
 }
 
 /* On the worker. No bytecode runs: the frames are made and never entered. */

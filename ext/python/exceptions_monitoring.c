@@ -119,7 +119,7 @@ static struct seen *seen_of(PyObject *exception)
 static bool is_break(PyTracebackObject *caller, PyTracebackObject *entry)
 {
     if (caller->tb_frame == entry->tb_frame) return true;
-    PyFrameObject *back = ps_frame_back(entry->tb_frame);
+    PyFrameObject *back = PyFrame_GetBack(entry->tb_frame);
     bool is = back && back != caller->tb_frame;
     Py_XDECREF(back);
     return is;

@@ -40,8 +40,7 @@ static struct {
         PyTypeObject *type; /* the row holds it and the code */
         struct place raised, app[APP_CANDIDATES];
         int candidates;
-        PyTypeObject *first; /* held; see ps_first_type() */
-        PyObject *globals;   /* held */
+        PyObject *globals; /* held */
     } found[FOUND];
     uint32_t found_count;
     struct detail {
@@ -60,7 +59,7 @@ static ps_table rescuers;
 
 static bool is_generator(PyFrameObject *frame)
 {
-    PyCodeObject *code = ps_frame_code(frame);
+    PyCodeObject *code = PyFrame_GetCode(frame);
     int flags = code->co_flags;
     Py_DECREF(code);
     return (flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
@@ -86,15 +85,13 @@ static void add_found(ps_row *row, PyTypeObject *type, PyTracebackObject *first,
     memset(found, 0, sizeof(*found));
     found->row = row;
     found->type = type;
-    found->raised = (struct place){ps_frame_code(raise->origin->tb_frame), raise->origin->tb_lasti};
-    found->globals = ps_frame_globals(raise->origin->tb_frame);
-    found->first = ps_first_type(raise->origin->tb_frame);
-    Py_XINCREF(found->first);
+    found->raised = (struct place){PyFrame_GetCode(raise->origin->tb_frame), raise->origin->tb_lasti};
+    found->globals = PyFrame_GetGlobals(raise->origin->tb_frame);
     /* The innermost ones come last. */
     uint32_t skip = raise->depth > APP_CANDIDATES ? raise->depth - APP_CANDIDATES : 0;
     for (uint32_t i = 0; i < raise->depth; i++, first = first->tb_next)
         if (i >= skip)
-            found->app[found->candidates++] = (struct place){ps_frame_code(first->tb_frame), first->tb_lasti};
+            found->app[found->candidates++] = (struct place){PyFrame_GetCode(first->tb_frame), first->tb_lasti};
     PS_WRITE(slots.found_count, slots.found_count + 1);
 }
 
@@ -120,7 +117,7 @@ static void add_detail(ps_row *row, PyObject *exception, PyTracebackObject *firs
 /* The call that handled it still runs: on the line that it let go of the exception. */
 static void count_rescue(ps_row *row, PyFrameObject *frame, bool at_once)
 {
-    PyCodeObject *code = ps_frame_code(frame);
+    PyCodeObject *code = PyFrame_GetCode(frame);
     uint32_t before = rescuers.rows;
     ps_row *rescuer = ps_table_row(&rescuers, (uintptr_t)code, (uintptr_t)PyFrame_GetLineNumber(frame), 0);
     if (rescuers.rows != before) Py_INCREF(code);
@@ -154,7 +151,8 @@ static void count_dying(PyObject *exception)
     PyTracebackObject *first = (PyTracebackObject *)((PyBaseExceptionObject *)exception)->traceback, *entry = first;
     if (!first || !PyTraceBack_Check(first) || ps_exceptions_is_noise(exception)) return;
     /* The parts that except* makes of a group have its traceback: the last one counts. */
-    if (ps_is_group(exception) && Py_REFCNT(first) > 1) return;
+    bool is_group = PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_BaseExceptionGroup);
+    if (is_group && Py_REFCNT(first) > 1) return;
     bool is_last = true;
     uint32_t depth = 1;
     for (; entry->tb_next; entry = entry->tb_next, depth++) {
@@ -260,7 +258,7 @@ static void walk(PyTypeObject *type, bool on)
     Py_XDECREF(list);
 }
 
-/* Is an object of some thread put off by the trashcan? It is not tracked, and the slot of 3.8 would not bear that. */
+/* Is an object of some thread put off by the trashcan? It is not tracked, and OSError's slot expects that it is. */
 static bool is_trash_waiting(void)
 {
     PyThreadState *thread = PyInterpreterState_ThreadHead(ps_thread_state()->interp);
@@ -290,7 +288,6 @@ static void let_go(struct found *found)
     Py_XDECREF(found->raised.code);
     for (int i = 0; i < found->candidates; i++) Py_DECREF(found->app[i].code);
     Py_XDECREF(found->globals);
-    Py_XDECREF(found->first);
 }
 
 static void name_row(const struct found *found)
@@ -298,11 +295,10 @@ static void name_row(const struct found *found)
     ps_row *row = found->row;
     PyCodeObject *code = found->raised.code;
     int line = PyCode_Addr2Line(code, found->raised.lasti);
-    const ps_site *in = ps_code_site_of(code, found->globals, found->first, line), *app = NULL;
+    const ps_site *in = ps_code_site_at(code, found->globals, line), *app = NULL;
     for (int i = found->candidates; !app && i-- > 0;)
         if (ps_code_is_own(found->app[i].code))
-            app = ps_code_site_of(found->app[i].code, NULL, NULL,
-                                  PyCode_Addr2Line(found->app[i].code, found->app[i].lasti));
+            app = ps_code_site_at(found->app[i].code, NULL, PyCode_Addr2Line(found->app[i].code, found->app[i].lasti));
     PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], in);
     PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], app);
     PS_WRITE_RELEASE(row->site, ps_type_site(found->type, code, line));
@@ -312,7 +308,7 @@ static void name_rescuers(void)
 {
     for (; rescuers.resolved < rescuers.rows; rescuers.resolved++) {
         ps_row *rescuer = ps_table_at(&rescuers, rescuers.resolved);
-        rescuer->site = ps_code_site_of((PyCodeObject *)rescuer->key[0], NULL, NULL, (int)rescuer->key[1]);
+        rescuer->site = ps_code_site_at((PyCodeObject *)rescuer->key[0], NULL, (int)rescuer->key[1]);
     }
     for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
         ps_row *row = ps_table_at(&ps_exceptions, i);

@@ -83,7 +83,7 @@ static bool was_made_in(const struct note *note, PyTracebackObject *first, uint3
 {
     bool found = false;
     for (uint32_t i = 0; !found && i < depth && first; i++, first = first->tb_next) {
-        PyCodeObject *code = ps_frame_code(first->tb_frame);
+        PyCodeObject *code = PyFrame_GetCode(first->tb_frame);
         for (int maker = 0; maker < MAKERS; maker++) found |= code == note->makers[maker];
         Py_DECREF(code);
     }

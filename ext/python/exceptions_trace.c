@@ -95,8 +95,8 @@ static void rescued(uint32_t i)
     struct under_way one = mine.all[i];
     take_out(i);
     if (!one.row->site || !trace.fires_rescue) return;
-    PyCodeObject *code = ps_frame_code(one.frame);
-    PyObject *globals = ps_frame_globals(one.frame);
+    PyCodeObject *code = PyFrame_GetCode(one.frame);
+    PyObject *globals = PyFrame_GetGlobals(one.frame);
     ps_exceptions_fire_rescue(one.row, ps_code_site_at(code, globals, one.line), one.elapsed, one.unwound);
     Py_XDECREF(globals);
     Py_DECREF(code);
@@ -115,7 +115,7 @@ static void at_line(PyFrameObject *frame)
 
 static void at_end(PyFrameObject *frame, bool raised)
 {
-    PyCodeObject *code = ps_frame_code(frame);
+    PyCodeObject *code = PyFrame_GetCode(frame);
     bool suspended = !raised && (code->co_flags & PS_RESUMABLE) && ps_frame_is_suspended(frame, code);
     Py_DECREF(code);
     for (uint32_t i = mine.count; !suspended && i-- > 0;) {
@@ -149,15 +149,13 @@ static void listen(PyFrameObject *frame, int what, PyObject *argument)
 static bool state(enum ps_probe probe, uint32_t wanted)
 {
     if (!((wanted >> probe) & 1)) return false;
-    bool serves = ps_forced() && (probe == PS_PROBE_EXCEPTION__RAISE || PS_CAN_TRACE_LINES);
-    if (serves)
+    if (ps_forced())
         ps_info_state(probe, PS_STATE_DEGRADED, "by the trace hook: all Python code is several times slower meanwhile");
-    else if (ps_forced()) ps_info_state(probe, PS_STATE_REFUSED, "handlers need CPython 3.10 or later");
     else
         ps_info_state(
             probe, PS_STATE_REFUSED,
             "needs PROBESCOPE_FORCE=1 or install(force=True): before CPython 3.12 the trace hook slows all code down");
-    return serves;
+    return ps_forced();
 }
 
 void ps_exceptions_trace(uint32_t wanted)

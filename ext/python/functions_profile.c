@@ -5,8 +5,8 @@
 #include "clock.h"
 
 /*
- * What the profile hook tells of calls, on 3.8 to 3.11 and where sys.monitoring has no room: an entry for each start and resumption, an exit for each return, yield and
- * exception. Which of them it is stands in the frame; which exception it was does not. Generators that are left by one that was
+ * What the profile hook tells of calls, on 3.11 and where sys.monitoring has no room: an entry for each start and resumption, an exit
+ * for each return, yield and exception. Which of them it is stands in the frame; which exception it was does not. Generators that are left by one that was
  * thrown into them, without a word of their own, are taken for closed: nearly all are, most of them by a loop that ended early.
  */
 static unsigned users; /* of enum ps_profile_user */
@@ -24,7 +24,7 @@ static uintptr_t key_of(PyFrameObject *frame)
 
 static void enter(PyFrameObject *frame)
 {
-    PyCodeObject *code = ps_frame_code(frame);
+    PyCodeObject *code = PyFrame_GetCode(frame);
     bool resumed = is_resumable(code) && ps_frame_is_resumed(frame, code);
     if (users & PS_PROFILE_FUNCTIONS) ps_functions_enter(code, key_of(frame), resumed);
     if (users & PS_PROFILE_LATENCY) ps_latency_enter(code, key_of(frame), resumed);
@@ -34,7 +34,7 @@ static void enter(PyFrameObject *frame)
 static void leave(PyFrameObject *frame, PyObject *result)
 {
     uint64_t now = ps_ticks();
-    PyCodeObject *code = ps_frame_code(frame);
+    PyCodeObject *code = PyFrame_GetCode(frame);
     int outcome = PS_OUTCOME_RETURNED;
     bool raised = ps_frame_has_raised(frame, code, result);
     bool closed = raised && (code->co_flags & CO_GENERATOR) && ps_frame_was_thrown_into(frame, code);

@@ -210,10 +210,6 @@ PyObject *ps_publish_process_context(PyObject *module, PyObject *payload);
 /* names.c: names and places of code objects. globals may be NULL; the line is the first of the function unless one is given. */
 const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals);
 const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);
-/* The same for a call that is over: first is what ps_first_type() said of its frame. */
-const ps_site *ps_code_site_of(PyCodeObject *code, PyObject *globals, PyTypeObject *first, int line);
-/* Before 3.11: the type of a frame's first argument, or that itself when it is one. Borrowed; NULL: none, or not needed. */
-PyTypeObject *ps_first_type(PyFrameObject *frame);
 /* Is this code of the application's own files? */
 bool ps_code_is_own(PyCodeObject *code);
 /* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__."; code NULL: at none. */

@@ -43,7 +43,7 @@ static bool hook(bool wanted)
 static void listen(PyFrameObject *frame, int what, PyObject *argument)
 {
     if (what != PyTrace_LINE) return;
-    PyCodeObject *code = ps_frame_code(frame);
+    PyCodeObject *code = PyFrame_GetCode(frame);
     const ps_site *site = ps_functions_site(code);
     if (site) fire(site, PyFrame_GetLineNumber(frame));
     Py_DECREF(code);
@@ -53,8 +53,6 @@ static bool hook(bool wanted)
 {
     if (!wanted) {
         ps_thread_hooks_trace(PS_TRACED_LINES, NULL);
-    } else if (!PS_CAN_TRACE_LINES) {
-        ps_info_state(PS_PROBE_LINE, PS_STATE_REFUSED, "lines need CPython 3.10 or later");
     } else if (ps_forced()) {
         ps_thread_hooks_trace(PS_TRACED_LINES, listen);
         return true;

@@ -271,7 +271,7 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                         NULL,
                                         NULL};
 
-PS_INIT_FUNCTION PyInit__native(void)
+PyMODINIT_FUNC PyInit__native(void)
 {
     return PyModuleDef_Init(&definition);
 }

@@ -9,7 +9,7 @@
 #include "atomic.h"
 
 /*
- * The profile hook and, on 3.8 to 3.11, the trace hook: each thread has one of each. Ours is put in for all threads, and where
+ * The profile hook and, on 3.11, the trace hook: each thread has one of each. Ours is put in for all threads, and where
  * somebody else has it (cProfile, sys.setprofile, a debugger, coverage) ours calls theirs. The object beside it stays theirs, so that
  * sys.getprofile() and sys.gettrace() say what they said.
  *

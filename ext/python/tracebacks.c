@@ -1,6 +1,6 @@
 /*
- * Formatting tracebacks: who asks for it, and how long it takes. At 20 frames that is 0.05 ms up to 3.10 and 0.3 to 1 ms since, a
- * thousand times what raising costs.
+ * Formatting tracebacks: who asks for it, and how long it takes. At 20 frames that is 0.3 to 1 ms, a thousand times what raising
+ * costs.
  *
  * What formats is written in Python, so its functions are called in our place and we call them: ten to thirty functions of
  * traceback and logging, and only while somebody listens (tracebacks_hooks.c). Only the outermost counts. Nothing is between the
@@ -76,7 +76,7 @@ void ps_tracebacks_forget(void)
 
 static const ps_site *place_of(PyTypeObject *type, PyTracebackObject *entry)
 {
-    PyCodeObject *code = ps_frame_code(entry->tb_frame);
+    PyCodeObject *code = PyFrame_GetCode(entry->tb_frame);
     const ps_site *site = ps_type_site(type, code, PyCode_Addr2Line(code, entry->tb_lasti));
     Py_DECREF(code);
     return site;
@@ -149,7 +149,7 @@ static struct subject find_subject(const ps_formatter *formatter, PyObject *cons
 
 static int know(PyFrameObject *frame)
 {
-    PyCodeObject *code = ps_frame_code(frame), *before;
+    PyCodeObject *code = PyFrame_GetCode(frame), *before;
     int i = (int)(((uintptr_t)code >> 4 ^ (uintptr_t)code >> 11) % KNOWN);
     before = code;
     if (known[i].code != code) {
@@ -166,8 +166,8 @@ static const ps_site *site_of_frame(PyFrameObject *frame)
 {
     int i = know(frame), line = PyFrame_GetLineNumber(frame);
     if (known[i].site && known[i].line == line) return known[i].site;
-    PyCodeObject *code = ps_frame_code(frame);
-    PyObject *globals = ps_frame_globals(frame);
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    PyObject *globals = PyFrame_GetGlobals(frame);
     const ps_site *site = ps_code_site_at(code, globals, line);
     if (known[i].code == code) {
         known[i].site = site;
@@ -186,7 +186,7 @@ static const ps_site *find_asker(void)
     Py_INCREF(frame);
     bool own = false;
     for (int i = 0; frame && i < LOOK_AT && !(own = known[know(frame)].own); i++) {
-        PyFrameObject *back = ps_frame_back(frame);
+        PyFrameObject *back = PyFrame_GetBack(frame);
         Py_DECREF(frame);
         frame = back;
     }
@@ -271,7 +271,6 @@ static PyObject *next_line(PyObject *generator)
     return line;
 }
 
-#if PS_HAVE_SEND
 static PySendResult step_with(PyObject *generator, PyObject *value, PyObject **result)
 {
     Py_SET_TYPE(generator, &PyGen_Type);
@@ -293,7 +292,6 @@ static PySendResult send(PyObject *generator, PyObject *value, PyObject **result
 }
 
 static PyAsyncMethods methods = {.am_send = send};
-#endif
 
 /* A generator in all but its address. It stays one for a generator that outlives its tracer, and only passes on then. */
 static PyTypeObject timed_generator = {
@@ -301,9 +299,7 @@ static PyTypeObject timed_generator = {
     .tp_base = &PyGen_Type,
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_iternext = next_line,
-#if PS_HAVE_SEND
     .tp_as_async = &methods,
-#endif
 };
 
 bool ps_tracebacks_ready(void)

@@ -12,6 +12,9 @@ import atexit
 import os
 import sys
 
+if sys.version_info < (3, 11):
+    raise ImportError("probescope needs Python 3.11 or later, and this is " + sys.version.split()[0])
+
 from probescope._coverage import Coverage
 
 # What PROBESCOPE=1 costs at the start of a Python is mostly imports: there are few, and none of typing, re or sysconfig.

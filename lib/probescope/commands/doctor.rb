@@ -140,8 +140,8 @@ module Probescope
         return if @target[:version].split(".")[1].to_i >= 12
 
         raise Host::Error.new("line, exception__raise, exception__rescue: before Python 3.12 only with PROBESCOPE_FORCE=1 in its " \
-                              "environment, for the trace hook that they take makes a call take 1.3 (3.8) to 6.4 (3.11) times as " \
-                              "long while somebody listens",
+                              "environment: they need the trace hook, with which a call takes 6.4 times as long while " \
+                              "somebody listens",
                               nil)
       end
 

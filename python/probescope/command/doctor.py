@@ -14,8 +14,8 @@ from probescope.command.text import clean, to_json
 
 FORCED = ("line", "exception__raise", "exception__rescue")
 TRACE_HOOK = (
-    "before Python 3.12 only with PROBESCOPE_FORCE=1 in its environment, for the trace hook that they take makes a call take "
-    "1.3 (3.8) to 6.4 (3.11) times as long while somebody listens"
+    "before Python 3.12 only with PROBESCOPE_FORCE=1 in its environment: they need the trace hook, with which a call takes "
+    "6.4 times as long while somebody listens"
 )
 TOOL_IDS_TAKEN = "tool ids are taken"  # a reason of ext/python/monitoring.c
 MARKS = {"good": "ok", "note": "--", "bad": "NO"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import site
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Dict, List
@@ -54,8 +53,6 @@ def added_to_environment() -> Dict[str, str]:
 
 def interpreter_options() -> List[str]:
     """Those that this Python was started with, before -m probescope."""
-    if not hasattr(sys, "orig_argv"):  # before 3.10
-        return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]
     options: List[str] = []
     words = iter(sys.orig_argv[1:])
     for word in words:

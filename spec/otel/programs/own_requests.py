@@ -7,7 +7,6 @@ As own_requests.rb. A request's tasks and threads (asyncio.to_thread) are in it 
 """
 
 import asyncio
-import contextvars
 import json
 import os
 import sys
@@ -115,11 +114,7 @@ async def tasked(number):
         await call("outer", number)
         at_once(number)
         aside = asyncio.ensure_future(later("aside", number))
-        # As asyncio.to_thread(), which 3.8 does not have.
-        within = contextvars.copy_context()
-        await asyncio.gather(
-            aside, asyncio.get_running_loop().run_in_executor(None, within.run, call, "threaded", number)
-        )
+        await asyncio.gather(aside, asyncio.to_thread(call, "threaded", number))
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
