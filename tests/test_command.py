@@ -6,11 +6,13 @@ import json
 import os
 import re
 import signal
+import struct
 import sys
 import sysconfig
 
 import pytest
 from probescope.abi import PROBES
+from probescope.command.info import HEAD, PROBE, Info
 from tracing import ROOT, Child, maps_library, python, wait_for
 
 COMMAND = [sys.executable, "-m", "probescope"]
@@ -55,6 +57,29 @@ def command(*arguments, before=()):
         return ran.returncode, ran.stdout, ran.stderr
     child = Child([*before, *COMMAND, *arguments], env=environment())
     return child.wait(), child.out, child.err
+
+
+def test_info_reads_when_hooks_were_asked_for_and_in_where_the_library_says_so(tmp_path):
+    def snapshot(*appended):
+        name, *fields = b"stats__done", 1, 0, 4711, b""
+        offset = HEAD.size + 8 * len(appended)
+        sizes = (offset + PROBE.size, 1, 4, 1, PROBE.size, offset)
+        head = HEAD.pack(b"PSCOPE1", *sizes, b"ruby", b"3.1.2", b"0.1.0", 42, 3, 1 << 25, 0, 0, 9, 2, 77, b"")
+        memory = tmp_path / "memory"
+        memory.write_bytes(head + struct.pack(f"<{len(appended)}Q", *appended) + PROBE.pack(name, *fields))
+        file = os.open(memory, os.O_RDONLY)
+        try:
+            return Info(file, 0).snapshot()
+        finally:
+            os.close(file)
+
+    def times(info):
+        assert info["probes"]["stats__done"]["state"] == "on"
+        return info["asked_ns"], info["hooks_in_ns"]
+
+    assert times(snapshot()) == (None, None)
+    assert times(snapshot(5000, 7000)) == (5000, 7000)
+    assert times(snapshot(5000, 0, 1)) == (5000, 0)
 
 
 def environment():

@@ -7,6 +7,9 @@
 #define PS_READ_ACQUIRE(place)     __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define PS_WRITE_RELEASE(place, v) __atomic_store_n(&(place), (v), __ATOMIC_RELEASE)
 #define PS_EXCHANGE(place, value)  __atomic_exchange_n(&(place), (value), __ATOMIC_ACQ_REL)
+/* False, and `before` is what is there, where that was another value. */
+#define PS_REPLACE(place, before, value)                                                                               \
+    __atomic_compare_exchange_n(&(place), &(before), (value), 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)
 #define PS_FETCH_OR(place, value)  __atomic_fetch_or(&(place), (value), __ATOMIC_ACQ_REL)
 #define PS_FETCH_ADD(place, value) __atomic_fetch_add(&(place), (value), __ATOMIC_RELAXED)
 

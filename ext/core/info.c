@@ -94,6 +94,14 @@ void ps_info_refresh(void)
     end();
 }
 
+void ps_info_hooks(uint64_t asked_ns, uint64_t hooks_in_ns)
+{
+    begin();
+    probescope_info.asked_ns = asked_ns;
+    probescope_info.hooks_in_ns = hooks_in_ns;
+    end();
+}
+
 void ps_info_after_fork(void)
 {
     /* The parent's writer may have been in the middle: its thread does not exist here. */

@@ -30,6 +30,8 @@ struct ps_info {
     uint32_t flags;
     uint64_t memory_limit, memory_used, rows_dropped, flushes, switches, watcher_ticks;
     char note[128];
+    /* CLOCK_MONOTONIC: when the watcher saw semaphores change last, and when every hook for that was in (0: not yet). */
+    uint64_t asked_ns, hooks_in_ns;
     struct ps_info_probe probes[PS_PROBE_COUNT];
 };
 
@@ -47,6 +49,7 @@ enum ps_state ps_info_state_of(enum ps_probe probe);
 extern const char *const ps_state_names[];
 /* The watcher's own: what it saw and counted. */
 void ps_info_refresh(void);
+void ps_info_hooks(uint64_t asked_ns, uint64_t hooks_in_ns);
 void ps_info_after_fork(void);
 
 #endif

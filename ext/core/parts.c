@@ -57,7 +57,8 @@ static bool hook_all(uint32_t wanted)
 
 void ps_parts_switch(void)
 {
-    uint32_t wanted = parts.installed ? ps_watcher_wanted() : 0;
+    uint32_t wanted = ps_watcher_switching();
+    if (!parts.installed) wanted = 0;
     /* Ticks of two clocks do not compare, so the clock is chosen while no hook is in. */
     if (wanted && !parts.any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
     parts.any = wanted != 0;

@@ -18,10 +18,9 @@
 #include "stats.h"
 
 #define STACK_BYTES (128 * 1024)
-/* A VM that has not come to a request by then sleeps, or sits in a long call: rows are flushed all the same. */
-#define VM_ASLEEP_NS 200000000u
-
-_Static_assert(PS_PROBE_COUNT <= 32, "ps_watcher_wanted() has a bit for each probe");
+_Static_assert(PS_PROBE_COUNT <= 30,
+               "ps_watcher_wanted() has a bit for each probe, and two words are no set of probes");
+enum { SWITCHING = 0x80000000, RECHECK = 0xc0000000 };
 
 static struct {
     /* Immutable while the thread runs. */
@@ -30,10 +29,14 @@ static struct {
     bool running, paused;
     uint32_t stop; /* to end it: a futex */
     /* Shared with the VM. */
-    uint32_t wanted, applied;
+    uint32_t wanted;
+    uint32_t applied;    /* the probes whose hooks are in and no others; SWITCHING while that changes, RECHECK before */
+    uint32_t covered;    /* the probes whose hooks were in when the VM last finished switching */
+    uint64_t applied_ns; /* when that was */
     uint64_t progress_ns; /* when the VM last did a slice of what is under way */
     /* The thread's own. */
     uint64_t changed_ns; /* when a semaphore last changed */
+    bool told;           /* probescope_info says that the hooks for that change are in */
     uint64_t next_flush_ns, next_sample_ns;
     bool flushing, sampling;
     uint32_t random;
@@ -44,9 +47,21 @@ uint32_t ps_watcher_wanted(void)
     return PS_READ_ACQUIRE(watcher.wanted);
 }
 
+uint32_t ps_watcher_switching(void)
+{
+    /* Where all is applied the VM was asked for something else, such as latency probes. */
+    if (PS_READ(watcher.applied) != ps_watcher_wanted()) PS_EXCHANGE(watcher.applied, SWITCHING);
+    return ps_watcher_wanted();
+}
+
 void ps_watcher_applied(uint32_t probes)
 {
-    if (PS_EXCHANGE(watcher.applied, probes) != probes) PS_ADD(probescope_info.switches, 1);
+    if (PS_EXCHANGE(watcher.covered, probes) != probes) PS_ADD(probescope_info.switches, 1);
+    PS_WRITE(watcher.applied_ns, ps_monotonic_ns());
+    /* A change of the coverage that came while the VM switched is not applied. */
+    uint32_t before = PS_READ(watcher.applied);
+    while (before != RECHECK && !PS_REPLACE(watcher.applied, before, probes)) {
+    }
 }
 
 void ps_watcher_progress(void)
@@ -56,7 +71,7 @@ void ps_watcher_progress(void)
 
 void ps_watcher_recheck(void)
 {
-    PS_WRITE_RELEASE(watcher.applied, ~0u);
+    PS_WRITE_RELEASE(watcher.applied, RECHECK);
 }
 
 static uint32_t read_semaphores(void)
@@ -75,6 +90,15 @@ static uint64_t jittered(uint64_t period)
     return period - period / 10 + watcher.random % (period / 5);
 }
 
+/* Has probescope_info say when the semaphores last changed and when the hooks for that were in. */
+static void tell_of_change(void)
+{
+    if (watcher.told || watcher.wanted != PS_READ_ACQUIRE(watcher.applied)) return;
+    uint64_t applied = PS_READ(watcher.applied_ns);
+    ps_info_hooks(watcher.changed_ns, applied > watcher.changed_ns ? applied : watcher.changed_ns);
+    watcher.told = true;
+}
+
 static void look(uint64_t now)
 {
     uint32_t raised = read_semaphores();
@@ -82,7 +106,10 @@ static void look(uint64_t now)
     if (raised != watcher.wanted) {
         PS_WRITE_RELEASE(watcher.wanted, raised);
         watcher.changed_ns = now;
+        watcher.told = false;
+        ps_info_hooks(now, 0);
     }
+    tell_of_change();
     if (raised || raised != PS_READ(watcher.applied) || probescope_info.watcher_ticks % 20 == 0) ps_info_refresh();
     if (raised != PS_READ_ACQUIRE(watcher.applied) || ps_latency_changed()) watcher.vm->request(PS_REQUEST_SWITCH);
     else if ((raised || ps_latency_any_hooked()) && watcher.vm->needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
@@ -103,13 +130,18 @@ static bool is_switching(uint64_t now)
 }
 
 /*
- * The first flush tells a tracer that its interval begins, so it waits until all its probes are attached (they come one
- * by one: nothing changed for a tick) and the hooks are in, unless the VM sleeps: then no event can be missed.
+ * A tracer's interval begins at the first flush, so that waits until all its probes are attached (they come one by one: nothing changed for
+ * a tick) and the hooks are in. A VM that does not come to it, however long, has no interval: what it did meanwhile was not seen.
  */
-static bool settled(uint64_t now)
+static bool may_begin(uint64_t now)
 {
-    if (now - watcher.changed_ns < PS_POLL_NS) return false;
-    return watcher.wanted == PS_READ_ACQUIRE(watcher.applied) || since_progress(now) > VM_ASLEEP_NS;
+    return now - watcher.changed_ns >= PS_POLL_NS && watcher.wanted == PS_READ_ACQUIRE(watcher.applied);
+}
+
+/* While hooks for one more tracer come in, no flush may begin its interval. What others count is fired later, none of it is lost. */
+static bool may_flush(void)
+{
+    return !(watcher.wanted & ~PS_READ_ACQUIRE(watcher.covered));
 }
 
 static void flush_when_due(uint64_t now)
@@ -119,12 +151,12 @@ static void flush_when_due(uint64_t now)
         return;
     }
     if (!watcher.flushing) {
-        if (!settled(now)) return;
+        if (!may_begin(now)) return;
         ps_stats_begin();
         watcher.flushing = true;
         watcher.next_flush_ns = now;
     }
-    if (now < watcher.next_flush_ns) return;
+    if (now < watcher.next_flush_ns || !may_flush()) return;
     ps_stats_flush();
     watcher.next_flush_ns += PS_FLUSH_NS;
     if (watcher.next_flush_ns < now) watcher.next_flush_ns = now + PS_FLUSH_NS;
@@ -209,8 +241,10 @@ static void after_fork_in_child(void)
     ps_samples_after_fork();
     ps_process_context_after_fork();
     /* Who listens to the parent listens here. Said at once: the child may end before the new thread has looked around. */
-    if (watcher.flushing) ps_stats_flush();
-    watcher.next_flush_ns = ps_monotonic_ns() + PS_FLUSH_NS;
+    if (watcher.flushing && may_flush()) {
+        ps_stats_flush();
+        watcher.next_flush_ns = ps_monotonic_ns() + PS_FLUSH_NS;
+    }
     start_thread();
 }
 
@@ -221,7 +255,7 @@ int ps_watcher_start(const ps_vm *vm)
     watcher.vm = vm;
     /* Raised semaphores are news to it: after a stop the hooks are out. */
     PS_WRITE(watcher.wanted, 0);
-    watcher.flushing = false;
+    watcher.told = watcher.flushing = false;
     /* A child that was forked while no watcher ran has the parent's number still. */
     ps_info_after_fork();
     if (!registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;

@@ -3,7 +3,8 @@
  *
  *   every 50 ms   has a semaphore changed? Then ask the VM to switch hooks; it does so on a thread of its own, in slices
  *                 if there are many, and is asked for the next one 4 ms later.
- *   every second  while statistics are listened to: flush them (stats.h).
+ *   every second  while statistics are listened to: flush them (stats.h). The first flush tells a tracer that its interval
+ *                 begins, so the watcher does not flush before every hook is in, however long the VM takes.
  *   99 times/s    while samples are listened to: ask the VM for one.
  *
  * It is no thread of the VM (a Ruby thread would switch deadlock detection off, and Puma warns of it), takes no lock that
@@ -38,7 +39,9 @@ typedef struct ps_vm {
 uint32_t ps_watcher_wanted(void);
 #define PS_BIT(probe) (1u << PS_PROBE_##probe)
 
-/* The VM says for which probes its hooks are now as they should be; until that is all of them it is asked again. */
+/* The VM is about to switch hooks: to what is returned. Until it calls ps_watcher_applied() no hook counts as switched. */
+uint32_t ps_watcher_switching(void);
+/* The VM says for which probes its hooks are in now; it is asked again until these are the wanted ones. */
 void ps_watcher_applied(uint32_t probes);
 /* The VM has done a slice of it, and more is to do. */
 void ps_watcher_progress(void);

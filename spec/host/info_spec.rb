@@ -7,10 +7,10 @@ require "probescope/host/info"
 
 RSpec.describe "Reading probescope_info" do
   # Memory with the struct at address 64, as a library would lay it out.
-  def memory(probes, magic: "PSCOPE1", sequence: 4, probe_size: 160, gap: 0, runtime: "ruby", flushes: 9)
-    size = 280 + gap + (probes.size * probe_size)
-    head = [magic, size, 1, sequence, probes.size, probe_size, 280 + gap, runtime, "3.1.2", "0.1.0", 42, 3,
-            1 << 25, 4096, 0, flushes, 2, 77, ""].pack("a8 L<6 a16 a32 a16 l< L< Q<6 a128")
+  def memory(probes, magic: "PSCOPE1", sequence: 4, probe_size: 160, appended: [], gap: 0, runtime: "ruby", flushes: 9)
+    offset = 280 + (8 * appended.size) + gap
+    head = [magic, offset + (probes.size * probe_size), 1, sequence, probes.size, probe_size, offset, runtime, "3.1.2", "0.1.0", 42, 3,
+            1 << 25, 4096, 0, flushes, 2, 77, "", *appended].pack("a8 L<6 a16 a32 a16 l< L< Q<6 a128 Q<*")
     rows = probes.map { |row| row.pack("a24 L< L< Q< a120").ljust(probe_size, "\xff")[0, probe_size] }
     file = Tempfile.new("memory")
     file.binmode
@@ -36,6 +36,15 @@ RSpec.describe "Reading probescope_info" do
   it "reads a newer library: a longer head, longer entries, a state that it has no word for" do
     probe = info([["stats__done", 9, 1, 4711, "why"]], gap: 64, probe_size: 256).snapshot[:probes]["stats__done"]
     expect(probe).to include(state: "unknown", enabled: 1, semaphore: 4711, reason: "why")
+  end
+
+  it "reads when hooks were asked for and when they were in, where the library says so" do
+    line = [["line", 1, 1, 4713, ""]]
+    expect(info(line, appended: [5_000, 7_000]).snapshot).to include(asked_ns: 5_000, hooks_in_ns: 7_000)
+    expect(info(line, appended: [5_000, 0, 1], gap: 64).snapshot).to include(asked_ns: 5_000, hooks_in_ns: 0)
+    older = info(line).snapshot
+    expect(older).to include(asked_ns: nil, hooks_in_ns: nil)
+    expect(older[:probes]["line"]).to include(state: "on")
   end
 
   it "reads an older library: shorter entries, what they lack is empty" do

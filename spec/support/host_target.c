@@ -70,6 +70,7 @@ __attribute__((visibility("default"))) struct {
     uint32_t flags;
     uint64_t memory_limit, memory_used, rows_dropped, flushes, switches, watcher_ticks;
     char note[128];
+    uint64_t asked_ns, hooks_in_ns;
     struct info_probe probes[PROBE_COUNT];
 } probescope_info = {.magic = "PSCOPE1",
                      .size = sizeof probescope_info,
@@ -226,6 +227,19 @@ static void flush(uint64_t sequence, int rows, int hostile)
     __atomic_store_n(&probescope_info.flushes, sequence, __ATOMIC_RELEASE);
 }
 
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void hooks_asked(void)
+{
+    probescope_info.asked_ns = monotonic_ns();
+    probescope_info.hooks_in_ns = 0;
+}
+
 int main(int argc, char **argv)
 {
     int period = 50, rows = 3, hostile = 0, no_rescues = 0, state = 1, burst = -1, flushes = -1;
@@ -274,8 +288,10 @@ int main(int argc, char **argv)
         }
         if (now & ~before) since_attach = -1;
         quiet = now != before ? 0 : quiet + 1;
+        if (now != before) hooks_asked();
         before = now;
         if (!now || quiet < settled || (burst >= 0 && since_attach == burst)) continue;
+        if (!probescope_info.hooks_in_ns) probescope_info.hooks_in_ns = monotonic_ns();
         flush(++sequence, rows, hostile);
         if (++since_attach == flushes) return 0;
     }

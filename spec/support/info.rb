@@ -4,11 +4,11 @@ module Support
   # Reads probescope_info out of a running process. Written from the layout's description and not with
   # the command's own reader, so that each checks the other.
   class Info
-    HEADER = "a8L<6Z16Z32Z16l<L<Q<6Z128"
+    HEADER = "a8L<6Z16Z32Z16l<L<Q<6Z128Q<2"
     HEADER_NAMES = %i[magic size abi sequence probe_count probe_size probes_offset runtime runtime_version
                       library_version pid flags memory_limit memory_used rows_dropped flushes switches
-                      watcher_ticks note].freeze
-    HEADER_SIZE = 280
+                      watcher_ticks note asked_ns hooks_in_ns].freeze
+    HEADER_SIZE = 296
     PROBE = "Z24L<L<Q<Z120"
     PROBE_NAMES = %i[name state enabled semaphore reason].freeze
     STATES = %i[off on degraded refused unsupported].freeze

@@ -41,6 +41,9 @@ static void keeps_its_layout(void)
     CHECK_EQUAL(offsetof(struct ps_info, pid), 96);
     CHECK_EQUAL(offsetof(struct ps_info, flags), 100);
     CHECK_EQUAL(offsetof(struct ps_info, memory_limit), 104);
+    CHECK_EQUAL(offsetof(struct ps_info, note), 152);
+    CHECK_EQUAL(offsetof(struct ps_info, asked_ns), 280);
+    CHECK_EQUAL(offsetof(struct ps_info, hooks_in_ns), 288);
     CHECK_EQUAL(offsetof(struct ps_info_probe, state), 24);
     CHECK_EQUAL(offsetof(struct ps_info_probe, enabled), 28);
     CHECK_EQUAL(offsetof(struct ps_info_probe, semaphore), 32);

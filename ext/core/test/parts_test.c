@@ -95,6 +95,20 @@ static void switches_hooks_in_order_and_in_slices(void)
     CHECK_EQUAL(probescope_info.flags & PS_INFO_INSTALLED, PS_INFO_INSTALLED);
 }
 
+/* A second tracer leaves before its hooks are in: what was hooked for it goes out again. */
+static void takes_out_what_was_hooked_for_one_who_left_early(void)
+{
+    forget();
+    language.slices = -1; /* never done */
+    recorder_semaphore(PS_PROBE_LINE, 1);
+    AWAIT((state(PS_PROBE_LINE), language.wanted & PS_BIT(LINE)));
+    recorder_semaphore(PS_PROBE_LINE, 0);
+    AWAIT(!(ps_watcher_wanted() & PS_BIT(LINE)));
+    language.slices = 0;
+    AWAIT((state(PS_PROBE_LINE), language.wanted == PS_BIT(FUNCTION__STATS)));
+    CHECK_EQUAL(state(PS_PROBE_FUNCTION__STATS), PS_STATE_ON);
+}
+
 static void leaves_what_a_hook_says_while_it_is_on(void)
 {
     ps_info_state(PS_PROBE_FUNCTION__STATS, PS_STATE_DEGRADED, "half of them");
@@ -156,6 +170,7 @@ int main(void)
     ps_parts_init(table, sizeof(table) / sizeof(table[0]));
     RUN(names_what_no_part_serves);
     RUN(switches_hooks_in_order_and_in_slices);
+    RUN(takes_out_what_was_hooked_for_one_who_left_early);
     RUN(leaves_what_a_hook_says_while_it_is_on);
     RUN(refuses_also_while_nobody_listens);
     RUN(does_upkeep_where_it_is_needed);

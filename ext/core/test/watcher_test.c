@@ -14,12 +14,10 @@
 #include "stats.h"
 #include "watcher.h"
 
-#define ASLEEP_NS 200000000u
-
 /* A VM that notes what it is asked for, and applies it when told to. */
 static struct {
     uint64_t switches, samples, upkeeps;
-    uint64_t switch_after; /* applies at this request to switch, counted from 1; 0 never */
+    uint64_t switch_after; /* applies from this request to switch on, counted from 1; 0 never */
     uint64_t applied_ns;
     bool has_upkeep;
     bool blocks_signals;
@@ -45,6 +43,13 @@ static void look_at_thread(void)
     PS_WRITE(vm_state.stack_bytes, stack_bytes);
 }
 
+static void switch_hooks(void)
+{
+    uint32_t wanted = ps_watcher_switching();
+    PS_WRITE(vm_state.applied_ns, ps_monotonic_ns());
+    ps_watcher_applied(wanted);
+}
+
 static void request(unsigned what)
 {
     look_at_thread();
@@ -52,10 +57,8 @@ static void request(unsigned what)
     if (what & PS_REQUEST_UPKEEP) PS_ADD(vm_state.upkeeps, 1);
     if (what & PS_REQUEST_SWITCH) {
         PS_ADD(vm_state.switches, 1);
-        if (PS_READ(vm_state.switches) == PS_READ(vm_state.switch_after)) {
-            PS_WRITE(vm_state.applied_ns, ps_monotonic_ns());
-            ps_watcher_applied(ps_watcher_wanted());
-        }
+        uint64_t after = PS_READ(vm_state.switch_after);
+        if (after && PS_READ(vm_state.switches) >= after) switch_hooks();
     }
 }
 
@@ -66,10 +69,17 @@ static bool needs_upkeep(void)
 
 static const ps_vm vm = {request, needs_upkeep};
 
+/* As at the end of an installation. */
+static void take_hooks_out(void)
+{
+    ps_watcher_switching();
+    ps_watcher_applied(0);
+}
+
 static void begin_again(void)
 {
     ps_watcher_stop();
-    ps_watcher_applied(0);
+    take_hooks_out();
     recorder_lower_all();
     recorder_forget();
     memset(&vm_state, 0, sizeof(vm_state));
@@ -86,6 +96,12 @@ static void await_looks(void)
 {
     uint64_t before = looks();
     AWAIT(looks() >= before + 3);
+}
+
+static void await_a_second(void)
+{
+    uint64_t end = ps_monotonic_ns() + PS_FLUSH_NS + 2 * PS_POLL_NS;
+    while (ps_monotonic_ns() < end) await_looks();
 }
 
 static int threads(void)
@@ -119,7 +135,7 @@ static void asks_to_switch_until_it_is_done(void)
     CHECK_EQUAL(ps_watcher_wanted(), PS_BIT(EXCEPTION__RAISE));
     CHECK_EQUAL(PS_READ(probescope_info.switches), switched);
 
-    ps_watcher_applied(PS_BIT(EXCEPTION__RAISE));
+    switch_hooks();
     await_looks();
     uint64_t asked = PS_READ(vm_state.switches);
     await_looks();
@@ -129,7 +145,7 @@ static void asks_to_switch_until_it_is_done(void)
     RAISE(GC__START); /* a second tracer */
     AWAIT(PS_READ(vm_state.switches) > asked);
     CHECK_EQUAL(ps_watcher_wanted(), PS_BIT(EXCEPTION__RAISE) | PS_BIT(GC__START));
-    ps_watcher_applied(ps_watcher_wanted());
+    switch_hooks();
     await_looks();
     asked = PS_READ(vm_state.switches);
 
@@ -143,6 +159,11 @@ static void asks_to_switch_until_it_is_done(void)
 __attribute__((noinline, no_sanitize("thread"))) static uint32_t shown_semaphore(enum ps_probe probe)
 {
     return probescope_info.probes[probe].enabled;
+}
+
+__attribute__((noinline, no_sanitize("thread"))) static uint64_t shown_ns(const uint64_t *field)
+{
+    return *(const volatile uint64_t *)field;
 }
 
 /* A tracer that comes and goes between two looks, or a second one of the same probe, is no change. */
@@ -164,7 +185,7 @@ static void asks_again_when_the_coverage_changed(void)
     ps_watcher_start(&vm);
     ps_watcher_recheck();
     AWAIT(PS_READ(vm_state.switches) >= 1);
-    ps_watcher_applied(0);
+    take_hooks_out();
     await_looks();
     uint64_t asked = PS_READ(vm_state.switches);
     await_looks();
@@ -206,18 +227,85 @@ static void flushes_first_when_the_hooks_are_in(void)
     struct recorded first = await_first_flush();
     uint64_t applied = PS_READ(vm_state.applied_ns);
     CHECK(first.at_ns - raised >= PS_POLL_NS);
-    CHECK((applied && first.at_ns >= applied) || first.at_ns - raised > ASLEEP_NS);
+    CHECK(applied && first.at_ns >= applied);
     begin_again();
 }
 
-static void flushes_all_the_same_when_the_vm_sleeps(void)
+/* Whether it sleeps or never gives way: what it does without hooks is in no interval. */
+static void waits_for_the_hooks_however_long_the_vm_takes(void)
 {
     ps_watcher_start(&vm);
-    uint64_t raised = ps_monotonic_ns();
     RAISE(STATS__DONE);
-    struct recorded first = await_first_flush();
-    CHECK(first.at_ns - raised > ASLEEP_NS);
-    CHECK(PS_READ(vm_state.switches) >= 1);
+    await_a_second();
+    CHECK(PS_READ(vm_state.switches) >= 2);
+    CHECK_EQUAL(recorder_total(), 0);
+    switch_hooks();
+    CHECK(await_first_flush().at_ns >= PS_READ(vm_state.applied_ns));
+    begin_again();
+}
+
+/* A second tracer comes: a flush before its hooks are in would begin its interval. */
+static void holds_flushes_back_while_hooks_for_one_more_tracer_come_in(void)
+{
+    PS_WRITE(vm_state.switch_after, 1);
+    ps_watcher_start(&vm);
+    RAISE(EXCEPTION__STATS);
+    RAISE(STATS__DONE);
+    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 1);
+    PS_WRITE(vm_state.switch_after, 0);
+    RAISE(FUNCTION__STATS);
+    AWAIT(ps_watcher_wanted() & PS_BIT(FUNCTION__STATS));
+    uint64_t flushes = recorder_count(PS_PROBE_STATS__DONE, NULL);
+    await_a_second();
+    CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), flushes);
+    switch_hooks();
+    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) > flushes);
+    /* One that leaves holds nothing up. */
+    LOWER(EXCEPTION__STATS);
+    AWAIT(!(ps_watcher_wanted() & PS_BIT(EXCEPTION__STATS)));
+    flushes = recorder_count(PS_PROBE_STATS__DONE, NULL);
+    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) > flushes);
+    begin_again();
+}
+
+static void says_when_hooks_were_asked_for_and_when_they_were_in(void)
+{
+    uint64_t before = ps_monotonic_ns();
+    ps_watcher_start(&vm);
+    RAISE(GC__START);
+    AWAIT(PS_READ(vm_state.switches) >= 2);
+    uint64_t asked = shown_ns(&probescope_info.asked_ns);
+    CHECK(asked >= before && asked <= ps_monotonic_ns());
+    CHECK_EQUAL(shown_ns(&probescope_info.hooks_in_ns), 0);
+    uint64_t switched = ps_monotonic_ns();
+    switch_hooks();
+    AWAIT(shown_ns(&probescope_info.hooks_in_ns));
+    uint64_t in = shown_ns(&probescope_info.hooks_in_ns);
+    CHECK(in >= switched);
+    /* The coverage may change, and other things be asked for: these are the figures of what is listened to. */
+    ps_watcher_recheck();
+    await_looks();
+    switch_hooks();
+    await_looks();
+    CHECK_EQUAL(shown_ns(&probescope_info.asked_ns), asked);
+    CHECK_EQUAL(shown_ns(&probescope_info.hooks_in_ns), in);
+    RAISE(GC__DONE);
+    AWAIT(shown_ns(&probescope_info.asked_ns) > asked);
+    CHECK_EQUAL(shown_ns(&probescope_info.hooks_in_ns), 0);
+    begin_again();
+}
+
+/* The coverage changes while the VM switches: what it says afterwards is about the coverage from before. */
+static void asks_again_when_the_coverage_changes_in_the_middle(void)
+{
+    ps_watcher_start(&vm);
+    RAISE(GC__START);
+    AWAIT(PS_READ(vm_state.switches) >= 1);
+    uint32_t wanted = ps_watcher_switching();
+    ps_watcher_recheck();
+    ps_watcher_applied(wanted);
+    uint64_t asked = PS_READ(vm_state.switches);
+    AWAIT(PS_READ(vm_state.switches) > asked + 1);
     begin_again();
 }
 
@@ -263,18 +351,16 @@ static void begins_anew_after_a_restart(void)
     RAISE(STATS__DONE);
     await_first_flush();
     ps_watcher_stop();
-    ps_watcher_applied(0);
-    check_sleep_ms(250); /* longer than what makes a VM seem asleep */
+    take_hooks_out();
 
     recorder_forget();
     PS_WRITE(vm_state.switches, 0);
     PS_WRITE(vm_state.applied_ns, 0);
     PS_WRITE(vm_state.switch_after, 3);
-    uint64_t started = ps_monotonic_ns();
     ps_watcher_start(&vm);
     struct recorded first = await_first_flush();
     uint64_t applied = PS_READ(vm_state.applied_ns);
-    CHECK((applied && first.at_ns >= applied) || first.at_ns - started > ASLEEP_NS);
+    CHECK(applied && first.at_ns >= applied);
     begin_again();
 }
 
@@ -501,7 +587,10 @@ int main(void)
     RUN(asks_again_when_the_coverage_changed);
     RUN(asks_for_upkeep_only_while_somebody_listens);
     RUN(flushes_first_when_the_hooks_are_in);
-    RUN(flushes_all_the_same_when_the_vm_sleeps);
+    RUN(waits_for_the_hooks_however_long_the_vm_takes);
+    RUN(holds_flushes_back_while_hooks_for_one_more_tracer_come_in);
+    RUN(says_when_hooks_were_asked_for_and_when_they_were_in);
+    RUN(asks_again_when_the_coverage_changes_in_the_middle);
     RUN(flushes_first_when_no_further_probe_came_for_a_look);
     RUN(flushes_each_second_while_somebody_listens);
     RUN(begins_anew_after_a_restart);

@@ -3,13 +3,15 @@
 module Probescope
   module Host
     # Reads `probescope_info` (ext/core/info.h) out of a process. The library may be older or newer than this command:
-    # sizes and offsets are those that its head announces, fields that it does not have read as 0.
+    # sizes and offsets are those that its head announces, fields that it does not have read as 0, those of HEAD_APPENDED as nil.
     class Info
       MAGIC = "PSCOPE1"
       HEAD = "Z8 L<6 Z16 Z32 Z16 l< L< Q<6 Z128"
       HEAD_NAMES = %i[magic size abi sequence probe_count probe_size probes_offset runtime version library pid flags
                       memory_limit memory_used rows_dropped flushes switches watcher_ticks note].freeze
       HEAD_BYTES = 280
+      # What later versions appended: ns of CLOCK_MONOTONIC when semaphores last changed, and when every hook for that was in (0: not yet).
+      HEAD_APPENDED = %i[asked_ns hooks_in_ns].freeze
       PROBE = "Z24 L< L< Q< Z120"
       PROBE_NAMES = %i[name state enabled semaphore reason].freeze
       PROBE_BYTES = 160
@@ -58,9 +60,16 @@ module Probescope
         raise Error, "its probescope_info has no sense" if table > MAX_BYTES || head[:probe_size] < 40
 
         rows = table.zero? ? "" : @memory.pread(table, @address + head[:probes_offset])
+        appended = appended(head)
         raise Torn if @memory.pread(4, @address + SEQUENCE_AT).unpack1("L<") != head[:sequence]
 
-        head.slice(*HEAD_NAMES.drop(7)).merge(abi: head[:abi], flags: flags(head[:flags]), probes: probes(head, rows))
+        head.slice(*HEAD_NAMES.drop(7)).merge(appended, abi: head[:abi], flags: flags(head[:flags]), probes: probes(head, rows))
+      end
+
+      # The table of probes begins where the head ends.
+      def appended(head)
+        count = ((head[:probes_offset] - HEAD_BYTES) / 8).clamp(0, HEAD_APPENDED.size)
+        HEAD_APPENDED.zip(@memory.pread(count * 8, @address + HEAD_BYTES).unpack("Q<*")).to_h
       end
 
       # Strings become valid UTF-8: the process is not believed.

@@ -1,7 +1,7 @@
 """Reads `probescope_info` (ext/core/info.h) out of a process.
 
 The library may be older or newer than this command: sizes and offsets are those that its head announces, fields that it does not have
-read as 0.
+read as 0, those of APPENDED as None.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ HEAD_NAMES = (
     "magic size abi sequence probe_count probe_size probes_offset runtime version library pid flags memory_limit memory_used "
     "rows_dropped flushes switches watcher_ticks note"
 ).split()
+# What later versions appended to the head: ns of CLOCK_MONOTONIC when semaphores last changed, and when every hook for that was in (0: not
+# yet).
+APPENDED = ("asked_ns", "hooks_in_ns")
 PROBE = struct.Struct("<24sIIQ120s")
 PROBE_NAMES = ("name", "state", "enabled", "semaphore", "reason")
 STATES = ("off", "on", "degraded", "refused", "unsupported")
@@ -46,9 +49,10 @@ class Info:
             if size > MAX_BYTES or head["probe_size"] < 40:
                 raise NotLoaded("its probescope_info has no sense")
             rows = self._read(self._address + head["probes_offset"], size)
+            appended = self._appended(head["probes_offset"])
             sequence = struct.unpack("<I", self._read(self._address + SEQUENCE_AT, 4))[0]
             if sequence == head["sequence"] and not sequence % 2:
-                return self._shaped(head, rows)
+                return {**self._shaped(head, rows), **appended}
             time.sleep(0.001)
         raise CommandError(
             "the process does not finish writing its probescope_info", "it may be stopped: look at its state with ps"
@@ -61,6 +65,12 @@ class Info:
     def listened(self, semaphore: int) -> bool:
         """Whether a tracer listens to a probe now. semaphore: from a snapshot. Several tracers need not count as several."""
         return self._read(semaphore, 2) != b"\0\0"
+
+    def _appended(self, probes_offset: int) -> Dict[str, Any]:
+        """The fields of APPENDED. The table of probes begins where the head ends."""
+        count = min(max(probes_offset - HEAD.size, 0) // 8, len(APPENDED))
+        values = struct.unpack(f"<{count}Q", self._read(self._address + HEAD.size, 8 * count))
+        return {**dict.fromkeys(APPENDED), **dict(zip(APPENDED, values))}
 
     def _shaped(self, head: Dict[str, Any], rows: bytes) -> Dict[str, Any]:
         size = head["probe_size"]
