@@ -33,8 +33,10 @@ RSpec.describe "The commands with --by-request", :bpf do
         processes.each { |process| process.await_on(*commands.values) }
         flushes = processes.to_h { |process| [process, process.info.header[:flushes]] }
         await("the interval") { flushes.all? { |process, before| process.info.header[:flushes] >= before + 2 } }
-        processes.each { |process| process.signal(:USR1) }
-        processes.each { |process| process.await_line(/\Aworked$/) }
+        processes.each do |process|
+          process.signal(:USR1)
+          process.await_line(/\Aworked$/)
+        end
         running.transform_values do |command|
           expect(command.stop(:INT).exitstatus).to eq(0), command.err
           JSON.parse(command.out)["rows"].group_by { |row| row["pid"] }

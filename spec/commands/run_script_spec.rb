@@ -1,6 +1,9 @@
 # frozen_string_literal: true
 
 require "spec_helper"
+require "open3"
+require "probescope/cli"
+require "probescope/commands/slow"
 
 RSpec.describe "run, script and help" do
   it "run becomes the command, with the library in its Ruby" do
@@ -40,6 +43,28 @@ RSpec.describe "run, script and help" do
 
   it "script prints the program itself" do
     expect(probescope("script", "exceptions").out).to eq(File.read(File.join(Support::ROOT, "providers/exceptions.bt")))
+  end
+
+  # Every command that runs a program: {name of a script => path of the program that the command runs}.
+  def programs_of_commands
+    commands = Probescope::CLI::COMMANDS.keys.map { |name| Probescope::CLI.command(name) }
+    commands.select { |one| one < Probescope::Commands::Traced }.flat_map do |one|
+      path = one.new.send(:program_path)
+      name = one.name.split("::").last.downcase
+      [[name, path], *([["#{name}_by_request", path.sub(".bt", "_by_request.bt")]] if one::BY_REQUEST)]
+    end
+  end
+
+  it "every command that has a program is the name of a script, and each threshold of slow has one, in both languages" do
+    thresholds = Probescope::Commands::Slow::PROGRAMS.values.flat_map { |file| [file, file.sub(".bt", "_by_request.bt")] }
+    programs = programs_of_commands + thresholds.map { |file| [File.basename(file, ".bt"), Probescope::Host::Program.path(file)] }
+    expect(programs.map(&:first)).to include("slow", "slow_by_request", "slow1ms", "hot_by_request", "stat", "flow", "requests")
+    programs.each do |name, path|
+      expect(probescope("script", name).out).to eq(File.read(path)), name
+      command = [Support::Python.interpreter, "-m", "probescope", "script", name]
+      out, status = Open3.capture2({"PYTHONPATH" => Support::Python::PACKAGE}, *command)
+      expect([out, status.exitstatus]).to eq([File.read(path), 0]), name
+    end
   end
 
   it "script alone lists each with its question" do

@@ -88,8 +88,8 @@ RSpec.describe "The commands that trace", :bpf do
     expect(shares).to eq(both[0].pid => [50.0, 33.3, 16.7], both[1].pid => [100.0]), out
 
     twins = [host_target("--burst", 4), host_target("--burst", 4)]
-    rows = probescope("slow", *twins.flat_map { |one| ["-p", one.pid] }, "-d", 2, "--threshold", "1ms", "--by-pid", "--by-request", "--json",
-                      "--top", 0).json["rows"]
+    rows = probescope("slow", *twins.flat_map { |one| ["-p", one.pid] }, "-d", 2, "--threshold", "1ms", "--by-pid", "--by-request",
+                      "--json", "--top", 0).json["rows"]
     told = rows.group_by { |row| row["pid"] }.transform_values { |own| own.map { |row| row.values_at("method", "route") }.uniq }
     each = [[nil, "(running)"], ["GET", "/orders/:id, [odd]"], [nil, nil]]
     expect(told).to match(twins.to_h { |one| [one.pid, match_array(each)] })

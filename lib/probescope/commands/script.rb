@@ -8,12 +8,14 @@ module Probescope
     # The bpftrace programs, to read, to change and to run without this command.
     class Script < Base
       USAGE = "script [NAME]"
-      ABOUT = "Prints a bpftrace program; without a name, lists them.\n"
+      ABOUT = <<~TEXT
+        Prints the bpftrace program of a command; without a name, lists all programs. What a command does with --by-request is
+        NAME_by_request; slow has a program for each of its thresholds, slow1ms, slow10ms and slow100ms, and is the second by default.
+      TEXT
       EXAMPLES = <<~TEXT
         probescope script
         probescope script exceptions > exceptions.bt && sudo bpftrace -p 4711 exceptions.bt
       TEXT
-      FILES = Dir[Host::Program.path("*.bt")].to_h { |path| [File.basename(path, ".bt"), path] }.freeze
 
       private
 
@@ -25,15 +27,16 @@ module Probescope
       def call
         return list unless @script
 
-        path = FILES[@script] or raise Host::Error.new("there is no script #{@script.inspect}", "probescope script lists them")
+        path = Host::Program.all[@script] or raise Host::Error.new("there is no script #{@script.inspect}", "probescope script lists them")
         puts File.read(path)
         0
       end
 
       # With the question that each one answers, which is its first line of comment.
       def list
-        width = FILES.keys.map(&:size).max + 2
-        FILES.sort.each { |name, path| puts "#{name.ljust(width)}#{File.read(path)[/^ \* (.*)$/, 1]}" }
+        programs = Host::Program.all.sort
+        width = programs.map { |name, _| name.size }.max + 2
+        programs.each { |name, path| puts "#{name.ljust(width)}#{File.read(path)[/^ \* (.*)$/, 1]}" }
         0
       end
     end

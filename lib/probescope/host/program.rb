@@ -6,9 +6,18 @@ module Probescope
     module Program
       FOLDER = File.expand_path("../../../providers", __dir__)
 
+      # Names of commands whose program has another one, which it is by default: a program waits for one of slow's thresholds.
+      ALIASES = {"slow" => "slow10ms", "slow_by_request" => "slow10ms_by_request"}.freeze
+
       module_function
 
       def path(file) = File.join(FOLDER, file)
+
+      # {name => path} of every program, and of every command that has one.
+      def all
+        files = Dir[path("*.bt")].sort.to_h { |file| [File.basename(file, ".bt"), file] }
+        files.merge(ALIASES.transform_values { |name| files.fetch(name) })
+      end
 
       # How a map's values for several processes become one, where they are not added up: {"max_ns" => :max}.
       def merges(path) = File.read(path).scan(/@(\w+)\[[^=]*\] = (max|min)\(/).to_h.transform_values(&:to_sym)

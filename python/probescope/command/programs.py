@@ -9,13 +9,16 @@ from typing import Dict, List
 from probescope.command.errors import CommandError
 
 PACKAGE = Path(__file__).resolve().parent.parent
+# Names of the gem's commands whose program has another one: a program waits for one of slow's thresholds.
+ALIASES = {"slow": "slow10ms", "slow_by_request": "slow10ms_by_request"}
 
 
 def all_programs() -> Dict[str, Path]:
+    """By their names, and by those of commands."""
     for folder in (PACKAGE / "programs", PACKAGE.parent.parent / "providers"):
         found = {path.stem: path for path in sorted(folder.glob("*.bt"))}
         if found:
-            return found
+            return {**found, **{name: found[of] for name, of in ALIASES.items()}}
     return {}
 
 
