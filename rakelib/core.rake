@@ -10,13 +10,13 @@ namespace :core do
     CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test
     # -Wno-tsan: it knows no fences, which only the host that reads probescope_info needs.
     threads = CoreBuild.new("threads", flags: %w[-fsanitize=thread -Wno-tsan])
-    threads.runs? ? threads.test : puts("core (threads) skipped: programs with ThreadSanitizer do not start here")
+    threads.runs? ? threads.test : Support::Skips.tell("core (threads): programs with ThreadSanitizer do not start here")
   end
 
   desc "Cross-compile the core and the CPython extension for aarch64, check their notes, and run the core's tests under qemu"
   task :aarch64 do
     build = CoreBuild.new("aarch64", prefix: "aarch64-linux-gnu-", runner: %w[qemu-aarch64])
-    next puts("core:aarch64 skipped: no aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu)") unless build.compiler?
+    next Support::Skips.tell("core:aarch64: no aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu)") unless build.compiler?
 
     build.check_notes
     build.check_python_notes

@@ -35,6 +35,6 @@ desc "Fuzz the run-time providers under ASan (SECONDS=600; CLANG, CFLAGS), and k
 task :fuzz do
   if Fuzz.build then Fuzz.run(ENV.fetch("SECONDS", "600"))
   else
-    puts "fuzz skipped: clang does not build for libFuzzer (Debian: clang libclang-rt-14-dev)"
+    Support::Skips.tell("fuzz: clang does not build for libFuzzer (Debian: clang libclang-rt-14-dev)")
   end
 end

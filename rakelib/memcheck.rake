@@ -79,7 +79,7 @@ end
 
 desc "The same with the Python extension (PYTHON=python3, CYCLES=40; HOSTILE=1: needs pytest): its headers and setuptools have to be there"
 task :"memcheck:python" do
-  next puts("memcheck:python skipped: the compiler has no libasan") unless File.exist?(Memcheck.preload)
+  next Support::Skips.tell("memcheck:python: the compiler has no libasan") unless File.exist?(Memcheck.preload)
 
   python = ENV.fetch("PYTHON", "python3")
   MemcheckPython.build(python)
@@ -90,7 +90,7 @@ end
 
 desc "Attach and detach under load with AddressSanitizer in the extension (as root; CYCLES=1000, HOSTILE=1: the hostile programs too)"
 task :memcheck do
-  next puts("memcheck skipped: the compiler has no libasan") unless File.exist?(Memcheck.preload)
+  next Support::Skips.tell("memcheck: the compiler has no libasan") unless File.exist?(Memcheck.preload)
 
   Memcheck.build
   # It keeps what was freed for a while.

@@ -7,7 +7,7 @@ require "timeout"
 require "tmpdir"
 
 # Everything a spec starts is real: Ruby processes, bpftrace, the kernel's uprobes. spec/support holds the handles.
-%w[paths await attempts elf info child python target bpf tracer attacher processes rack_app flask_app].each do |name|
+%w[paths await attempts skips elf info child python target bpf tracer attacher processes rack_app flask_app].each do |name|
   require_relative "support/#{name}"
 end
 
@@ -21,6 +21,7 @@ RSpec.configure do |config|
 
   config.include Support::Await
   config.include Support::Attempts
+  config.include Support::Skips::InExamples
   config.include Support::Processes
   config.include Support::Elf
 

@@ -134,7 +134,7 @@ def test_trace_has_headings_for_what_comes_as_it_happens_and_bears_any_name(bpf,
     assert re.search(r"^ *\d.* a\\tb\\n@calls\[1, y\]: 9\\nélonglong", out, re.MULTILINE), out
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="of another CPython: 3.12 and later")
 def test_trace_says_which_tools_have_taken_every_id(bpf, program):
     started = program("import sys, gate\n"
                       "for i in range(6):\n  sys.monitoring.use_tool_id(i, f'taker {i}')\n"

@@ -108,7 +108,7 @@ def test_every_probe_fires_or_says_why_not(trace):
 
 
 @pytest.mark.smoke
-@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="refused without a GIL")
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="of another CPython: with a GIL")
 def test_allocations_fire_and_the_standard_library_is_covered_as_long_as_that_is_asked_for(trace):
     run = trace(
         PROGRAM.replace("*PROBES", f"'function__stats', 'functions__all', {MANY!r}"),

@@ -506,7 +506,7 @@ gate.done(first=first, second=second, third=third, fourth=fourth, after=sys.gett
 """
 
 
-@pytest.mark.skipif(TOLD_AT_ONCE, reason="the trace hook is used before 3.12")
+@pytest.mark.skipif(TOLD_AT_ONCE, reason="of another CPython: before 3.12")
 @pytest.mark.parametrize("forced", [True, False])
 def test_the_trace_function_of_the_application_goes_on_and_is_left_as_it_was(trace, forced):
     source = f"FORCED = {forced}\n{OWNED}"

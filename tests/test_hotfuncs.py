@@ -55,7 +55,8 @@ def perf(*arguments):
     return done.stdout
 
 
-@pytest.mark.skipif(sys.version_info < (3, 13) or not shutil.which("perf"), reason="needs perf, and Python 3.13")
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="of another CPython: 3.13 and later")
+@pytest.mark.skipif(not shutil.which("perf"), reason="perf is not installed")
 def test_the_crc_has_the_share_that_perf_gives_it(trace, tmp_path):
     """perf samples the same process at the same time, by the kernel's clock, and unwinds by `-X perf_jit`."""
     source = RUN.format(probe="sample__stats", parcels=6000, path=str(EXAMPLE))

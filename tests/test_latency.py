@@ -361,11 +361,11 @@ for line in sys.stdin:
     assert app.err == ""
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="tool ids of sys.monitoring are new in 3.12")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="of another CPython: 3.12 and later")
 @pytest.mark.parametrize("taken", [False, True])
 def test_beside_function_probes_and_where_all_tool_ids_are_taken(bpf, program, children, taken):
     if taken and sysconfig.get_config_var("Py_GIL_DISABLED"):
-        pytest.skip("the profile hook of all threads needs the GIL")
+        pytest.skip("of another CPython: with a GIL, which the profile hook of all threads needs")
     source = """
 import sys, time
 import probescope

@@ -7,7 +7,7 @@ import sysconfig
 import pytest
 from tracing import start_tracer, text_of, wait_for
 
-pytestmark = pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="refused without a GIL")
+pytestmark = pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL")
 KNOWS_CLASSES = sys.version_info >= (3, 13)
 FIELDS = {"object__stats": ["class", "file", "line", "allocated", "bytes"], "status": ["probe", "state", "reason"]}
 LISTENING = """

@@ -33,7 +33,7 @@ def test_lines_of_covered_functions(trace):
     assert lines == [5, 6, 7, 6, 7, 6, 8]
 
 
-@pytest.mark.skipif(MONITORING, reason="served there")
+@pytest.mark.skipif(MONITORING, reason="of another CPython: before 3.12")
 def test_lines_are_refused_where_they_are_dear(trace):
     source = LINES.replace("*PROBES", "'function__stats'")
     run = trace(source, {"line": ["function", "line"], "function__stats": ["function", "calls"],
@@ -164,7 +164,7 @@ __import__("time").sleep(60)
 """
 
 
-@pytest.mark.skipif(not MONITORING, reason="sys.monitoring")
+@pytest.mark.skipif(not MONITORING, reason="of another CPython: 3.12 and later")
 def test_tools_of_sys_monitoring_go_on(trace):
     run = trace(POLITE, {"function__stats": ["function", "calls", "elapsed"]})
     calls = {name: row["calls"] for name, row in run.totals("function__stats").items()}

@@ -159,7 +159,7 @@ gate.done(answers=answers, missed=missed)
     assert target.err == ""
 
 
-@pytest.mark.skipif("sys.version_info < (3, 12)", reason="sys.monitoring is of 3.12")
+@pytest.mark.skipif("sys.version_info < (3, 12)", reason="of another CPython: 3.12 and later")
 def test_one_refusal_names_who_took_all_tool_ids(program, attach):
     target = program("""
 import gate, probescope, sys, time

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import os
 import sysconfig
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="refused without a GIL")
+pytestmark = pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL")
 
 # Each function is measured by its own thread's CPU clock before, for the shares must not have a clock read in between: a thread
 # that wants the CPU mostly gets it when this one asks the kernel for its CPU time.
@@ -44,13 +45,23 @@ STATS = {
 
 
 def attempts(check, times=3):
-    """Shares of a machine that others use too: right once is right, for what is wrong is wrong each time."""
-    for attempt in range(times):
+    """Shares of a machine that others use too: right once is right, for what is wrong is wrong each time.
+
+    An attempt that failed is written down: bin/test tells of it.
+    """
+    failures = []
+    while True:
         try:
-            return check()
-        except AssertionError:
-            if attempt == times - 1:
+            result = check()
+            break
+        except AssertionError as error:
+            failures.append(" ".join(str(error).split()))
+            if len(failures) == times:
                 raise
+    if failures and os.environ.get("PROBESCOPE_REPEATED"):
+        with open(os.environ["PROBESCOPE_REPEATED"], "a") as file:
+            file.write(f"{os.environ['PYTEST_CURRENT_TEST']}: {' / '.join(failures)}\n")
+    return result
 
 
 def of(clocks):

@@ -12,7 +12,7 @@ from test_function_pairing import RANDOM_PROGRAM, expected
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 12) or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-    reason="sys.monitoring is new in 3.12, and the profile hook of all threads needs the GIL",
+    reason="of another CPython: 3.12 and later, with a GIL",
 )
 
 # cProfile has id 2 as always; the others have events on every line and instruction.

@@ -133,7 +133,7 @@ RSpec.describe "Bad input" do
 
     it "is no tracefs", :bpf do
       skip_without_root
-      hidden = in_mounts("umount -q /sys/kernel/debug/tracing; umount -q /sys/kernel/tracing")
+      hidden = in_mounts("umount -q /sys/kernel/debug/tracing 2>/dev/null; umount -q /sys/kernel/tracing")
       expect(refuse("hot", "-p", host_target.pid, before: hidden)).to include("mount -t tracefs tracefs /sys/kernel/tracing")
     end
 

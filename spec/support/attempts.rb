@@ -3,12 +3,14 @@
 module Support
   # For figures that are held against a clock. Another program on the same CPUs, or on another virtual machine beside this one,
   # spoils a measurement now and then; a fault of ours spoils every one. So what fails is measured again, and fails when all
-  # attempts did.
+  # attempts did. An attempt that failed is written down: bin/test tells of it.
   module Attempts
     def attempts(count = 3)
       failures = []
       begin
-        yield
+        result = yield
+        note_repeated(failures) if failures.any?
+        result
       rescue RSpec::Expectations::ExpectationNotMetError => e
         failures << e.message.strip.tr("\n", " ")
         raise e, "#{count} attempts failed:\n#{failures.join("\n")}" if failures.size == count
@@ -16,6 +18,15 @@ module Support
         stop_processes
         retry
       end
+    end
+
+    private
+
+    def note_repeated(failures)
+      return unless (file = ENV["PROBESCOPE_REPEATED"])
+
+      example = RSpec.current_example
+      File.write(file, "#{example.location} # #{example.full_description}: #{failures.join(" / ")}\n", mode: "a")
     end
   end
 end
