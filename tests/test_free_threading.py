@@ -7,7 +7,9 @@ import sysconfig
 import pytest
 from tracing import python
 
-pytestmark = pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: a free-threaded build")
+pytestmark = pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: a free-threaded build"
+)
 
 THREADS, CALLS = 8, 1000
 

@@ -22,7 +22,20 @@ LISTED = json.loads((ROOT / ".ci/skips.json").read_text())[0]["what"]
 def test_a_skip(tmp_path: Path, reason: str, gate: Optional[str], outcome: str) -> None:
     (tmp_path / "test_one.py").write_text(f"import pytest\ndef test_one():\n    pytest.skip({reason!r})\n")
     environment = {**os.environ, "PROBESCOPE_GATE": gate or "", "PYTHONPATH": str(ROOT / "tests")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
-    ran = subprocess.run([*command, str(tmp_path)], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "conftest",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+    ]
+    ran = subprocess.run(
+        [*command, str(tmp_path)], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert outcome in ran.stdout.splitlines()[-1], ran.stdout
     assert ran.returncode == (1 if "failed" in outcome else 0)

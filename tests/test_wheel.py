@@ -143,7 +143,9 @@ def install_upstreams(to: Path) -> Path:
     return to
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="of another CPython: 3.11, because versions do not differ in it")
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="of another CPython: 3.11, because versions do not differ in it"
+)
 @pytest.mark.parametrize(
     ("install", "most", "said"),
     [(install_ours, 12, "\n"), (install_upstreams, 6, ": no semaphores, six arguments at most -> build ")],
