@@ -267,22 +267,23 @@ static void end_thread(void)
     PS_WRITE_RELEASE(watcher.stop, 1);
     syscall(SYS_futex, &watcher.stop, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     pthread_join(watcher.thread, NULL);
-    watcher.running = false;
 }
 
 void ps_watcher_stop(void)
 {
     if (!watcher.running && !watcher.paused) return;
     if (watcher.running) end_thread();
-    watcher.paused = false;
     ps_info_flag(PS_INFO_WATCHING, 0);
     if (watcher.flushing) ps_stats_flush();
+    /* Last: a child that another thread forks until here has its own watcher and sound tables (after_fork_in_child()). */
+    watcher.running = watcher.paused = false;
 }
 
 void ps_watcher_pause(void)
 {
     if (!watcher.running) return;
     end_thread();
+    watcher.running = false;
     watcher.paused = true;
 }
 

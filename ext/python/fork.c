@@ -87,7 +87,7 @@ static int resume(void *unused)
     bool at_last = ps_process_cpu_ns() - forks.returned_cpu_ns > HANDLERS_NS;
     if (!at_last && !has_returned() && Py_AddPendingCall(resume, NULL) == 0) return 0;
     forks.paused = false;
-    ps_threads_resume();
+    if (ps_parts_installed()) ps_threads_resume(); /* another thread may be in the middle of uninstall() */
     return 0;
 }
 

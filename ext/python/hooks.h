@@ -221,12 +221,20 @@ const ps_site *ps_text_site(const char *text, PyCodeObject *code, int line);
 int ps_fork_init(void);
 bool ps_fork_under_way(void);
 
+/* install.c. install: an errno; the limit in bytes, 0 for the default. uninstall: was something installed? */
+int ps_install(size_t memory_limit);
+bool ps_uninstall(void);
+/* The same when the interpreter ends: no other thread gets the GIL any more, so nobody is waited for that may want it. */
+void ps_uninstall_at_end(void);
+
 /* worker.c: the thread of ours that takes the GIL. To be called before the first request: its handlers around forks in C. */
 int ps_worker_init(void);
 /* Has it do what is asked for (PS_REQUEST_*); it begins when it has to. Called by the watcher, without the GIL. */
 void ps_worker_request(unsigned what);
 /* Waits for its end, without the GIL. */
 void ps_worker_stop(void);
+/* Does the worker ask? */
+bool ps_worker_is_here(void);
 /* How many threads of ours there are, and when the last one ended; to end them for a while, and have them again. */
 int ps_threads_count(uint64_t *ended_ns);
 void ps_threads_pause(void);

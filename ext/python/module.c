@@ -47,8 +47,6 @@ static const ps_part parts[] = {
     {.probes = PS_REQUEST_PROBES},
 };
 
-static const ps_vm vm = {ps_worker_request, ps_parts_need_upkeep};
-
 PyDoc_STRVAR(start_doc,
              "start(memory_limit, force=False)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. force: "
              "also with probes that are dear; stays so. Raises OSError.");
@@ -57,41 +55,20 @@ static PyObject *native_start(PyObject *self, PyObject *args)
     Py_ssize_t limit;
     int force = 0;
     if (!PyArg_ParseTuple(args, "n|p", &limit, &force)) return NULL;
-    ps_turn turn;
-    ps_turn_begin(&turn);
     if (force) forced = true;
-    bool fresh = !ps_parts_installed();
-    if (fresh) ps_memory_set_limit((size_t)limit);
-    int error = fresh ? ps_parts_install(&vm) : 0;
-    ps_turn_end(&turn);
+    int error = ps_install((size_t)limit);
     if (error) {
         errno = error;
         return PyErr_SetFromErrno(PyExc_OSError);
     }
-    return PyBool_FromLong(fresh);
+    Py_RETURN_NONE;
 }
 
-static void stop(void)
-{
-    ps_parts_uninstall();
-    ps_exceptions_end();
-    /* Both threads may be waiting for the GIL; without one another may be in a hook, and wait for its turn. */
-    PyThreadState *state = PyEval_SaveThread();
-    ps_watcher_stop();
-    ps_worker_stop();
-    PyEval_RestoreThread(state);
-    while (!ps_parts_unhook()) PyEval_RestoreThread(PyEval_SaveThread());
-}
-
-PyDoc_STRVAR(stop_doc, "stop()\n--\n\nFlushes, ends the watcher and takes all hooks out.");
+PyDoc_STRVAR(stop_doc,
+             "stop()\n--\n\nFlushes, ends the watcher and takes all hooks out. True when something was installed.");
 static PyObject *native_stop(PyObject *self, PyObject *unused)
 {
-    ps_turn turn;
-    ps_turn_begin(&turn);
-    bool was_installed = ps_parts_installed();
-    if (was_installed) stop();
-    ps_turn_end(&turn);
-    return PyBool_FromLong(was_installed);
+    return PyBool_FromLong(ps_uninstall());
 }
 
 /*
@@ -101,11 +78,7 @@ static PyObject *native_stop(PyObject *self, PyObject *unused)
  */
 static void end_unasked(void *unused)
 {
-    if (!ps_is_finalizing() || !ps_parts_installed()) return;
-    ps_parts_uninstall();
-    ps_exceptions_end();
-    ps_watcher_stop();
-    ps_parts_unhook();
+    if (ps_is_finalizing()) ps_uninstall_at_end();
 }
 
 static struct PyModuleDef end_definition = {PyModuleDef_HEAD_INIT, "probescope._end",

@@ -77,9 +77,17 @@ static void serve(void)
     become_idle();
 }
 
+static __thread bool is_here;
+
+bool ps_worker_is_here(void)
+{
+    return is_here;
+}
+
 static void *work(void *unused)
 {
     (void)unused;
+    is_here = true;
     pthread_mutex_lock(&worker.lock);
     worker.thread = PyThread_get_thread_ident();
     while (!worker.stop && worker.requests) serve();

@@ -7,7 +7,7 @@ VERSION: str
 PROVIDERS: str
 MOST_ARGUMENTS: int
 
-def start(memory_limit: int, force: bool = False) -> bool:
+def start(memory_limit: int, force: bool = False) -> None:
     """Starts to look for tracers; memory in bytes, 0 for the default. False when it did already. Raises OSError."""
 
 def stop() -> bool:

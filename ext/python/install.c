@@ -1,0 +1,165 @@
+/*
+ * install() and uninstall(): one change at a time. uninstall() waits for the watcher and the worker to end, without the GIL. A call
+ * from another thread waits meanwhile, without the GIL as well. Two kinds of calls may not wait. They leave a wish instead:
+ *
+ *   within a change    hooks that go may run an audit hook or a __del__ of the application's, which calls install() or uninstall().
+ *                      The change fulfils the wish before it ends
+ *   on the worker      where such code runs too, and uninstall() waits for the worker's end. The change that is under way fulfils the
+ *                      wish, or else the main thread does at its next step
+ *
+ * Python runs signal handlers between two steps of the main thread, so never within one of these waits.
+ */
+#include "hooks.h"
+
+#include <pthread.h>
+
+#include "eval_breaker.h"
+#include "info.h"
+#include "memory.h"
+
+enum wish { NOTHING, INSTALL, UNINSTALL };
+
+static struct {
+    pthread_mutex_t lock; /* nobody who holds it waits for the GIL */
+    pthread_cond_t ended;
+    bool under_way;
+    pthread_t thread; /* that makes it */
+    bool half_done;   /* something has changed, and something is left to change */
+    enum wish wish;
+    size_t memory_limit; /* of the last install() */
+} change = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+
+static const ps_vm vm = {ps_worker_request, ps_parts_need_upkeep};
+
+/* An errno. */
+static int start(void)
+{
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    int error = 0;
+    if (!ps_parts_installed()) {
+        change.half_done = true;
+        ps_memory_set_limit(change.memory_limit);
+        error = ps_parts_install(&vm);
+        change.half_done = false;
+    }
+    ps_turn_end(&turn);
+    return error;
+}
+
+static void stop(void)
+{
+    if (!ps_parts_installed()) return;
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    change.half_done = true;
+    ps_parts_uninstall();
+    ps_exceptions_end();
+    /* Both threads may be waiting for the GIL; without one another may be in a hook, and wait for its turn. */
+    PyThreadState *state = PyEval_SaveThread();
+    ps_watcher_stop();
+    ps_worker_stop();
+    PyEval_RestoreThread(state);
+    while (!ps_parts_unhook()) PyEval_RestoreThread(PyEval_SaveThread());
+    change.half_done = false;
+    ps_turn_end(&turn);
+}
+
+static int fulfil(void *unused);
+
+/* False: this call may not wait, and has left the wish. */
+static bool begin_change(enum wish wish)
+{
+    PyThreadState *state = NULL;
+    pthread_mutex_lock(&change.lock);
+    bool is_within = change.under_way && pthread_equal(change.thread, pthread_self());
+    if (is_within || ps_worker_is_here()) {
+        bool for_main_thread = !change.under_way;
+        if (wish) change.wish = wish;
+        pthread_mutex_unlock(&change.lock);
+        if (for_main_thread) ps_pending_add(fulfil, NULL);
+        return false;
+    }
+    if (change.under_way) {
+        pthread_mutex_unlock(&change.lock);
+        state = PyEval_SaveThread();
+        pthread_mutex_lock(&change.lock);
+        while (change.under_way) pthread_cond_wait(&change.ended, &change.lock);
+    }
+    change.under_way = true;
+    change.thread = pthread_self();
+    pthread_mutex_unlock(&change.lock);
+    if (state) PyEval_RestoreThread(state);
+    return true;
+}
+
+static void end_change(void)
+{
+    pthread_mutex_lock(&change.lock);
+    while (change.wish) {
+        enum wish wish = change.wish;
+        change.wish = NOTHING;
+        pthread_mutex_unlock(&change.lock);
+        if (wish == INSTALL) start(); /* its caller is gone: after an error status() says that nothing is installed */
+        else stop();
+        pthread_mutex_lock(&change.lock);
+    }
+    change.under_way = false;
+    pthread_cond_broadcast(&change.ended);
+    pthread_mutex_unlock(&change.lock);
+}
+
+/* A pending call. */
+static int fulfil(void *unused)
+{
+    (void)unused;
+    if (begin_change(NOTHING)) end_change();
+    return 0;
+}
+
+/*
+ * The thread that made the change is not in the child, where half of a change would stay for ever. There install() is the last word.
+ * Called after the watcher's own handler, which has started a watcher if the parent had one.
+ */
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&change.lock, NULL);
+    pthread_cond_init(&change.ended, NULL);
+    if (!change.under_way || pthread_equal(change.thread, pthread_self())) return;
+    change.under_way = false;
+    change.wish = NOTHING;
+    if (!change.half_done) return;
+    change.half_done = false;
+    ps_info_after_fork(); /* the missing thread may have been writing */
+    ps_parts_install(&vm);
+}
+
+int ps_install(size_t memory_limit)
+{
+    static bool registered;
+    change.memory_limit = memory_limit;
+    if (!begin_change(INSTALL)) return 0;
+    int error = start();
+    if (!error && !registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
+    end_change();
+    return error;
+}
+
+bool ps_uninstall(void)
+{
+    bool was_installed = ps_parts_installed();
+    if (!begin_change(UNINSTALL)) return was_installed;
+    was_installed = ps_parts_installed();
+    stop();
+    end_change();
+    return was_installed;
+}
+
+void ps_uninstall_at_end(void)
+{
+    if (!ps_parts_installed()) return;
+    ps_parts_uninstall();
+    ps_exceptions_end();
+    ps_watcher_stop();
+    ps_parts_unhook();
+}
