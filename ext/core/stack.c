@@ -162,10 +162,10 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     return true;
 }
 
-ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner)
+ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, ps_address frame, ps_address owner)
 {
     uint32_t depth = ps_stack_depth(stack);
-    if (PS_UNLIKELY(depth && stack->frames[depth - 1].frame == frame)) abandon_top(stack);
+    if (PS_UNLIKELY(depth && ps_address_equal(stack->frames[depth - 1].frame, frame))) abandon_top(stack);
     ps_frame *entered = ps_stack_enter(stack, row, NULL);
     if (!entered) return NULL;
     entered->frame = frame;
@@ -175,7 +175,7 @@ ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame, ui
     return entered;
 }
 
-ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner)
+ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, ps_address frame, ps_address owner)
 {
     ps_frame *resumed = ps_stack_enter_frame(stack, row, frame, owner);
     ps_suspended call;
@@ -189,7 +189,7 @@ ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame, u
     return resumed;
 }
 
-void ps_stack_bury(uintptr_t frame)
+void ps_stack_bury(ps_address frame)
 {
     ps_suspended call;
     if (ps_suspended_take(&ps_suspended_calls, frame, &call))
@@ -207,19 +207,19 @@ static void remove_frame(ps_stack *stack, uint32_t i)
 /* Closes calls above number i that its own exit leaves behind. */
 static void abandon_above(ps_stack *stack, uint32_t i)
 {
-    uintptr_t owner = stack->frames[i].owner;
-    for (uint32_t above = stack->depth; owner && --above > i;) {
-        if (stack->frames[above].owner != owner) continue;
+    ps_address owner = stack->frames[i].owner;
+    for (uint32_t above = stack->depth; ps_address_known(owner) && --above > i;) {
+        if (!ps_address_equal(stack->frames[above].owner, owner)) continue;
         PS_ADD(stack->frames[above].row->count[PS_FUNCTION_RAISED], 1);
         PS_ADD_LAST(stack->frames[above].row->count[PS_FUNCTION_CALLS], 1);
         remove_frame(stack, above);
     }
 }
 
-ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int outcome, ps_call *call)
+ps_row *ps_stack_leave_frame(ps_stack *stack, ps_address frame, uint64_t now, int outcome, ps_call *call)
 {
     uint32_t i = ps_stack_depth(stack);
-    while (i && PS_UNLIKELY(stack->frames[i - 1].frame != frame)) i--;
+    while (i && PS_UNLIKELY(!ps_address_equal(stack->frames[i - 1].frame, frame))) i--;
     if (!i--) {
         /* Perhaps one of those that there was no memory for: they are above all others. */
         if (stack->untimed && stack->epoch == ps_stack_epoch) stack->untimed--;

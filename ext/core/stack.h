@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "address.h"
 #include "open_calls.h"
 #include "rows.h"
 
@@ -29,8 +30,8 @@ typedef struct ps_frame {
     bool unwinding;    /* it was called while an exception was on its way: from an ensure */
     bool resumed;      /* it was suspended before: ps_stack_resume_frame */
     /* Where the VM tells which frame it is: ps_stack_enter_frame. */
-    uintptr_t frame;
-    uintptr_t owner;  /* what the VM allocates the frames of this greenlet from; 0 where it does not tell */
+    ps_address frame;
+    ps_address owner; /* what the VM allocates the frames of this greenlet from; of nothing where it does not tell */
     uint64_t first;   /* ticks: the start of the whole call, when it was suspended since; else 0 */
     uint64_t earlier; /* ticks of its own before it was suspended */
 } ps_frame;
@@ -77,13 +78,13 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
  * another greenlet's calls lie above it, and they stay: its own time is without that of its callees as far as they are known.
  * Those above it that have the same owner were left without a word, and are closed, as is one whose frame is entered again.
  */
-ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner);
+ps_frame *ps_stack_enter_frame(ps_stack *stack, ps_row *row, ps_address frame, ps_address owner);
 /* Of a call that was suspended (suspended.h), or that began before anybody listened. */
-ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner);
+ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, ps_address frame, ps_address owner);
 /* A generator begins in this frame: one that was suspended in it before was abandoned. It ended when it was last suspended. */
-void ps_stack_bury(uintptr_t frame);
+void ps_stack_bury(ps_address frame);
 /* The row of the call that it closes, or NULL. With PS_OUTCOME_SUSPENDED the call is kept, and *call is the segment. */
-ps_row *ps_stack_leave_frame(ps_stack *stack, uintptr_t frame, uint64_t now, int outcome, ps_call *call);
+ps_row *ps_stack_leave_frame(ps_stack *stack, ps_address frame, uint64_t now, int outcome, ps_call *call);
 
 /* Closes all open calls: exits of theirs went unseen. Counted, but not timed. */
 void ps_stack_abandon(ps_stack *stack);

@@ -5,16 +5,16 @@
 /* Open addressing with linear probing. A place that is taken out is closed by moving up those behind it. */
 ps_suspended_table ps_suspended_calls;
 
-static uint32_t place_of(uintptr_t frame, uint32_t capacity)
+static uint32_t place_of(ps_address frame, uint32_t capacity)
 {
-    return (uint32_t)((frame >> 4) * 0x9e3779b97f4a7c15u >> 32) & (capacity - 1);
+    return ps_address_hash(frame, 32) & (capacity - 1);
 }
 
 /* Where this frame is, or where it would go. */
-static ps_suspended *find(const ps_suspended_table *table, uintptr_t frame)
+static ps_suspended *find(const ps_suspended_table *table, ps_address frame)
 {
     uint32_t i = place_of(frame, table->capacity);
-    while (table->calls[i].frame && table->calls[i].frame != frame) i = (i + 1) & (table->capacity - 1);
+    while (ps_address_known(table->calls[i].frame) && !ps_address_equal(table->calls[i].frame, frame)) i = (i + 1) & (table->capacity - 1);
     return &table->calls[i];
 }
 
@@ -27,7 +27,7 @@ static bool grow(ps_suspended_table *table)
     table->calls = calls;
     table->capacity = capacity;
     for (uint32_t i = 0; i < old_capacity; i++)
-        if (old[i].frame) *find(table, old[i].frame) = old[i];
+        if (ps_address_known(old[i].frame)) *find(table, old[i].frame) = old[i];
     ps_memory_give(old, old_capacity * sizeof(*old));
     return true;
 }
@@ -39,27 +39,27 @@ bool ps_suspended_put(ps_suspended_table *table, const ps_suspended *call)
         if (!table->capacity || table->count + 1 >= table->capacity) return false;
     }
     ps_suspended *place = find(table, call->frame);
-    if (!place->frame) table->count++;
+    if (!ps_address_known(place->frame)) table->count++;
     *place = *call;
     return true;
 }
 
-bool ps_suspended_take(ps_suspended_table *table, uintptr_t frame, ps_suspended *call)
+bool ps_suspended_take(ps_suspended_table *table, ps_address frame, ps_suspended *call)
 {
     if (!table->count) return false;
     ps_suspended *place = find(table, frame);
-    if (!place->frame) return false;
+    if (!ps_address_known(place->frame)) return false;
     *call = *place;
     table->count--;
     uint32_t hole = (uint32_t)(place - table->calls), mask = table->capacity - 1;
-    for (uint32_t i = (hole + 1) & mask; table->calls[i].frame; i = (i + 1) & mask) {
+    for (uint32_t i = (hole + 1) & mask; ps_address_known(table->calls[i].frame); i = (i + 1) & mask) {
         /* One that has to stay between its place and here stays. */
         uint32_t home = place_of(table->calls[i].frame, table->capacity);
         if (((i - home) & mask) < ((i - hole) & mask)) continue;
         table->calls[hole] = table->calls[i];
         hole = i;
     }
-    table->calls[hole].frame = 0;
+    table->calls[hole].frame = PS_NO_ADDRESS;
     return true;
 }
 

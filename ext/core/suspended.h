@@ -10,12 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "address.h"
 #include "rows.h"
 
 struct ps_latency;
 
 typedef struct ps_suspended {
-    uintptr_t frame; /* 0: an empty place */
+    ps_address frame; /* of nothing: an empty place */
     ps_row *row;
     const struct ps_latency *latency; /* latency_probes.h has a table of its own, of all open calls, in ns */
     uint64_t first;                   /* ticks: when the call began */
@@ -34,7 +35,7 @@ extern ps_suspended_table ps_suspended_calls;
 /* Keeps it, in the place of what was known of a frame at the same address. False when there is no memory. */
 bool ps_suspended_put(ps_suspended_table *table, const ps_suspended *call);
 /* Takes out the call of this frame. False when none is known. */
-bool ps_suspended_take(ps_suspended_table *table, uintptr_t frame, ps_suspended *call);
+bool ps_suspended_take(ps_suspended_table *table, ps_address frame, ps_suspended *call);
 /* Forgets all of them: nobody listens any more. */
 void ps_suspended_clear(ps_suspended_table *table);
 

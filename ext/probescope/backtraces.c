@@ -14,6 +14,7 @@
 
 #include <string.h>
 
+#include "address.h"
 #include "atomic.h"
 #include "clock.h"
 #include "covered.h"
@@ -31,9 +32,9 @@ static struct {
     bool exceptions_wanted, kernel_wanted;
     bool exceptions_on, kernel_on;
     const char *exceptions_reason, *kernel_reason; /* why it is wanted and not on */
-    /* What is known of frames on the way to the one that asked, by address: hence marked. */
+    /* What is known of frames on the way to the one that asked, until the next collection: an address may come to mean another. */
     struct {
-        VALUE frame;
+        ps_address frame;
         const ps_site *site; /* of `line`, or NULL */
         int line;
         bool builtin, own;
@@ -54,8 +55,7 @@ void ps_backtraces_mark(void)
     rb_gc_mark(backtraces.of_singleton);
     rb_gc_mark(backtraces.exception);
     rb_gc_mark(backtraces.strings);
-    for (int i = 0; i < KNOWN_FRAMES; i++)
-        if (backtraces.known[i].frame) rb_gc_mark(backtraces.known[i].frame);
+    memset(backtraces.known, 0, sizeof(backtraces.known));
 }
 
 void ps_backtraces_forget(void)
@@ -86,9 +86,9 @@ static VALUE call_original(VALUE method, VALUE self, int argc, const VALUE *argv
 static int know(VALUE frame)
 {
     int i = (int)(((uintptr_t)frame >> 3 ^ (uintptr_t)frame >> 11) % KNOWN_FRAMES);
-    if (backtraces.known[i].frame == frame) return i;
+    if (ps_address_equal(backtraces.known[i].frame, PS_ADDRESS(frame))) return i;
     VALUE path = rb_profile_frame_path(frame);
-    backtraces.known[i].frame = frame;
+    backtraces.known[i].frame = PS_ADDRESS(frame);
     backtraces.known[i].site = NULL;
     backtraces.known[i].own = ps_is_own_path(path);
     backtraces.known[i].builtin = !RB_TYPE_P(path, T_STRING) || !RSTRING_LEN(path) || RSTRING_PTR(path)[0] == '<';

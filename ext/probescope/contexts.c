@@ -1,6 +1,7 @@
 #include <ruby/ruby.h>
 #include <ruby/ractor.h>
 
+#include "address.h"
 #include "atomic.h"
 #include "compat.h"
 #include "hooks.h"
@@ -16,7 +17,7 @@ static rb_ractor_local_key_t key_of_main_ractor;
 static uint64_t generation = 1;
 
 static __thread struct {
-    VALUE fiber;
+    ps_address fiber;
     ps_stack *stack;
     uint64_t generation;
 } last;
@@ -62,7 +63,7 @@ static ps_stack *find_stack(VALUE fiber)
         }
     }
     /* That a fiber has none is not kept: nothing would tell when its address comes to mean another one. */
-    last.fiber = stack ? fiber : Qfalse;
+    last.fiber = stack ? PS_ADDRESS(fiber) : PS_NO_ADDRESS;
     last.stack = stack;
     last.generation = PS_READ(generation);
     return stack;
@@ -71,7 +72,7 @@ static ps_stack *find_stack(VALUE fiber)
 ps_stack *ps_contexts_current(void)
 {
     VALUE fiber = rb_fiber_current();
-    if (PS_LIKELY(last.fiber == fiber && last.generation == PS_READ(generation))) return last.stack;
+    if (PS_LIKELY(ps_address_equal(last.fiber, PS_ADDRESS(fiber)) && last.generation == PS_READ(generation))) return last.stack;
     return find_stack(fiber);
 }
 

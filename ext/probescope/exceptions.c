@@ -21,6 +21,7 @@
 #include <malloc.h>
 #include <string.h>
 
+#include "address.h"
 #include "atomic.h"
 #include "clock.h"
 #include "compat.h"
@@ -51,6 +52,15 @@ enum {
 
 enum depth_method { BY_COUNTING, BY_DSIZE, BY_MALLOC };
 
+/*
+ * Where a raise was, to be compared with where its rescue is. The rescuing method is on the stack since before the raise, so what has its
+ * address at the rescue is the raising method, or the raising method had another address (docs/decisions/157).
+ */
+struct place {
+    ps_address frame;
+    ps_address file; /* of code outside of methods, which has a frame for each block; of nothing in a method */
+};
+
 static struct {
     VALUE raise_hook, newobj_hook, free_hook, rescue_hook;
     bool on, rescue_on, armed, free_armed;
@@ -67,13 +77,13 @@ static struct {
         const rb_data_type_t *type; /* of a backtrace, once one was seen */
     } freeing;
     struct {
-        VALUE object; /* the last T_DATA while armed, compared only */
-        uint64_t at;  /* ticks */
+        ps_address object; /* the last T_DATA while armed */
+        uint64_t at;       /* ticks */
     } capture;
-    /* The last raises: to know a re-raise, and to time a rescue. Objects are compared only, never touched. */
+    /* The last raises: to know a re-raise, and to time a rescue. Nothing of them is kept alive. */
     struct {
-        VALUE exception, backtrace;
-        VALUE raised_in; /* the frame, as nearest_frame() has it; 0 when no rescue will ask */
+        ps_address exception, backtrace;
+        struct place raised_in; /* of nothing when no rescue will ask */
         ps_row *row;
         ps_row *origin; /* of the first raise, when this is a re-raise */
         uint64_t at;    /* ticks */
@@ -82,7 +92,7 @@ static struct {
     uint32_t next_recent;
     /* Where exceptions were rescued: a name takes longer to make than all else at a rescue, and few places rescue most. */
     struct rescuer {
-        VALUE path, klass, method_id;
+        ps_address path, klass, method_id;
         long line;
         const ps_site *site;
     } rescuers[RESCUERS];
@@ -101,10 +111,8 @@ void ps_exceptions_mark(void)
     rb_gc_mark(raises.newobj_hook);
     rb_gc_mark(raises.free_hook);
     rb_gc_mark(raises.rescue_hook);
-    for (int i = 0; i < RESCUERS; i++) {
-        rb_gc_mark(raises.rescuers[i].path);
-        rb_gc_mark(raises.rescuers[i].klass);
-    }
+    /* What is known by address is known until the next collection: the address may come to mean something else. */
+    memset(raises.rescuers, 0, sizeof(raises.rescuers));
     /* Class and path in a row's key: their addresses must not come to mean something else. */
     for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
         const ps_row *row = ps_table_at(&ps_exceptions, i);
@@ -191,7 +199,7 @@ static void on_newobj(VALUE tracepoint, void *unused)
 {
     VALUE object = rb_tracearg_object(rb_tracearg_from_tracepoint(tracepoint));
     if (RB_BUILTIN_TYPE(object) != RUBY_T_DATA) return;
-    raises.capture.object = object;
+    raises.capture.object = PS_ADDRESS(object);
     raises.capture.at = ps_ticks();
 }
 
@@ -242,7 +250,7 @@ static void arm(void)
     if (raises.armed || !ps_newobj_allowed()) return;
     raises.armed = true;
     raises.armed_ns = ps_monotonic_ns();
-    raises.capture.object = 0;
+    raises.capture.object = PS_NO_ADDRESS;
     rb_tracepoint_enable(raises.newobj_hook);
     watch_frees(true);
 }
@@ -317,7 +325,8 @@ static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 static ps_row *find_origin(VALUE exception, VALUE backtrace)
 {
     for (int i = 0; i < RECENT; i++)
-        if (raises.recent[i].exception == exception && raises.recent[i].backtrace == backtrace)
+        if (ps_address_equal(raises.recent[i].exception, PS_ADDRESS(exception)) &&
+            ps_address_equal(raises.recent[i].backtrace, PS_ADDRESS(backtrace)))
             return raises.recent[i].origin;
     return NULL;
 }
@@ -329,7 +338,7 @@ static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, ui
     if (captured) raises.freeing.type = RTYPEDDATA_TYPE(backtrace);
     uint64_t cost = 0;
     if (raises.armed) {
-        if (captured && backtrace == raises.capture.object) cost = learn(row, now - raises.capture.at, depth);
+        if (captured && ps_address_equal(PS_ADDRESS(backtrace), raises.capture.object)) cost = learn(row, now - raises.capture.at, depth);
         disarm();
         raises.until_bracket = next_distance();
     } else if (captured && !find_origin(exception, backtrace)) {
@@ -382,26 +391,35 @@ static VALUE nearest_frame(int *line)
     return 0;
 }
 
-#if PS_HAVE_RESCUE_EVENT
-/* Are both of one method, blocks included? Code outside of methods has a frame for each block: there the file counts. */
-static bool is_same_method(VALUE frame, VALUE other)
+/* frame: of nearest_frame(). */
+static struct place place_of(VALUE frame)
 {
-    if (!frame || !other || frame == other) return frame && other;
-    return NIL_P(rb_profile_frame_method_name(frame)) && NIL_P(rb_profile_frame_method_name(other)) &&
-           rb_profile_frame_path(frame) == rb_profile_frame_path(other);
+    if (!frame) return (struct place){PS_NO_ADDRESS, PS_NO_ADDRESS};
+    bool in_method = !NIL_P(rb_profile_frame_method_name(frame));
+    return (struct place){PS_ADDRESS(frame), in_method ? PS_NO_ADDRESS : PS_ADDRESS(rb_profile_frame_path(frame))};
+}
+
+#if PS_HAVE_RESCUE_EVENT
+/* Are both of one method, blocks included? */
+static bool is_same_method(struct place one, struct place other)
+{
+    if (!ps_address_known(one.frame) || !ps_address_known(other.frame)) return false;
+    if (ps_address_equal(one.frame, other.frame)) return true;
+    return ps_address_known(one.file) && ps_address_equal(one.file, other.file);
 }
 #endif
 
-static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception, VALUE *raised_in)
+static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception, struct place *raised_in)
 {
     VALUE path = rb_tracearg_path(arg), klass = rb_obj_class(exception);
     long line = NUM2LONG(rb_tracearg_lineno(arg));
-    *raised_in = 0;
+    *raised_in = place_of(0);
     if (raises.rescue_on || is_internal(path)) {
         int nearest_line;
-        *raised_in = nearest_frame(&nearest_line);
-        if (*raised_in && is_internal(path)) {
-            path = rb_profile_frame_path(*raised_in);
+        VALUE nearest = nearest_frame(&nearest_line);
+        if (raises.rescue_on) *raised_in = place_of(nearest);
+        if (nearest && is_internal(path)) {
+            path = rb_profile_frame_path(nearest);
             line = nearest_line;
         }
     }
@@ -459,12 +477,13 @@ static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t c
     ps_fire_exception__detail(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost), &more);
 }
 
-static void remember(VALUE exception, VALUE backtrace, VALUE raised_in, ps_row *row, uint64_t at, uint32_t depth)
+static void remember(VALUE exception, VALUE backtrace, struct place raised_in, ps_row *row, uint64_t at,
+                     uint32_t depth)
 {
     ps_row *origin = find_origin(exception, backtrace);
     uint32_t i = raises.next_recent++ % RECENT;
-    raises.recent[i].exception = exception;
-    raises.recent[i].backtrace = backtrace;
+    raises.recent[i].exception = PS_ADDRESS(exception);
+    raises.recent[i].backtrace = PS_ADDRESS(backtrace);
     raises.recent[i].raised_in = raised_in;
     raises.recent[i].row = row;
     raises.recent[i].origin = origin ? origin : row;
@@ -482,7 +501,7 @@ static void on_raise(VALUE tracepoint, void *unused)
     if (RB_SPECIAL_CONST_P(exception)) return;
     VALUE backtrace = rb_attr_get(exception, id_bt);
     uint32_t depth = depth_of(backtrace);
-    VALUE raised_in;
+    struct place raised_in;
     ps_row *row = find_row(arg, exception, &raised_in);
     uint64_t cost = backtrace_cost(row, exception, backtrace, depth, now);
 
@@ -535,10 +554,13 @@ static const ps_site *rescue_site(rb_trace_arg_t *arg, VALUE path)
     VALUE klass = rb_tracearg_defined_class(arg), method_id = rb_tracearg_method_id(arg);
     long line = NUM2LONG(rb_tracearg_lineno(arg));
     struct rescuer *kept = &raises.rescuers[(path / sizeof(VALUE) + (uintptr_t)line) % RESCUERS];
-    if (kept->path != path || kept->line != line || kept->klass != klass || kept->method_id != method_id) {
+    bool known = ps_address_equal(kept->path, PS_ADDRESS(path)) && ps_address_equal(kept->klass, PS_ADDRESS(klass)) &&
+                 ps_address_equal(kept->method_id, PS_ADDRESS(method_id)) && kept->line == line;
+    if (!known) {
         char name[PS_NAME_BUFFER];
         size_t size = ps_method_name(name, klass, method_id);
-        *kept = (struct rescuer){path, klass, method_id, line, ps_ruby_site(name, size, path, line)};
+        const ps_site *site = ps_ruby_site(name, size, path, line);
+        *kept = (struct rescuer){PS_ADDRESS(path), PS_ADDRESS(klass), PS_ADDRESS(method_id), line, site};
     }
     return kept->site;
 }
@@ -553,11 +575,11 @@ static void on_rescue(VALUE tracepoint, void *unused)
     if (is_internal(path)) return;
     for (uint32_t back = 1; back <= RECENT; back++) {
         uint32_t i = (raises.next_recent - back) % RECENT;
-        if (raises.recent[i].exception != exception) continue;
+        if (!ps_address_equal(raises.recent[i].exception, PS_ADDRESS(exception))) continue;
         ps_row *row = raises.recent[i].row;
         const ps_site *site = rescue_site(arg, path);
         int unused;
-        if (is_same_method(raises.recent[i].raised_in, nearest_frame(&unused)))
+        if (is_same_method(raises.recent[i].raised_in, place_of(nearest_frame(&unused))))
             PS_ADD(counted(row)[PS_EXCEPTION_RESCUED_AT_ONCE], 1);
         PS_ADD(counted(row)[PS_EXCEPTION_RESCUED], 1);
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], site);

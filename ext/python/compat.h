@@ -18,6 +18,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "address.h"
+
 #define PS_HAVE_MONITORING (PY_VERSION_HEX >= 0x030C0000)
 /* The profile hook of all threads: without a GIL they would have to stand still while it is put in. */
 #define PS_HAVE_PROFILE_HOOK PS_HAVE_GIL
@@ -77,15 +79,15 @@ static inline bool ps_is_main_interpreter(void)
 }
 
 /*
- * What names the frame that runs: compared only. It stays the same for as long as the frame lives, which for a generator is
+ * What names the frame that runs. It stays the same for as long as the frame lives, which for a generator is
  * until it ends. Fields of a struct that is public to include and not documented: 3.13 to 3.15; 3.11 and 3.12.
  */
-static inline uintptr_t ps_current_frame(void)
+static inline ps_address ps_current_frame(void)
 {
 #if PY_VERSION_HEX >= 0x030D0000
-    return (uintptr_t)ps_thread_state()->current_frame;
+    return PS_ADDRESS(ps_thread_state()->current_frame);
 #else
-    return (uintptr_t)ps_thread_state()->cframe->current_frame;
+    return PS_ADDRESS(ps_thread_state()->cframe->current_frame);
 #endif
 }
 
@@ -118,9 +120,9 @@ static inline void ps_error_restore(ps_error error)
 }
 
 /* What the frames of the running greenlet come from: each has its own. */
-static inline uintptr_t ps_current_owner(void)
+static inline ps_address ps_current_owner(void)
 {
-    return (uintptr_t)ps_thread_state()->datastack_chunk;
+    return PS_ADDRESS(ps_thread_state()->datastack_chunk);
 }
 
 /* What a dict has under a name of ours: a new reference, or NULL, without an error. */

@@ -12,7 +12,7 @@
  */
 struct shadow {
     ps_stack *stack;
-    uintptr_t greenlet; /* the one that waits with it; 0: none does */
+    ps_address greenlet; /* the one that waits with it; of nothing: none does */
     bool own;           /* the thread's, part of its context */
     struct shadow *next;
 };
@@ -39,12 +39,12 @@ static void free_shadow(struct shadow *shadow)
     ps_memory_give(shadow, sizeof(*shadow));
 }
 
-static struct shadow **bucket_of(uintptr_t greenlet)
+static struct shadow **bucket_of(ps_address greenlet)
 {
-    return &contexts.waiting[(greenlet >> 4) * 0x9e3779b97f4a7c15u >> 56];
+    return &contexts.waiting[ps_address_hash(greenlet, 8)];
 }
 
-static void put_to_wait(struct shadow *shadow, uintptr_t greenlet)
+static void put_to_wait(struct shadow *shadow, ps_address greenlet)
 {
     struct shadow **bucket = bucket_of(greenlet);
     shadow->greenlet = greenlet;
@@ -53,13 +53,13 @@ static void put_to_wait(struct shadow *shadow, uintptr_t greenlet)
 }
 
 /* The one that this greenlet waits with, which waits no more; or NULL. */
-static struct shadow *take(uintptr_t greenlet)
+static struct shadow *take(ps_address greenlet)
 {
     struct shadow **place = bucket_of(greenlet), *shadow;
-    while ((shadow = *place) && shadow->greenlet != greenlet) place = &shadow->next;
+    while ((shadow = *place) && !ps_address_equal(shadow->greenlet, greenlet)) place = &shadow->next;
     if (!shadow) return NULL;
     *place = shadow->next;
-    shadow->greenlet = 0;
+    shadow->greenlet = PS_NO_ADDRESS;
     return shadow;
 }
 
@@ -73,7 +73,7 @@ static void put_aside(struct shadow *shadow)
 /* For a greenlet that has no open calls yet. NULL: no memory. */
 static struct shadow *empty_shadow(struct context *context)
 {
-    if (!context->own.greenlet) return &context->own;
+    if (!ps_address_known(context->own.greenlet)) return &context->own;
     struct shadow *shadow = contexts.spare;
     if (shadow) {
         contexts.spare = shadow->next;
@@ -92,7 +92,7 @@ static void free_context(PyObject *capsule)
     struct context *context = PyCapsule_GetPointer(capsule, NULL);
     ps_turn turn;
     ps_turn_begin(&turn);
-    if (context->own.greenlet) take(context->own.greenlet);
+    if (ps_address_known(context->own.greenlet)) take(context->own.greenlet);
     free_shadow(context->running);
     ps_stack_free(context->own.stack);
     ps_turn_end(&turn);
@@ -155,13 +155,13 @@ ps_stack *ps_contexts_current(void)
     return PS_LIKELY(context && context->generation == contexts.generation) ? context->running->stack : find_stack();
 }
 
-void ps_contexts_switched(uintptr_t left, uintptr_t entered)
+void ps_contexts_switched(ps_address left, ps_address entered)
 {
     struct context *context = current;
     if (!context || context->generation != contexts.generation) return;
     uint64_t now = ps_ticks();
     struct shadow *leaves = context->running, *enters = take(entered);
-    if (enters && !ps_current_frame()) {
+    if (enters && !ps_address_known(ps_current_frame())) {
         /* One that runs nothing is new: another had its address, and ended without a word. */
         ps_stack_abandon(enters->stack);
         put_aside(enters);

@@ -46,21 +46,22 @@ bool ps_exceptions_is_noise(PyObject *exception)
 bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
 {
     enum { GUESSES = 256 };
-    static PyTracebackObject *walks[2][GUESSES + 1]; /* the last ones; compared only */
+    static ps_address walks[2][GUESSES + 1]; /* the last ones */
     static unsigned turn;
     if (!first) return false;
-    PyTracebackObject *entry = first, *next, **walk = walks[turn ^= 1], **guess = walk;
+    PyTracebackObject *entry = first, *next;
+    ps_address *walk = walks[turn ^= 1], *guess = walk;
     for (; (next = entry->tb_next); guess++) {
-        PyTracebackObject *guessed = *guess;
-        uintptr_t wrong = (uintptr_t)guessed ^ (uintptr_t)next;
+        ps_address guessed = *guess;
+        uintptr_t wrong = guessed.value ^ (uintptr_t)next;
         /* Else the compiler knows that they are the same, and takes the one that has to be waited for. */
         __asm__("" : "+r"(wrong));
         if (wrong) break;
-        entry = guessed;
+        entry = (PyTracebackObject *)guessed.value; /* which is next */
     }
     uint32_t passed = (uint32_t)(guess - walk);
     for (; next; next = entry->tb_next) {
-        if (passed < GUESSES) walk[passed] = next;
+        if (passed < GUESSES) walk[passed] = PS_ADDRESS(next);
         passed++;
         entry = next;
     }

@@ -25,20 +25,19 @@
  * RAISE comes for each frame that an exception passes, and costs each. It is asked for by exception__raise, and by
  * exception__rescue for the time since the raise.
  */
-enum { UNDER_WAY = 64, RAISES = 32, ENTRIES_ADDED = 64, SEEN_SETS = 256, SEEN_WAYS = 4 };
+enum { UNDER_WAY = 64, RAISES = 32, ENTRIES_ADDED = 64, SEEN_BITS = 8, SEEN_SETS = 1 << SEEN_BITS, SEEN_WAYS = 4 };
 
 struct under_way {
-    PyObject *exception; /* compared only, as all pointers here but the row */
-    PyThreadState *thread;
-    PyTracebackObject *top; /* first entry of its traceback when it was last seen */
-    uint32_t entries;       /* in that */
+    ps_address exception, thread;
+    ps_address top;   /* first entry of its traceback when it was last seen */
+    uint32_t entries; /* in that */
     ps_row *row;
     uint32_t depth; /* of its last raise */
     bool passing;   /* raised on, and in no handler yet */
     bool counted;   /* as rescued, too early */
     bool old;       /* as it is since the worker last looked */
     struct {
-        PyCodeObject *code;
+        ps_address code;
         long offset;
         uint32_t entries;
     } first; /* handler */
@@ -53,14 +52,14 @@ static struct {
     uint32_t count;
     uint64_t looked_ns; /* when the worker last looked */
     struct {
-        PyObject *exception;
+        ps_address exception;
         uint64_t at;
     } raises[RAISES];
     uint32_t next_raise;
-    /* What was handled, by address: another exception may have that by now. */
+    /* What was handled: another exception may have its address by now. */
     struct seen {
-        PyObject *exception;
-        PyTracebackObject *top, *last; /* entries of its traceback */
+        ps_address exception;
+        ps_address top, last; /* entries of its traceback */
         uint32_t entries;
         uint64_t number; /* of the handling */
         ps_row *
@@ -72,10 +71,9 @@ static struct {
 /* Rows of handlers: code object and offset. Only their sites are of use. */
 static ps_table rescuers;
 
-/* What this thread raised last: the exception and the first entry of its traceback. Compared only. */
+/* What this thread raised last: the exception and the first entry of its traceback. */
 static __thread struct {
-    PyObject *exception;
-    PyTracebackObject *top;
+    ps_address exception, top;
 } passed;
 
 /* ---- Where ---- */
@@ -105,11 +103,11 @@ static const ps_site *rescuer_at(PyCodeObject *code, long offset)
 /* ---- Raised again ---- */
 
 /* What is known of it; else the place to put it, which is that of the one that was handled longest ago. */
-static struct seen *seen_of(PyObject *exception)
+static struct seen *seen_of(ps_address exception)
 {
-    struct seen *set = &handled.seen[((uintptr_t)exception >> 4) % SEEN_SETS * SEEN_WAYS], *oldest = set;
+    struct seen *set = &handled.seen[ps_address_hash(exception, SEEN_BITS) * SEEN_WAYS], *oldest = set;
     for (int i = 0; i < SEEN_WAYS; i++) {
-        if (set[i].exception == exception) return &set[i];
+        if (ps_address_equal(set[i].exception, exception)) return &set[i];
         if (set[i].number < oldest->number) oldest = &set[i];
     }
     return oldest;
@@ -128,8 +126,10 @@ static bool is_break(PyTracebackObject *caller, PyTracebackObject *entry)
 /* Leaves the last raise of it. Looked at closely when it has the last entry that it had before, and more of them than then. */
 static void narrow_to_last(PyObject *exception, PyTracebackObject *first, ps_raise *raise)
 {
-    const struct seen *seen = seen_of(exception);
-    if (PS_LIKELY(seen->exception != exception || seen->last != raise->origin || seen->entries >= raise->depth)) return;
+    const struct seen *seen = seen_of(PS_ADDRESS(exception));
+    bool same = ps_address_equal(seen->exception, PS_ADDRESS(exception)) &&
+                ps_address_equal(seen->last, PS_ADDRESS(raise->origin));
+    if (PS_LIKELY(!same || seen->entries >= raise->depth)) return;
     PyTracebackObject *entry = first;
     uint32_t fresh = raise->depth - seen->entries;
     for (uint32_t i = 1; i < fresh; i++) entry = entry->tb_next;
@@ -153,14 +153,14 @@ static void rescued(const struct under_way *one)
             ps_exceptions_fire_rescue(one->row, one->rescuer, one->elapsed, one->depth - 1);
     }
     struct seen *seen = seen_of(one->exception);
-    if (seen->exception == one->exception) seen->rescued = one->row;
+    if (ps_address_equal(seen->exception, one->exception)) seen->rescued = one->row;
 }
 
 /* Is a handler for it open on this thread, generators that run included? Handlers below the innermost are not listed. */
-static bool is_handled_now(PyThreadState *thread, PyObject *exception)
+static bool is_handled_now(PyThreadState *thread, ps_address exception)
 {
     for (_PyErr_StackItem *item = thread->exc_info; item; item = item->previous_item)
-        if (item->exc_value == exception) return true;
+        if (ps_address_equal(PS_ADDRESS(item->exc_value), exception)) return true;
     return false;
 }
 
@@ -169,18 +169,18 @@ static void settle(PyThreadState *thread)
 {
     for (uint32_t i = handled.count; i-- > 0;) {
         struct under_way *one = &handled.under_way[i];
-        if (one->thread != thread || one->passing) continue;
+        if (!ps_address_equal(one->thread, PS_ADDRESS(thread)) || one->passing) continue;
         if (is_handled_now(thread, one->exception)) return;
         rescued(one);
         take_out(i);
     }
 }
 
-static struct under_way *find(PyThreadState *thread, PyObject *exception)
+static struct under_way *find(PyThreadState *thread, ps_address exception)
 {
     for (uint32_t i = handled.count; i-- > 0;) {
         struct under_way *one = &handled.under_way[i];
-        if (one->exception == exception && one->thread == thread) return one;
+        if (ps_address_equal(one->exception, exception) && ps_address_equal(one->thread, PS_ADDRESS(thread))) return one;
     }
     return NULL;
 }
@@ -195,11 +195,11 @@ static struct under_way *add(void)
     return &handled.under_way[handled.count++];
 }
 
-static uint64_t since_raise(PyObject *exception, uint64_t now)
+static uint64_t since_raise(ps_address exception, uint64_t now)
 {
     for (uint32_t back = 1; back <= RAISES; back++) {
         uint32_t i = (handled.next_raise - back) % RAISES;
-        if (handled.raises[i].exception == exception) return now - handled.raises[i].at;
+        if (ps_address_equal(handled.raises[i].exception, exception)) return now - handled.raises[i].at;
     }
     return 0;
 }
@@ -213,10 +213,11 @@ static bool came_on(const struct under_way *one, PyTracebackObject *top, uint32_
 {
     if (!one->passing || entries < one->entries) return false;
     if (entries == one->entries)
-        return one->top == top &&
-               (one->first.entries != entries || one->first.code != code || one->first.offset != offset);
+        return ps_address_equal(one->top, PS_ADDRESS(top)) &&
+               (one->first.entries != entries || !ps_address_equal(one->first.code, PS_ADDRESS(code)) ||
+                one->first.offset != offset);
     for (uint32_t i = one->entries; i < entries; i++) top = top->tb_next;
-    return one->top == top;
+    return ps_address_equal(one->top, PS_ADDRESS(top));
 }
 
 /* ---- Events ---- */
@@ -227,15 +228,17 @@ static void raised(PyObject *exception, PyTracebackObject *top)
 {
     if (!top) return;
     /* From the frame below? Else it is raised here, perhaps not for the first time. */
-    bool from_below = top->tb_next && passed.exception == exception && passed.top == top->tb_next;
-    passed.exception = exception;
-    passed.top = top;
+    ps_address address = PS_ADDRESS(exception);
+    bool from_below = top->tb_next && ps_address_equal(passed.exception, address) &&
+                      ps_address_equal(passed.top, PS_ADDRESS(top->tb_next));
+    passed.exception = address;
+    passed.top = PS_ADDRESS(top);
     if (PS_LIKELY(from_below) || ps_exceptions_is_noise(exception)) return;
     /* `raise e` where e is handled raises it on. */
     PyThreadState *thread = ps_thread_state();
-    if (top->tb_next && find(thread, exception) && is_handled_now(thread, exception)) return;
+    if (top->tb_next && find(thread, address) && is_handled_now(thread, address)) return;
     uint32_t i = handled.next_raise++ % RAISES;
-    handled.raises[i].exception = exception;
+    handled.raises[i].exception = address;
     handled.raises[i].at = ps_ticks();
     if (PS_ENABLED(EXCEPTION__RAISE)) {
         ps_raise raise = {top, 1};
@@ -249,9 +252,12 @@ static void add_entries(struct under_way *one, PyTracebackObject *top)
 {
     uint32_t more = 0;
     PyTracebackObject *entry = top;
-    while (entry && entry != one->top && more < ENTRIES_ADDED) entry = entry->tb_next, more++;
-    if (!more || entry != one->top) return;
-    one->top = top;
+    while (entry && !ps_address_equal(one->top, PS_ADDRESS(entry)) && more < ENTRIES_ADDED) {
+        entry = entry->tb_next;
+        more++;
+    }
+    if (!more || !ps_address_equal(one->top, PS_ADDRESS(entry))) return;
+    one->top = PS_ADDRESS(top);
     one->entries += more;
     one->depth += more;
     ps_exceptions_count_more(one->row, one->depth, more);
@@ -261,18 +267,20 @@ static void raised_on(PyObject *exception, PyTracebackObject *top)
 {
     PyThreadState *thread = ps_thread_state();
     if (ps_exceptions_is_noise(exception)) return;
-    passed.exception = exception;
-    passed.top = top;
-    struct under_way *one = find(thread, exception);
+    ps_address address = PS_ADDRESS(exception);
+    passed.exception = address;
+    passed.top = PS_ADDRESS(top);
+    struct under_way *one = find(thread, address);
     for (uint32_t i = handled.count; !one && top && i-- > 0;) {
         /* What except* left of a group is another object with the same traceback. */
         struct under_way *group = &handled.under_way[i];
-        if (group->thread == thread && group->top == top && !group->passing) one = group;
+        bool is = ps_address_equal(group->thread, PS_ADDRESS(thread)) && ps_address_equal(group->top, PS_ADDRESS(top));
+        if (is && !group->passing) one = group;
     }
-    struct seen *seen = seen_of(exception);
-    if (!one && seen->exception == exception && seen->rescued) {
+    struct seen *seen = seen_of(address);
+    if (!one && ps_address_equal(seen->exception, address) && seen->rescued) {
         one = add();
-        *one = (struct under_way){.thread = thread,
+        *one = (struct under_way){.thread = PS_ADDRESS(thread),
                                   .top = seen->top,
                                   .entries = seen->entries,
                                   .depth = seen->entries,
@@ -281,7 +289,7 @@ static void raised_on(PyObject *exception, PyTracebackObject *top)
     }
     if (!one) return;
     seen->rescued = NULL;
-    one->exception = exception;
+    one->exception = address;
     one->passing = true;
     one->old = false;
     add_entries(one, top);
@@ -294,15 +302,16 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     ps_raise raise;
     if (ps_exceptions_is_noise(exception)) return;
     settle(thread);
-    struct under_way *known = find(thread, exception), *one;
+    ps_address address = PS_ADDRESS(exception);
+    struct under_way *known = find(thread, address), *one;
     /* One that comes from a handler that was suspended has raised on before. */
-    if (!known && seen_of(exception)->exception == exception) seen_of(exception)->rescued = NULL;
+    if (!known && ps_address_equal(seen_of(address)->exception, address)) seen_of(address)->rescued = NULL;
     if (!is_statement(code, offset) || !ps_exceptions_whole(top, &raise)) return;
-    passed.exception = NULL;
+    passed.exception = PS_NO_ADDRESS;
     uint32_t entries = raise.depth;
     PyTracebackObject *last = raise.origin;
     const ps_site *rescuer = rescuer_at(code, offset);
-    known = find(thread, exception);
+    known = find(thread, address);
     if (known && came_on(known, top, entries, code, offset)) {
         struct under_way on = *known;
         take_out((uint32_t)(known - handled.under_way));
@@ -318,20 +327,21 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
         ps_exceptions_count(row, raise.depth);
         if (PS_ENABLED(EXCEPTION__DETAIL) && row->site) ps_exceptions_fire_detail(row, exception, top, raise.depth);
         one = add();
-        one->exception = exception;
-        one->thread = thread;
+        one->exception = address;
+        one->thread = PS_ADDRESS(thread);
         one->row = row;
         one->depth = raise.depth;
         one->passing = one->counted = one->old = false;
-        one->first.code = code;
+        one->first.code = PS_ADDRESS(code);
         one->first.offset = offset;
         one->first.entries = entries;
     }
-    one->top = top;
+    one->top = PS_ADDRESS(top);
     one->entries = entries;
     one->rescuer = rescuer;
-    one->elapsed = (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) ? since_raise(exception, ps_ticks()) : 0;
-    *seen_of(exception) = (struct seen){exception, top, last, entries, ++handled.seen_number, NULL};
+    one->elapsed = (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) ? since_raise(address, ps_ticks()) : 0;
+    *seen_of(address) =
+        (struct seen){address, PS_ADDRESS(top), PS_ADDRESS(last), entries, ++handled.seen_number, NULL};
 }
 
 /* At the first handler it is the one that is current. */
@@ -383,36 +393,38 @@ bool ps_exceptions_hook_needs_upkeep(void)
 }
 
 #if PS_HAVE_GIL
-static bool is_alive(const PyThreadState *thread)
+/* NULL when it has ended. */
+static PyThreadState *alive(ps_address thread)
 {
     PyThreadState *one = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
-    while (one && one != thread) one = PyThreadState_Next(one);
-    return one != NULL;
+    while (one && !ps_address_equal(thread, PS_ADDRESS(one))) one = PyThreadState_Next(one);
+    return one;
 }
 
 /* Is number i still on its way, or in a handler that is open? */
 static bool goes_on(uint32_t i, bool last)
 {
     const struct under_way *one = &handled.under_way[i];
-    if (!is_alive(one->thread)) return false;
+    PyThreadState *thread = alive(one->thread);
+    if (!thread) return false;
     if (one->passing) return !one->old;
     /* A thread's inner handlers come later, and hide its outer ones. */
     for (uint32_t j = i + 1; j < handled.count; j++)
-        if (handled.under_way[j].thread == one->thread && !handled.under_way[j].passing) return true;
-    return is_handled_now(one->thread, one->exception);
+        if (ps_address_equal(handled.under_way[j].thread, one->thread) && !handled.under_way[j].passing) return true;
+    return is_handled_now(thread, one->exception);
 }
 
 /* What the parent's other threads had under way at a fork is the parent's. */
 static bool is_ours(const struct under_way *one, bool forked)
 {
-    return !forked || is_alive(one->thread);
+    return !forked || alive(one->thread);
 }
 #else
 /* Without a GIL nobody can look at what another thread handles: some time after it began a handler counts as one that rescued. */
 static bool goes_on(uint32_t i, bool last)
 {
     const struct under_way *one = &handled.under_way[i];
-    return one->thread == ps_thread_state() || (!one->old && !last);
+    return ps_address_equal(one->thread, PS_ADDRESS(ps_thread_state())) || (!one->old && !last);
 }
 
 static bool is_ours(const struct under_way *one, bool forked)

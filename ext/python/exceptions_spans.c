@@ -15,11 +15,11 @@
  *
  * Not more notes are taken of a place than it may have events (ps_details_allow). All of it with the GIL, in the main interpreter.
  */
-enum { NOTES = 256, PLACES = 256, MAKERS = 2, NOTES_PER_SECOND = 10 };
+enum { NOTES_BITS = 8, NOTES = 1 << NOTES_BITS, PLACES = 256, MAKERS = 2, NOTES_PER_SECOND = 10 };
 
 static struct note {
-    PyObject *exception;          /* compared only, as is all here */
-    PyCodeObject *makers[MAKERS]; /* what made it, and what called that */
+    ps_address exception;
+    ps_address makers[MAKERS]; /* what made it, and what called that */
     uint64_t thread_id;
     char traceparent[PS_TRACEPARENT_BUFFER];
 } notes[NOTES];
@@ -32,7 +32,7 @@ static struct place {
 
 static struct note *note_of(PyObject *exception)
 {
-    return &notes[((uintptr_t)exception >> 4) % NOTES];
+    return &notes[ps_address_hash(PS_ADDRESS(exception), NOTES_BITS)];
 }
 
 static bool is_allowed(PyTypeObject *type, PyCodeObject *code, int instruction)
@@ -47,7 +47,7 @@ static bool is_allowed(PyTypeObject *type, PyCodeObject *code, int instruction)
 void ps_exceptions_forget_span(PyObject *exception)
 {
     struct note *note = note_of(exception);
-    if (note->exception == exception) note->exception = NULL;
+    if (ps_address_equal(note->exception, PS_ADDRESS(exception))) note->exception = PS_NO_ADDRESS;
 }
 
 void ps_exceptions_note_span(PyObject *exception)
@@ -56,19 +56,20 @@ void ps_exceptions_note_span(PyObject *exception)
     static __thread bool busy;
     ps_exceptions_forget_span(exception); /* of one that had its address */
     struct ps_walked_frame *frame = ps_walk_from(ps_thread_state());
-    PyCodeObject *makers[MAKERS] = {NULL};
+    ps_address makers[MAKERS] = {PS_NO_ADDRESS};
     for (int i = 0; frame && i < MAKERS; i++, frame = ps_walk_on(frame)) {
-        makers[i] = ps_walked_code(frame);
-        if (!i && !is_allowed(Py_TYPE(exception), makers[0], ps_walked_instruction(frame))) return;
+        PyCodeObject *code = ps_walked_code(frame);
+        makers[i] = PS_ADDRESS(code);
+        if (!i && !is_allowed(Py_TYPE(exception), code, ps_walked_instruction(frame))) return;
     }
-    if (busy || !makers[0]) return;
+    if (busy || !ps_address_known(makers[0])) return;
     char traceparent[PS_TRACEPARENT_BUFFER];
     busy = true;
     ps_trace_context(traceparent, PS_BIT(EXCEPTION__DETAIL));
     busy = false;
     if (!traceparent[0]) return;
     struct note *note = note_of(exception);
-    note->exception = exception;
+    note->exception = PS_ADDRESS(exception);
     note->thread_id = ps_thread_id();
     memcpy(note->makers, makers, sizeof(makers));
     memcpy(note->traceparent, traceparent, sizeof(traceparent));
@@ -84,7 +85,7 @@ static bool was_made_in(const struct note *note, PyTracebackObject *first, uint3
     bool found = false;
     for (uint32_t i = 0; !found && i < depth && first; i++, first = first->tb_next) {
         PyCodeObject *code = PyFrame_GetCode(first->tb_frame);
-        for (int maker = 0; maker < MAKERS; maker++) found |= code == note->makers[maker];
+        for (int maker = 0; maker < MAKERS; maker++) found |= ps_address_equal(PS_ADDRESS(code), note->makers[maker]);
         Py_DECREF(code);
     }
     return found;
@@ -94,7 +95,7 @@ void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first,
 {
     const struct note *note = note_of(exception);
     to[0] = '\0';
-    if (note->exception != exception || note->thread_id != ps_thread_id()) return;
+    if (!ps_address_equal(note->exception, PS_ADDRESS(exception)) || note->thread_id != ps_thread_id()) return;
     if (ps_frame_is_running(first->tb_frame) && was_made_in(note, first, depth))
         memcpy(to, note->traceparent, sizeof(note->traceparent));
 }

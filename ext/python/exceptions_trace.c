@@ -20,9 +20,9 @@
 enum { UNDER_WAY = 16 };
 
 struct under_way {
-    PyObject *exception;    /* compared only, as all pointers here but the row */
-    PyTracebackObject *top; /* first entry of its traceback */
-    PyFrameObject *frame;   /* that it came to */
+    ps_address exception;
+    ps_address top;   /* first entry of its traceback */
+    ps_address frame; /* that it came to */
     ps_row *row;
     uint64_t raised, elapsed; /* ticks; from the raise to the handler */
     uint32_t unwound;
@@ -43,10 +43,10 @@ static __thread struct {
 } mine;
 
 /* Is a handler for it open on this thread, generators that run included? Handlers below the innermost are not listed. */
-static bool is_handled_now(PyObject *exception)
+static bool is_handled_now(ps_address exception)
 {
     for (_PyErr_StackItem *item = ps_thread_state()->exc_info; item; item = item->previous_item)
-        if (item->exc_value == exception) return true;
+        if (ps_address_equal(PS_ADDRESS(item->exc_value), exception)) return true;
     return false;
 }
 
@@ -55,20 +55,20 @@ static void take_out(uint32_t i)
     for (mine.count--; i < mine.count; i++) mine.all[i] = mine.all[i + 1];
 }
 
-static struct under_way *find(PyObject *exception)
+static struct under_way *find(ps_address exception)
 {
     for (uint32_t i = mine.count; i-- > 0;)
-        if (mine.all[i].exception == exception) return &mine.all[i];
+        if (ps_address_equal(mine.all[i].exception, exception)) return &mine.all[i];
     return NULL;
 }
 
 static void came_to(PyFrameObject *frame, PyObject *exception, PyTracebackObject *top)
 {
-    struct under_way *one = find(exception);
-    if (one && one->top == top->tb_next) {
-        if (one->frame != frame) one->unwound++;
-        one->top = top;
-        one->frame = frame;
+    struct under_way *one = find(PS_ADDRESS(exception));
+    if (one && ps_address_equal(one->top, PS_ADDRESS(top->tb_next))) {
+        if (!ps_address_equal(one->frame, PS_ADDRESS(frame))) one->unwound++;
+        one->top = PS_ADDRESS(top);
+        one->frame = PS_ADDRESS(frame);
         one->line = 0;
         one->passing = false;
         return;
@@ -79,24 +79,28 @@ static void came_to(PyFrameObject *frame, PyObject *exception, PyTracebackObject
     ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
     if (trace.fires_raise && row->site) ps_exceptions_fire_raise(row, raise.depth);
     if (mine.count == UNDER_WAY) take_out(0);
-    mine.all[mine.count++] =
-        (struct under_way){.exception = exception, .top = top, .frame = frame, .row = row, .raised = ps_ticks()};
+    mine.all[mine.count++] = (struct under_way){.exception = PS_ADDRESS(exception),
+                                                .top = PS_ADDRESS(top),
+                                                .frame = PS_ADDRESS(frame),
+                                                .row = row,
+                                                .raised = ps_ticks()};
 }
 
-static void enter_handler(struct under_way *one)
+/* frame: the one that it came to. */
+static void enter_handler(struct under_way *one, PyFrameObject *frame)
 {
     if (one->line) return;
-    one->line = PyFrame_GetLineNumber(one->frame);
+    one->line = PyFrame_GetLineNumber(frame);
     one->elapsed = ps_ticks() - one->raised;
 }
 
-static void rescued(uint32_t i)
+static void rescued(uint32_t i, PyFrameObject *frame)
 {
     struct under_way one = mine.all[i];
     take_out(i);
     if (!one.row->site || !trace.fires_rescue) return;
-    PyCodeObject *code = PyFrame_GetCode(one.frame);
-    PyObject *globals = PyFrame_GetGlobals(one.frame);
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    PyObject *globals = PyFrame_GetGlobals(frame);
     ps_exceptions_fire_rescue(one.row, ps_code_site_at(code, globals, one.line), one.elapsed, one.unwound);
     Py_XDECREF(globals);
     Py_DECREF(code);
@@ -106,10 +110,10 @@ static void rescued(uint32_t i)
 static void at_line(PyFrameObject *frame)
 {
     for (uint32_t i = mine.count; i-- > 0;) {
-        if (mine.all[i].frame != frame || mine.all[i].passing) continue;
-        enter_handler(&mine.all[i]);
+        if (!ps_address_equal(mine.all[i].frame, PS_ADDRESS(frame)) || mine.all[i].passing) continue;
+        enter_handler(&mine.all[i], frame);
         if (is_handled_now(mine.all[i].exception)) return;
-        rescued(i);
+        rescued(i, frame);
     }
 }
 
@@ -119,12 +123,12 @@ static void at_end(PyFrameObject *frame, bool raised)
     bool suspended = !raised && (code->co_flags & PS_RESUMABLE) && ps_frame_is_suspended(frame, code);
     Py_DECREF(code);
     for (uint32_t i = mine.count; !suspended && i-- > 0;) {
-        if (mine.all[i].frame != frame || mine.all[i].passing) continue;
+        if (!ps_address_equal(mine.all[i].frame, PS_ADDRESS(frame)) || mine.all[i].passing) continue;
         if (raised) {
             mine.all[i].passing = true;
         } else {
-            enter_handler(&mine.all[i]);
-            rescued(i);
+            enter_handler(&mine.all[i], frame);
+            rescued(i, frame);
         }
     }
 }

@@ -28,7 +28,7 @@
 static struct {
     int under_way; /* os.fork() calls between their first handler and their last */
     bool paused;
-    PyFrameObject *caller;    /* compared only */
+    ps_address caller;        /* frame of what calls os.fork() */
     uint64_t returned_cpu_ns; /* CPU time of the parent by then */
 } forks;
 
@@ -67,9 +67,9 @@ static bool await_threads(int threads, uint64_t deadline_ns)
 static bool has_returned(void)
 {
     PyFrameObject *frame = PyEval_GetFrame();
-    if (!forks.caller || !frame || frame == forks.caller) return true;
+    if (!ps_address_known(forks.caller) || !frame || ps_address_equal(forks.caller, PS_ADDRESS(frame))) return true;
     Py_INCREF(frame);
-    while (frame && frame != forks.caller) {
+    while (frame && !ps_address_equal(forks.caller, PS_ADDRESS(frame))) {
         PyFrameObject *back = PyFrame_GetBack(frame);
         Py_DECREF(frame);
         frame = back;
@@ -97,7 +97,7 @@ static void pause_threads(void)
     int ours = ps_threads_count(&ended_ns);
     if (!ours || !await_threads(ours + 1, ended_ns + BURIAL_NS)) return;
     forks.paused = true;
-    forks.caller = PyEval_GetFrame();
+    forks.caller = PS_ADDRESS(PyEval_GetFrame());
     /* The worker may be waiting for the GIL. There is no other Python thread that could take it. */
     Py_BEGIN_ALLOW_THREADS ps_threads_pause();
     await_threads(1, ps_monotonic_ns() + BURIALS_NS);

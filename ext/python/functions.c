@@ -107,7 +107,7 @@ static bool is_late(void)
     return !PS_HAVE_GIL && !functions.on;
 }
 
-bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
+bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
 {
     struct function *function = find_function(code);
     if (PS_UNLIKELY(!function)) return true;
@@ -115,7 +115,7 @@ bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack) || is_late()) return true;
     ps_row *row = PS_LIKELY(function->row != NULL) ? function->row : make_row(function);
-    uintptr_t owner = ps_current_owner();
+    ps_address owner = ps_current_owner();
     ps_frame *entered;
     if (resumed) {
         entered = ps_stack_resume_frame(stack, row, frame, owner);
@@ -128,7 +128,7 @@ bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
     return true;
 }
 
-bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome, uint64_t now)
+bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint64_t now)
 {
     /* Exits that are told of all functions: whether one is covered is known sooner than that it is not open. */
     if ((!PS_HAVE_MONITORING || outcome == PS_OUTCOME_RAISED) && !is_covered(code)) return false;

@@ -16,10 +16,10 @@ static bool is_resumable(const PyCodeObject *code)
     return (code->co_flags & PS_RESUMABLE) != 0;
 }
 
-/* What names it: compared only. */
-static uintptr_t key_of(PyFrameObject *frame)
+/* What names it. */
+static ps_address key_of(PyFrameObject *frame)
 {
-    return PS_HAVE_MONITORING ? ps_current_frame() : (uintptr_t)frame;
+    return PS_HAVE_MONITORING ? ps_current_frame() : PS_ADDRESS(frame);
 }
 
 static void enter(PyFrameObject *frame)

@@ -42,7 +42,7 @@ static PyObject *on_switch(PyObject *previous, PyObject *args)
     if (greenlets.on && pair && PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2) {
         ps_turn turn;
         ps_turn_begin(&turn);
-        ps_contexts_switched((uintptr_t)PyTuple_GET_ITEM(pair, 0), (uintptr_t)PyTuple_GET_ITEM(pair, 1));
+        ps_contexts_switched(PS_ADDRESS(PyTuple_GET_ITEM(pair, 0)), PS_ADDRESS(PyTuple_GET_ITEM(pair, 1)));
         ps_turn_end(&turn);
     } else if (!greenlets.on && is_in()) {
         Py_XDECREF(put_in(previous));

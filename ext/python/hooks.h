@@ -51,8 +51,8 @@ bool ps_functions_switch(uint32_t wanted);
 void ps_functions_restart(void);
 
 /* What functions.c does at an entry and at an exit, whichever hook tells of them. Both false: the function is not covered. */
-bool ps_functions_enter(PyCodeObject *code, uintptr_t frame, bool resumed);
-bool ps_functions_leave(PyCodeObject *code, uintptr_t frame, int outcome, uint64_t now);
+bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed);
+bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint64_t now);
 /* Makes the VM tell of calls, or stop: functions_monitoring.c (3.12 and later), functions_profile.c (before). */
 bool ps_functions_hook(bool on);
 /* Is anybody listening to functions? Others may have events told, too. */
@@ -71,8 +71,8 @@ bool ps_latency_switch(uint32_t wanted);
 /* Is anybody listening to one? */
 bool ps_latency_on(void);
 /* What it does at an entry and at an exit. False: it is not of a function with such a probe. */
-bool ps_latency_enter(PyCodeObject *code, uintptr_t frame, bool resumed);
-bool ps_latency_leave(PyCodeObject *code, uintptr_t frame, int outcome);
+bool ps_latency_enter(PyCodeObject *code, ps_address frame, bool resumed);
+bool ps_latency_leave(PyCodeObject *code, ps_address frame, int outcome);
 /* Methods of the module. */
 PyObject *ps_latency_trace(PyObject *module, PyObject *arguments);
 PyObject *ps_latency_untrace(PyObject *module, PyObject *code);
@@ -154,8 +154,8 @@ void ps_collections_upkeep(void);
 
 /* contexts.c: the shadow stack of this thread or greenlet; NULL when there is no memory. */
 ps_stack *ps_contexts_current(void);
-/* This thread runs another greenlet now. Addresses, compared only. */
-void ps_contexts_switched(uintptr_t left, uintptr_t entered);
+/* This thread runs another greenlet now. */
+void ps_contexts_switched(ps_address left, ps_address entered);
 /* Each thread is to follow its greenlets, from its next call on; and none has to any more. */
 void ps_contexts_begin(void);
 void ps_contexts_end(void);

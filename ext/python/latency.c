@@ -47,7 +47,7 @@ static ps_latency *latency_of(PyCodeObject *code)
 
 /* ---- Calls ---- */
 
-bool ps_latency_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
+bool ps_latency_enter(PyCodeObject *code, ps_address frame, bool resumed)
 {
     ps_latency *latency = latency_of(code);
     if (!latency) return false;
@@ -63,7 +63,7 @@ bool ps_latency_enter(PyCodeObject *code, uintptr_t frame, bool resumed)
     return true;
 }
 
-bool ps_latency_leave(PyCodeObject *code, uintptr_t frame, int outcome)
+bool ps_latency_leave(PyCodeObject *code, ps_address frame, int outcome)
 {
     uint64_t now = ps_monotonic_ns();
     ps_suspended call;

@@ -8,7 +8,7 @@
  *
  * TracebackException.format() is a generator: what it does, it does when its lines are asked for. Where it is the outermost, the
  * generator is told apart by its type, which takes the time of each step. That an exception was meant is remembered from when the
- * TracebackException was made of it: addresses, compared only.
+ * TracebackException was made of it.
  */
 #include "tracebacks.h"
 
@@ -36,11 +36,11 @@ static const struct subject nothing = {.raised = &ps_site_none};
 
 /* The last TracebackExceptions, and the generators of theirs that are under way. */
 static struct {
-    PyObject *object;
+    ps_address object;
     struct subject of;
 } made[REMEMBERED];
 static struct {
-    PyObject *generator;
+    ps_address generator; /* of nothing: none */
     const ps_formatter *formatter;
     const ps_site *asked;
     struct subject of;
@@ -133,7 +133,7 @@ static struct subject find_subject(const ps_formatter *formatter, PyObject *cons
     if (formatter->subject == PS_A_STACK) return nothing;
     if (formatter->subject == PS_MADE) {
         for (int i = 0; count && i < REMEMBERED; i++)
-            if (made[i].object == args[0]) return made[i].of;
+            if (ps_address_equal(made[i].object, PS_ADDRESS(args[0]))) return made[i].of;
         return nothing;
     }
     PyObject *traceback = NULL;
@@ -216,7 +216,7 @@ static void fire(const ps_formatter *formatter, const ps_site *asked, const stru
 static int find_generator(const PyObject *generator)
 {
     for (int i = 0; i < OPEN; i++)
-        if (generators[i].generator == generator) return i;
+        if (ps_address_equal(generators[i].generator, PS_ADDRESS(generator))) return i;
     return -1;
 }
 
@@ -237,7 +237,7 @@ static void note_step_in_turn(PyObject *generator, uint64_t ticks, bool ended)
     generators[i].ticks += ticks;
     if (!ended) return;
     fire(generators[i].formatter, generators[i].asked, &generators[i].of, generators[i].ticks);
-    generators[i].generator = NULL;
+    generators[i].generator = PS_NO_ADDRESS;
 }
 
 static void note_step(PyObject *generator, uint64_t ticks, bool ended)
@@ -313,7 +313,7 @@ bool ps_tracebacks_ready(void)
 static void remember(PyObject *object, const struct subject *of)
 {
     uint32_t i = next_made++ % REMEMBERED;
-    made[i].object = object;
+    made[i].object = PS_ADDRESS(object);
     made[i].of = *of;
 }
 
@@ -321,7 +321,7 @@ static void time_generator(PyObject *generator, const ps_formatter *formatter, c
 {
     int known = find_generator(generator); /* one that died half-way */
     uint32_t i = known >= 0 ? (uint32_t)known : next_generator++ % OPEN;
-    generators[i].generator = generator;
+    generators[i].generator = PS_ADDRESS(generator);
     generators[i].formatter = formatter;
     generators[i].asked = find_asker();
     generators[i].of = *of;

@@ -138,6 +138,32 @@ RSpec.describe "exception probes", :bpf do
     expect(raised).to all(include(app_line: 3, app_file: end_with("app.rb")))
   end
 
+  # The method that raised goes with its object, before the rescue: what was known of its frame says nothing any more. The C stack is
+  # deep at the raise, so that no address is left on it at the collection.
+  it "know nothing of a method that was collected on the way to the rescue" do
+    target, = program(<<~RUBY)
+      class Declined < StandardError; end
+      def handle
+        gateway = Object.new
+        def gateway.charge = raise(Declined, "declined", caller)
+        gateway.charge
+      end
+      def deep(n) = n.zero? ? handle : [n].each { deep(n - 1) }
+      def outer
+        deep(20)
+      ensure
+        GC.start
+        3000.times { |n| "string \#{n}" }
+      end
+      Gate.on :exception__stats
+      rescued = Array.new(50) { outer rescue $!.message }
+      Gate.done rescued: rescued.tally
+    RUBY
+    attacher(target, "exception__stats").attached
+    report = JSON.parse(target.await_line(/\Areport (.*)/, within: 60)[1])
+    expect(report["rescued"]).to eq("declined" => 50)
+  end
+
   if RUBY_VERSION >= "3.3"
     it "tell who rescued, how long after the raise and how many frames up" do
       fields = { exception__rescue: %i[type line elapsed unwound function raise_line] }

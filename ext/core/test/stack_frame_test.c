@@ -14,7 +14,7 @@ static ps_row *function(uintptr_t key)
 
 static void enter_in(ps_stack *stack, ps_row *row, uintptr_t frame, uintptr_t owner, uint64_t now)
 {
-    ps_frame *entered = ps_stack_enter_frame(stack, row, frame, owner);
+    ps_frame *entered = ps_stack_enter_frame(stack, row, PS_ADDRESS(frame), PS_ADDRESS(owner));
     if (CHECK(entered != NULL)) entered->start = now;
 }
 
@@ -25,14 +25,14 @@ static void enter(ps_stack *stack, ps_row *row, uintptr_t frame, uint64_t now)
 
 static void resume(ps_stack *stack, ps_row *row, uintptr_t frame, uint64_t now)
 {
-    ps_frame *entered = ps_stack_resume_frame(stack, row, frame, MAIN);
+    ps_frame *entered = ps_stack_resume_frame(stack, row, PS_ADDRESS(frame), PS_ADDRESS(MAIN));
     if (CHECK(entered != NULL)) entered->start = now;
 }
 
 static ps_call leave(ps_stack *stack, ps_row *row, uintptr_t frame, uint64_t now, int outcome)
 {
     ps_call call = {0};
-    CHECK(ps_stack_leave_frame(stack, frame, now, outcome, &call) == row);
+    CHECK(ps_stack_leave_frame(stack, PS_ADDRESS(frame), now, outcome, &call) == row);
     return call;
 }
 
@@ -106,7 +106,7 @@ static void takes_one_that_began_before_for_begun_when_it_is_resumed(void)
     resume(stack, g, 32, 40);
     CHECK_EQUAL(returns(stack, g, 32, 50).elapsed, 10);
     ps_call call;
-    CHECK(!ps_stack_leave_frame(stack, 48, 60, PS_OUTCOME_RETURNED, &call));
+    CHECK(!ps_stack_leave_frame(stack, PS_ADDRESS(48), 60, PS_OUTCOME_RETURNED, &call));
     check_counts(g, 1, 10, 10, 0);
     end(stack);
 }
@@ -117,8 +117,8 @@ static void counts_an_abandoned_generator_when_another_takes_its_place(void)
     ps_row *g = function(2);
     enter(stack, g, 32, 10);
     yields(stack, g, 32, 15);
-    ps_stack_bury(32);
-    ps_stack_bury(32);
+    ps_stack_bury(PS_ADDRESS(32));
+    ps_stack_bury(PS_ADDRESS(32));
     check_counts(g, 1, 5, 5, 0);
     enter(stack, g, 32, 20);
     returns(stack, g, 32, 21);

@@ -5,23 +5,24 @@
 
 static ps_suspended call(uintptr_t frame, uint64_t first)
 {
-    return (ps_suspended){.frame = frame, .first = first};
+    return (ps_suspended){.frame = PS_ADDRESS(frame), .first = first};
 }
 
 static bool takes(uintptr_t frame, uint64_t first)
 {
     ps_suspended taken;
-    return ps_suspended_take(&ps_suspended_calls, frame, &taken) && taken.frame == frame && taken.first == first;
+    return ps_suspended_take(&ps_suspended_calls, PS_ADDRESS(frame), &taken) &&
+           ps_address_equal(taken.frame, PS_ADDRESS(frame)) && taken.first == first;
 }
 
 static void takes_what_was_put_once(void)
 {
     ps_suspended kept = call(64, 7), taken;
-    CHECK(!ps_suspended_take(&ps_suspended_calls, 64, &taken));
+    CHECK(!ps_suspended_take(&ps_suspended_calls, PS_ADDRESS(64), &taken));
     CHECK(ps_suspended_put(&ps_suspended_calls, &kept));
-    CHECK(!ps_suspended_take(&ps_suspended_calls, 128, &taken));
+    CHECK(!ps_suspended_take(&ps_suspended_calls, PS_ADDRESS(128), &taken));
     CHECK(takes(64, 7));
-    CHECK(!ps_suspended_take(&ps_suspended_calls, 64, &taken));
+    CHECK(!ps_suspended_take(&ps_suspended_calls, PS_ADDRESS(64), &taken));
     ps_suspended_clear(&ps_suspended_calls);
 }
 
@@ -31,7 +32,7 @@ static void replaces_what_was_known_of_a_frame(void)
     ps_suspended_put(&ps_suspended_calls, &old);
     ps_suspended_put(&ps_suspended_calls, &new);
     CHECK(takes(64, 2));
-    CHECK(!ps_suspended_take(&ps_suspended_calls, 64, &taken));
+    CHECK(!ps_suspended_take(&ps_suspended_calls, PS_ADDRESS(64), &taken));
     ps_suspended_clear(&ps_suspended_calls);
 }
 
@@ -49,7 +50,7 @@ static void agrees_with_an_array(void)
             CHECK(ps_suspended_put(&ps_suspended_calls, &kept));
             first[i] = (uint64_t)step;
         } else {
-            bool known = ps_suspended_take(&ps_suspended_calls, frame, &taken);
+            bool known = ps_suspended_take(&ps_suspended_calls, PS_ADDRESS(frame), &taken);
             CHECK_EQUAL(known, first[i] != 0);
             if (known) CHECK_EQUAL(taken.first, first[i]);
             first[i] = 0;
@@ -71,7 +72,7 @@ static void gives_its_memory_back_and_does_without(void)
     }
     CHECK(kept > 32 && kept < 64);
     ps_suspended none;
-    CHECK(!ps_suspended_take(&ps_suspended_calls, 16 * 200, &none)); /* and the search ends */
+    CHECK(!ps_suspended_take(&ps_suspended_calls, PS_ADDRESS(16 * 200), &none)); /* and the search ends */
     CHECK(takes(16, 16));
     ps_suspended_clear(&ps_suspended_calls);
     CHECK_EQUAL(ps_memory_used(), before);
