@@ -211,7 +211,7 @@ def test_status_and_doctor_read_what_a_process_says_of_itself(bpf, program):
 
 def test_script_prints_the_programs(tmp_path):
     listed = command("script")[1]
-    names = {path.stem for path in (ROOT / "providers").glob("*.bt")}
+    names = {path.stem for path in (ROOT / "providers").glob("*.bt")} | {"slow", "slow_by_request"}
     assert {line.split()[0] for line in listed.splitlines()} == names
     for name in ("exceptions", "exceptions.bt"):
         assert command("script", name) == (0, (ROOT / "providers/exceptions.bt").read_text(), "")
