@@ -10,6 +10,7 @@ import sys
 from typing import Any, Awaitable, Callable, Dict, Iterable, Iterator, MutableMapping, Optional, Tuple, cast
 
 import probescope
+from probescope._django_routes import template
 
 __all__ = ["wsgi", "asgi"]
 
@@ -87,7 +88,7 @@ class _Request:
     def _of_django(self) -> Any:
         request, self.of_django = self.of_django, None  # which has the environment, which has us
         route = getattr(getattr(request, "resolver_match", None), "route", None)
-        return route if not isinstance(route, str) or route.startswith("^") else f"/{route}"
+        return template(route) if isinstance(route, str) else None
 
     def done(self) -> None:
         self.native.done(self.status, self.template)

@@ -145,21 +145,23 @@ RSpec.describe "The commands that trace", :bpf do
     expect(out).to match(/^PAUSE +COUNT\n *524 us - 1\.05 ms +4  #{"#" * 40}\n *1\.05 ms - 2\.10 ms +4  #{"#" * 40}$/)
   end
 
-  it "requests: counts those of each method and route, with percentiles to 3 % and each status" do
+  # What fails takes ten times as long.
+  it "requests: counts those of each method, route and kind of status, with percentiles to 3 %" do
     rows = json("requests")["rows"]
-    expect(rows.map { |row| row.values_at("method", "route") })
-      .to eq([["POST", "/orders"], ["GET", "/orders/:id, [odd]"], ["GET", "/orders"]])
+    expect(rows.map { |row| row.values_at("method", "route", "status") })
+      .to eq([["POST", "/orders", "5xx"], ["GET", "/orders/:id, [odd]", "5xx"], ["GET", "/orders", "5xx"],
+              ["POST", "/orders", "2xx"], ["GET", "/orders/:id, [odd]", "2xx"], ["GET", "/orders", "2xx"]])
     expect(rows[1].except("p50_ns", "p99_ns", "histogram")).to eq(
-      "method" => "GET", "route" => "/orders/:id, [odd]", "count" => 8, "per_second" => 2.0, "total_ns" => 22_000_000 * 4,
-      "mean_ns" => 11_000_000, "max_ns" => 20_000_000, "errors" => 4, "statuses" => {"200" => 4, "503" => 4}, "time_share" => 0.333333
+      "method" => "GET", "route" => "/orders/:id, [odd]", "status" => "5xx", "count" => 4, "per_second" => 1.0,
+      "total_ns" => 20_000_000 * 4, "mean_ns" => 20_000_000, "max_ns" => 20_000_000, "errors" => 4, "statuses" => {"503" => 4}, "time_share" => 0.30303
     )
-    expect(rows[1]["p50_ns"]).to be_within(60_000).of(2_000_000)
     expect(rows[1]["p99_ns"]).to be_within(600_000).of(20_000_000)
-    expect(rows[1]["histogram"].map(&:values)).to eq([[1 << 20, 2 << 20, 4], [1 << 24, 2 << 24, 4]])
+    expect(rows[1]["histogram"].map(&:values)).to eq([[1 << 24, 2 << 24, 4]])
+    expect(rows[4]).to include("count" => 4, "errors" => 0, "mean_ns" => 2_000_000, "p99_ns" => be_within(60_000).of(2_000_000))
 
     out = probescope("requests", "-p", host_target.pid, "-d", 1).out
-    expect(out).to match(/^ *SHARE +REQUESTS +PER S +MEAN +P50 +P99 +MAX +ERRORS +METHOD +ROUTE$/)
-    expect(out).to match(%r{^33\.3 % +\d+ +\d+\.\d +11\.0 ms +2\.00 ms +20\.0 ms +20\.0 ms +\d+ +GET +/orders/:id, \[odd\]$})
+    expect(out).to match(/^ *SHARE +REQUESTS +PER S +MEAN +P50 +P99 +MAX +STATUS +METHOD +ROUTE$/)
+    expect(out).to match(%r{^30\.3 % +\d+ +\d+\.\d +20\.0 ms +20\.0 ms +20\.0 ms +20\.0 ms +503 +GET +/orders/:id, \[odd\]$})
     expect(out).to match(/^TIME +COUNT$/)
   end
 
@@ -167,8 +169,8 @@ RSpec.describe "The commands that trace", :bpf do
     process = host_target("--rows", 30, "--burst", 2)
     result = probescope("requests", "-p", process.pid, "-d", 1, "--json", env: {"PROBESCOPE_MAP_KEYS" => "10"})
     rows = result.json["rows"]
-    expect(rows.map { |row| row["count"] }).to eq([56, 56, 4, 4])
-    expect(rows.map { |row| row["p99_ns"] }).to include(nil).and all(be_nil.or(be >= 9_000_000))
+    expect(rows.map { |row| row["count"] }).to eq([28, 28, 28, 28, 2, 2, 2, 2])
+    expect(rows.map { |row| row["p99_ns"] }).to include(nil)
     expect(rows.first.values_at("p50_ns", "p99_ns", "histogram")).to eq([nil, nil, []])
     expect(result.err).to match(/\d+ times had no room, and their routes have no percentiles: .*PROBESCOPE_MAP_KEYS=40$/)
   end

@@ -41,7 +41,22 @@ def thing(request, name):
     return HttpResponse(name)
 
 
+def issue(request, pk, **more):
+    return HttpResponse(pk)
+
+
+def page(request, year, number=None):
+    return HttpResponse(str(year))
+
+
+# As Django REST framework makes them, and each kind within the other one.
+issues = [
+    re_path(r"^issues/(?P<pk>[^/.]+)/$", issue),
+    re_path(r"^issues/(?P<pk>[^/.]+)\.(?P<format>[a-z0-9]+)/?$", issue),
+]
 urlpatterns = [
+    re_path(r"^api/v(?P<version>[12])/", include(issues)),
+    path("archive/<int:year>/", include([re_path(r"^([0-9]+)/$", page)])),
     path("orders/<int:number>", order),
     path("orders", orders),
     re_path(r"^naps/(?P<ms>\d+)$", nap),

@@ -17,21 +17,25 @@ module Probescope
 
           SHARE   of the time of all requests
           P50 P99 half of them, and 99 of 100, took this long or less, to 3 %
-          ERRORS  answers of 500 and more; --json counts each status
+          STATUS  each route has a row for its answers of 200 to 299 (2xx), 300 to 399, 400 to 499, 500 and more: an error is answered in
+                  another time. - is what was not answered; --json counts each status
           ROUTE   the framework's template (/orders/:id), else the path, with * for numbers and ids, and (not found) for what
                   is answered with 404; long ones are cut at the left
       TEXT
       EXAMPLES = <<~TEXT
         probescope requests -p 4711                       for 10 seconds
         probescope requests -p 4711 --workers -d 60       of each worker of a server, as one table; --by-pid tells them apart
-        probescope requests -p 4711 --json | jq '.rows[] | {route, p99_ns, statuses}'
+        probescope requests -p 4711 --json | jq '.rows[] | {route, status, p99_ns, statuses}'
       TEXT
       LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/guide/requests.md has it"
       MIN = "the time of all requests"
       NOTHING = "no request ended in that time"
       # Times are counted in some forty steps for each route and process. Half as many take 39 MB, all maps together.
       KEYS = 32_768
-      HEADINGS = [">SHARE", ">REQUESTS", ">PER S", ">MEAN", ">P50", ">P99", ">MAX", ">ERRORS", "METHOD", "ROUTE"].freeze
+      HEADINGS = [">SHARE", ">REQUESTS", ">PER S", ">MEAN", ">P50", ">P99", ">MAX", "STATUS", "METHOD", "ROUTE"].freeze
+      # By the first digit.
+      STATUSES = {1 => "1xx", 2 => "2xx", 3 => "3xx", 4 => "4xx", 5 => "5xx"}.freeze
+      FAILED = 5
 
       private
 
@@ -46,15 +50,16 @@ module Probescope
       end
 
       def requests(row, trace, steps, statuses)
-        method, route = row.names
+        method, route, digit = row.names
         count = row.number("requests") || 0
         total = row.number("elapsed_ns")
         times = of(row, steps)
         taken = Host::Steps.new(times.values.sum < count ? {} : times) # percentiles of some of them would be wrong
         max = row.number("max_ns")
-        {method: known(method), route: known(route), count: count, per_second: ratio(count, trace.seconds)&.round(2), total_ns: total,
+        {method: known(method), route: known(route), status: STATUSES[digit], count: count,
+         per_second: ratio(count, trace.seconds)&.round(2), total_ns: total,
          mean_ns: ratio(total, count)&.round, p50_ns: taken.quantile(0.5, max), p99_ns: taken.quantile(0.99, max), max_ns: max,
-         errors: row.number("errors") || 0, statuses: of(row, statuses).sort.to_h, histogram: taken.histogram}
+         errors: digit == FAILED ? count : 0, statuses: of(row, statuses).sort.to_h, histogram: taken.histogram}
       end
 
       def check(trace)
@@ -77,8 +82,14 @@ module Probescope
 
       def cells(row)
         [Host::Figure.share(row[:time_share]), Host::Figure.count(row[:count]), Host::Figure.decimal(row[:per_second]),
-         *row.values_at(:mean_ns, :p50_ns, :p99_ns, :max_ns).map { |time| Host::Figure.time(time) }, Host::Figure.count(row[:errors]),
-         row[:method] || "-", row[:route] || "-"]
+         *row.values_at(:mean_ns, :p50_ns, :p99_ns, :max_ns).map { |time| Host::Figure.time(time) },
+         status(row), row[:method] || "-", row[:route] || "-"]
+      end
+
+      # A row's only status as it is.
+      def status(row)
+        only = row[:statuses].keys
+        only.size == 1 && only.first.positive? ? only.first.to_s : row[:status] || "-"
       end
 
       def below(rows)

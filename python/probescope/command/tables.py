@@ -30,7 +30,7 @@ SHAPES = {
     "hot": Shape(("self_ns", "total_ns", "samples"), "FUNCTION", "DEFINED AT"),
     "lines": Shape(("self_ns", "samples"), "FUNCTION", "LINE"),
     "requests": Shape(
-        ("elapsed_ns", "requests", "errors", "max_ns"),
+        ("elapsed_ns", "requests", "max_ns"),
         "METHOD",
         "ROUTE",
         "no request ended (does the application have probescope.wsgi() or probescope.asgi() around it?)",
@@ -77,7 +77,7 @@ class Tables:
         widths = [max(map(len, column)) for column in columns]
         names = [[shape.what, *(clean(found[key][0]) for key in keys[:MOST])]]
         if shape.where:
-            names.append([shape.where, *(clean(":".join(map(str, found[key][1:3]))) for key in keys[:MOST])])
+            names.append([shape.where, *(clean(_where(shape, found[key])) for key in keys[:MOST])])
         if self._by_request:
             # A row's last value is its request's number.
             requests = {int(number): clean(label) for number, label in self._maps.get("request", {}).values()}
@@ -92,6 +92,10 @@ class Tables:
     def _sum(self, name: str) -> int:
         """Of what is kept for the process as a whole."""
         return sum(map(int, self._maps.get(name, {}).values()))
+
+
+def _where(shape: Shape, row: List[Any]) -> str:
+    return f"{row[1]} ({row[2]}xx)" if shape.where == "ROUTE" else ":".join(map(str, row[1:3]))
 
 
 def _title(name: str) -> str:
