@@ -2,6 +2,7 @@
 
 require_relative "../rakelib/abi_generator"
 require_relative "../rakelib/program_generator"
+require_relative "../rakelib/schema_generator"
 
 RSpec.describe "What is generated from providers/probescope.yml" do
   # GIVEN the definition alone, WHEN it is generated again, THEN it is what the repository holds.
@@ -16,6 +17,13 @@ RSpec.describe "What is generated from providers/probescope.yml" do
   ProgramGenerator::OUTPUTS.each do |path, (template)|
     it "#{path}, from #{template}, is up to date (rake generate)" do
       expect(File.read(File.join(Support::ROOT, path))).to eq(ProgramGenerator.text(Support::ROOT, path))
+    end
+  end
+
+  schemas = SchemaGenerator.new(File.read(File.join(Support::ROOT, SchemaGenerator::SOURCE)))
+  schemas.commands.each do |command|
+    it "#{SchemaGenerator.path(command)} is up to date (rake generate)" do
+      expect(File.read(File.join(Support::ROOT, SchemaGenerator.path(command)))).to eq(schemas.text(command))
     end
   end
 

@@ -187,9 +187,10 @@ def test_status_and_doctor_read_what_a_process_says_of_itself(bpf, program):
     assert out.startswith(f"process {started.pid}: python {version}")
     assert all(re.search(rf"^{name} +(off|unsupported|degraded|refused) +no", out, re.MULTILINE) for name in PROBES)
     known = json.loads(command("status", "-p", str(started.pid), "--json")[1])
-    assert (known["pid"], known["runtime"], known["abi"]) == (started.pid, "python", 1)
-    assert {"installed", "watcher"} <= set(known["flags"])
-    assert known["deleted"] is False
+    process = known["process"]
+    assert (process["pid"], process["runtime"], process["abi"]) == (started.pid, "python", 1)
+    assert {"installed", "watcher"} <= set(process["flags"])
+    assert process["deleted"] is False
     path = known["own"][1]["path"]
     assert known["own"] == [
         {"name": f"shop:{name}", "arguments": count, "listened": False, "path": path}

@@ -12,7 +12,7 @@ RSpec.describe "Several processes", :bpf do
 
   # A command that counts in each of these processes of host_target; the block does something meanwhile.
   def counting(*arguments, in_each:, tracers: 1)
-    command = probescope_start(*arguments, "-d", 600, "--json", "--top", 0)
+    command = probescope_start(*arguments, "-d", 600, "--json")
     infos = in_each.map { |pid| memory(pid) }
     await("every process of #{command}", within: 60) do
       infos.all? { |info| info.semaphore("stats__done").positive? } && in?(command, tracers)
@@ -109,8 +109,11 @@ RSpec.describe "Several processes", :bpf do
     expect(rows.map { |row| row.values_at("pid", "type", "count") })
       .to contain_exactly([ending.pid, "Error0", 4], [ending.pid, "Error1", 8], [ending.pid, "Error2", 12], [live.pid, "Error0", 4])
     expect(rows.find { |row| row["pid"] == live.pid }).to include("cpu_share" => 0.02, "per_second" => 1.0)
-    expect(command.err).to match(/processes #{ending.pid}, #{killed.pid} ended while they were traced/)
-    expect(command.err).to include("process #{stopped.pid} sent no statistics")
+    expect(command.err).to match(/process(es)? #{ending.pid}(, #{killed.pid})? ended while (it was|they were) traced/)
+    expect(command.err).to include("nothing is known of process #{stopped.pid}, which is left out: it is stopped\n")
+    expect(result(command)["pids"] - [killed.pid]).to contain_exactly(ending.pid, live.pid)
+    expect(result(command)["processes"].to_h { |one| one.values_at("pid", "left_out") })
+      .to match(ending.pid => nil, live.pid => nil, stopped.pid => "it is stopped", killed.pid => be_nil.or(match(/\Ait ended before /)))
     expect(command.err).to include("process #{killed.pid} ended, and another one got its number") if reused
   end
 

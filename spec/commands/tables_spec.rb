@@ -17,8 +17,16 @@ RSpec.describe "The commands that trace", :bpf do
 
   it "says everything of its JSON object, always" do
     result = json("exceptions")
-    expect(result.keys).to eq(%w[command pids seconds rows lost others])
-    expect(result["command"]).to eq("exceptions")
+    expect(result.keys).to eq(%w[schema command pids begin end seconds cpu_share looking_share processes rows rows_left_out lost others
+                                 warnings])
+    expect(result).to include("schema" => 1, "command" => "exceptions", "cpu_share" => 0.5, "rows_left_out" => 0)
+    from, to = result.values_at("begin", "end").map { |time| Time.iso8601(time) }
+    expect(from).to be_within(60).of(Time.now)
+    expect(to - from).to be_between(4 * 0.05, 60)
+    expect(result["processes"]).to eq([{"pid" => result["pids"][0], **result.slice("begin", "end", "seconds", "cpu_share", "looking_share"),
+                                        "waited_ns" => nil, "left_out" => nil}])
+    expect(result["warnings"]).to eq(["8 events had no row of their own: the process's memory for names is full (see (overflow))",
+                                      "20 samples could not be taken", "28 exception details were over the limit of 10 a second"])
     expect(result["lost"].keys).to eq(%w[events rows map_full samples details])
     expect(result["lost"]).to include("events" => 0, "map_full" => 0, "rows" => 2 * 4, "samples" => 5 * 4, "details" => 7 * 4)
   end
@@ -204,10 +212,14 @@ RSpec.describe "The commands that trace", :bpf do
 
   it "stat: has a line a second with everything" do
     process = host_target("--burst", 4)
-    everything = {"command" => "stat", "pids" => [process.pid], "seconds" => 1.0, "cpu_ns" => 500_000_000, "calls" => 6, "raises" => 6,
+    everything = {"schema" => 1, "command" => "stat", "pids" => [process.pid], "seconds" => 1.0, "cpu_share" => 0.5,
+                  "looking_share" => nil, "cpu_ns" => 500_000_000, "calls" => 6, "raises" => 6,
                   "backtrace_ns" => 60_000_000, "allocations" => 6, "bytes" => 240, "gc_ns" => 3_000_000, "samples" => 3,
                   "lost" => {"rows" => 2, "samples" => 5, "details" => 7}}
-    expect(streamed("stat", processes: [process])).to eq([everything] * 4)
+    lines = streamed("stat", processes: [process])
+    expect(lines.map { |line| line.except("begin", "end") }).to eq([everything] * 4)
+    expect(lines.map { |line| Time.iso8601(line["end"]) - Time.iso8601(line["begin"]) }).to all(be_within(0.000002).of(1))
+    expect(lines.map { |line| line["end"] }).to eq(lines.map { |line| line["end"] }.sort)
     light = probescope("stat", "-p", host_target("--burst", 4).pid, "-d", 2, "--light")
     expect(light.out).to eq(<<~TEXT.gsub(/^/, "  "))
          CPU       CALLS    RAISES BACKTRACES      ALLOCS     BYTES       GC SAMPLES  LOST
@@ -270,7 +282,7 @@ RSpec.describe "The commands that trace", :bpf do
 
     process = host_target("--rows", 30)
     out = probescope("slow", "-p", process.pid, "-d", 1, "--threshold", "110ms").out
-    heading, outer, inner = out.lines[2, 3].map { |line| line.strip.split(/ {2,}/) }
+    heading, outer, inner = out.lines[3, 3].map { |line| line.strip.split(/ {2,}/) }
     expect(heading).to eq(["ELAPSED", "SELF", "ENDED", "THREAD", "FUNCTION", "DEFINED AT", "TRACE"])
     expect(outer).to match(["120 ms", "4.00 ms", /\A[\d:]{8}\.\d{3}\z/, "129", "Parser#step29", "(raised)", "/app/lib/parser.rb:39",
                             "0af7651916cd43dd8448eb211c80319c"])
@@ -297,7 +309,7 @@ RSpec.describe "The commands that trace", :bpf do
     table = probescope("slow", "-p", host_target("--hostile", "--rows", 1).pid, "-d", 1, "--threshold", "1ms").out
     expect(table).to match(/\A[[:print:]\n]*\z/)
 
-    full = probescope("slow", "-p", host_target("--rows", 30, "--burst", 4).pid, "-d", 1, "--threshold", "1ms", "--json", "--top", 0,
+    full = probescope("slow", "-p", host_target("--rows", 30, "--burst", 4).pid, "-d", 1, "--threshold", "1ms", "--json",
                       env: {"PROBESCOPE_MAP_KEYS" => "10"})
     expect(full.json["rows"].size).to eq(10)
     dropped = full.json["lost"]["map_full"]
@@ -305,9 +317,18 @@ RSpec.describe "The commands that trace", :bpf do
     expect(full.err).to include("#{dropped} rows were dropped: bpftrace's maps are full")
   end
 
-  it "--top and --min hide rows, in JSON as in the table" do
-    expect(json("calls", "--top", 1)["rows"].size).to eq(1)
-    expect(json("hot", "--min", 40)["rows"].map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1])
+  it "JSON has every row, whatever --top; what --min hides is counted, in JSON as in the table" do
+    whole = json("calls", "--top", 1, rows: 30)
+    expect(whole["rows"].size).to eq(30)
+    expect(whole["warnings"]).to include("--top is for tables: JSON has every row")
+    expect(json("calls", rows: 30)["rows"].size).to eq(30)
+    some = json("hot", "--min", 40)
+    expect(some["rows"].map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1])
+    expect(some["rows_left_out"]).to eq(1)
+    table = probescope("calls", "-p", host_target.pid, "-d", 1, "--top", 1, "--min", 20).out
+    expect(table).to end_with("\n1 more rows; --top 0 shows all; 1 rows below --min 20\n")
+    none = probescope("calls", "-p", host_target.pid, "-d", 1, "--min", 90).out
+    expect(none).to end_with("\n  every row (3) is below --min\n")
 
     table = probescope("alloc", "-p", host_target.pid, "-d", 1, "--top", 2).out
     expect(table).to match(/\ASHARE|^SHARE +COUNT +BYTES +CLASS +ALLOCATED AT\n50\.0 %/)
@@ -342,7 +363,7 @@ RSpec.describe "The commands that trace", :bpf do
 
     it "#{command}: counts the rows that found bpftrace's maps full, and says how to give them room" do
       process = host_target("--rows", 30, "--burst", 4)
-      result = probescope(command, "-p", process.pid, "-d", 1, "--json", "--top", 0, env: {"PROBESCOPE_MAP_KEYS" => "10"})
+      result = probescope(command, "-p", process.pid, "-d", 1, "--json", env: {"PROBESCOPE_MAP_KEYS" => "10"})
       expect(result.json["rows"].size).to eq(10)
       expect(result.json["lost"]["map_full"]).to eq(20 * 4)
       expect(result.err).to match(/80 rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=/)
@@ -350,7 +371,7 @@ RSpec.describe "The commands that trace", :bpf do
   end
 
   it "has room for thousands of rows" do
-    result = json("alloc", "--top", 0, rows: 5000)
+    result = json("alloc", rows: 5000)
     expect(result["rows"].size).to eq(5000)
     expect(result["lost"]["map_full"]).to eq(0)
   end

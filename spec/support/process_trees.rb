@@ -73,7 +73,7 @@ module Support
     def link_folder(command)
       await("bpftrace of #{command}") do
         words = bpftraces(command).map { |pid| File.read("/proc/#{pid}/cmdline").split("\0") }.first
-        words&.last.to_s[%r{\A(/run/probescope/\h+)/\*\.so\z}, 1]
+        words&.filter_map { |word| word[%r{\A(/run/probescope/\h+)/\*\.so\z}, 1] }&.first
       rescue SystemCallError
         nil
       end

@@ -162,8 +162,7 @@ module Probescope
       end
 
       def print_json
-        puts Host::Text.json({command: "doctor", pids: [@pid].compact, seconds: 0, rows: @checks,
-                              lost: {events: 0, rows: 0, map_full: 0, samples: 0, details: 0}})
+        puts Host::Text.json({schema: SCHEMA, command: name, pids: [@pid].compact, rows: @checks, warnings: []})
       end
     end
   end

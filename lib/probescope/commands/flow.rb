@@ -134,16 +134,18 @@ module Probescope
 
       def lost(number)
         @tree.forget
-        out(@json ? Host::Text.json({event: "lost", count: number}) : "... #{Host::Figure.count(number)} events were lost")
+        out(@json ? json({event: "lost", count: number}) : "... #{Host::Figure.count(number)} events were lost")
       end
 
       def print_call(call)
-        return out(Host::Text.json({pid: @pid, thread_id: @thread, **call})) if @json
+        return out(json({pid: @pid, thread_id: @thread, **call})) if @json
 
         out("-- another fiber or greenlet (context #{call[:context_id]})") if @context && @context != call[:context_id]
         @context = call[:context_id]
         out(line(call))
       end
+
+      def json(event) = Host::Text.json({schema: SCHEMA, command: name, **event})
 
       def line(call)
         times = [call[:elapsed_ns], call[:self_ns]].map { |time| time ? Host::Figure.time(time) : "" }

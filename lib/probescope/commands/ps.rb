@@ -32,9 +32,11 @@ module Probescope
 
       def call
         targets, unreadable = list
+        unseen = "#{unreadable} processes of other users were not looked at; root sees them"
+        @warnings = unreadable.positive? ? [unseen] : []
         rows = targets.map { |target| row(target) }
         @json ? print_json(rows) : print_table(rows)
-        warn "probescope: #{unreadable} processes of other users were not looked at; root sees them" if unreadable.positive?
+        @warnings.each { |text| warn "probescope: #{text}" }
         0
       end
 
@@ -53,8 +55,7 @@ module Probescope
       end
 
       def print_json(rows)
-        puts Host::Text.json({command: "ps", pids: rows.map { |row| row[:pid] }, seconds: 0, rows: rows,
-                              lost: {events: 0, rows: 0, map_full: 0, samples: 0, details: 0}})
+        puts Host::Text.json({schema: SCHEMA, command: name, pids: rows.map { |row| row[:pid] }, rows: rows, warnings: @warnings})
       end
 
       def print_table(rows)

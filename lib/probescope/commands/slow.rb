@@ -2,7 +2,6 @@
 
 require_relative "traced"
 require_relative "../host/call_tree"
-require_relative "../host/clock"
 require_relative "../host/nearest"
 
 module Probescope
@@ -68,7 +67,7 @@ module Probescope
       # The one that fires least often.
       def program = PROGRAMS.select { |least, _| least <= @threshold }.values.last
 
-      def program_arguments = [@threshold.to_s, "keep"]
+      def program_arguments = [@threshold.to_s, "keep", *super]
 
       def check(trace)
         super
@@ -82,20 +81,19 @@ module Probescope
       def wanted?(name) = @function.nil? || File.fnmatch?(@function, name, File::FNM_EXTGLOB)
 
       def rows(trace)
-        clock = Host::Clock.new
-        calls = trace.rows_apart.map { |row| call_of(row, trace, clock) }.to_h { |call| [call.id, call] }
+        calls = trace.rows_apart.map { |row| call_of(row, trace) }.to_h { |call| [call.id, call] }
         made = by_caller(calls) { |call| wanted?(call.row[:function].to_s) }
         made = without_relays(calls, made) unless @json
         tree(made).map { |call| call.row.merge(ended: call.ended, depth: call.depth) }
       end
 
-      def call_of(row, trace, clock)
+      def call_of(row, trace)
         function, file, line, traceparent = row.names
         id, parent = row.values("ids").map { |value| Host::Trace.number(value) & Host::Trace::ID }
-        ended = clock.time(row.number("at"))
+        ended = trace.time(row.number("at"))
         Call.new(id, parent, {**request(row, trace), function: known(function), file: known(file), line: known(line),
                                                      elapsed_ns: row.number("elapsed_ns"),
-                                                     self_ns: row.number("self_ns"), at: ended.strftime("%Y-%m-%dT%H:%M:%S.%6NZ"),
+                                                     self_ns: row.number("self_ns"), at: iso(ended),
                                                      outcome: Host::CallTree::OUTCOMES.fetch(row.number("outcome"), nil),
                                                      thread_id: row.number("thread"), traceparent: known(traceparent)}, ended, 0)
       end
@@ -148,7 +146,10 @@ module Probescope
         found
       end
 
-      def print_json(trace, rows) = super(trace, rows.map { |row| row.except(*TABLE) })
+      def print_json(trace, shown)
+        shown.rows.map! { |row| row.except(*TABLE) }
+        super
+      end
 
       def nothing = "no call of the application took #{Host::Figure.time(@threshold)} (--all follows those of gems and packages too)"
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "streamed"
+require_relative "../host/clock"
 
 module Probescope
   module Commands
@@ -22,6 +23,8 @@ module Probescope
           GC          time in the garbage collector
           SAMPLES     looks at the stack that found it running, of 99
           LOST        rows without memory, and samples that could not be taken
+
+        What the process does not serve shows - and not 0.
       TEXT
       EXAMPLES = <<~TEXT
         probescope stat -p 4711                     until Ctrl-C
@@ -33,13 +36,18 @@ module Probescope
                  "SAMPLES" => 8, "LOST" => 6}.freeze
       HEADING_EVERY = 20
       # The words of a line of the program, behind its mark.
-      FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details].freeze
-      COSTLY = %i[calls allocations bytes].freeze
+      FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details
+                  ended].freeze
+      # What counts each of them.
+      PROBES = {calls: :function__stats, raises: :exception__stats, backtrace_ns: :exception__stats, allocations: :object__stats,
+                bytes: :object__stats, gc_ns: :gc__done, samples: :sample}.freeze
 
       def initialize
         super
         @lines = 0
         @round = {} # pid => figures of the line that is due
+        @states = {} # pid => {probe => state}, as the process says
+        @clock = Host::Clock.new
       end
 
       private
@@ -59,21 +67,33 @@ module Probescope
         take(figures.delete(:pid), figures)
       end
 
+      def heard(answer)
+        super
+        @states[answer[:pid]] = answer[:states] if answer[:is] == "states"
+      end
+
       # Each process has a second of its own: a line is due when all have told theirs, or when one tells its next.
       def take(pid, figures)
         return unless wanted?(pid)
 
         show_round if @round.key?(pid)
-        @round[pid] = figures
+        @round[pid] = figures.merge(began: figures[:ended] - figures[:wall_ns], **unknown(pid))
         show_round if @by_pid || @traced.nil? || (@traced - @round.keys).empty?
+      end
+
+      # Figures that a process does not serve are nil. Where bpftrace knows it by another number, it is the only one.
+      def unknown(pid)
+        states = @states[pid] || @states.values.first || {}
+        PROBES.reject { |_, probe| Host::Trace::ON.include?(states[probe]) }.transform_values { nil }
       end
 
       def show_round
         heading if !@json && (@lines % HEADING_EVERY).zero?
         @lines += 1
-        wall = @round.values.map { |figures| figures[:wall_ns] }.max
-        sums = @round.values.reduce { |one, other| one.merge(other) { |_, a, b| a + b } }.merge(wall_ns: wall)
-        COSTLY.each { |field| sums[field] = nil } if @light
+        all = @round.values
+        times = {wall_ns: all.map { |one| one[:wall_ns] }.max, began: all.map { |one| one[:began] }.min,
+                 ended: all.map { |one| one[:ended] }.max}
+        sums = all.reduce { |one, other| one.merge(other) { |_, a, b| a && b ? a + b : a || b } }.merge(times)
         who = @by_pid ? @round.keys.first : @round.size
         show(@json ? json(sums) : row(who, cells(sums)))
         @round = {}
@@ -95,15 +115,19 @@ module Probescope
 
       def cells(sums)
         cpu, calls, raises, backtrace_ns, allocations, bytes, gc_ns, samples = sums.values_at(*FIELDS[2..9])
-        [Host::Figure.share(cpu / sums[:wall_ns].to_f), Host::Figure.count(calls), Host::Figure.count(raises),
+        [Host::Figure.share(ratio(cpu, sums[:wall_ns])), Host::Figure.count(calls), Host::Figure.count(raises),
          Host::Figure.time(backtrace_ns), Host::Figure.count(allocations), Host::Figure.bytes(bytes), Host::Figure.time(gc_ns),
          Host::Figure.count(samples), Host::Figure.count(sums[:rows] + sums[:samples_missed])]
       end
 
+      def at(nsecs) = iso(@clock.time(nsecs))
+
       def json(sums)
         figures = sums.slice(:cpu_ns, :calls, :raises, :backtrace_ns, :allocations, :bytes, :gc_ns, :samples)
         lost = {rows: sums[:rows], samples: sums[:samples_missed], details: sums[:details]}
-        Host::Text.json({command: name, pids: @round.keys, seconds: (sums[:wall_ns] / 1e9).round(3), **figures, lost: lost})
+        Host::Text.json({schema: SCHEMA, command: name, pids: @round.keys, begin: at(sums[:began]), end: at(sums[:ended]),
+                         seconds: (sums[:wall_ns] / 1e9).round(3), cpu_share: ratio(sums[:cpu_ns], sums[:wall_ns]),
+                         looking_share: nil, **figures, lost: lost})
       end
     end
   end

@@ -23,6 +23,9 @@ module Probescope
       TEXT
       OWN = ["OF ITS OWN", ">ARGUMENTS", "LISTENED", "LIBRARY"].freeze
       LISTENED = {true => "yes", false => "no", nil => "?"}.freeze
+      # Of the process, for JSON; docs/schema/status.json describes them.
+      PROCESS = %i[pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped flushes switches
+                   watcher_ticks note].freeze
       HEADINGS = %w[PROBE STATE LISTENED REASON].freeze
 
       private
@@ -50,8 +53,8 @@ module Probescope
 
       def print_json(target)
         rows = target[:probes].map { |name, probe| {name: name, state: probe[:state], listened: probe[:listened], reason: probe[:reason]} }
-        puts Host::Text.json({command: "status", pids: [@pid], seconds: 0, rows: rows, own: target[:own],
-                              lost: {events: 0, rows: 0, map_full: 0, samples: 0, details: 0}})
+        puts Host::Text.json({schema: SCHEMA, command: name, pids: [@pid], process: target.slice(*PROCESS), rows: rows, own: target[:own],
+                              warnings: []})
       end
 
       def print_tables(target)

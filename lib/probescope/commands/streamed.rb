@@ -30,12 +30,21 @@ module Probescope
         parser.on("--json", "a JSON object a line instead of columns") { @json = true }
       end
 
-      def call
-        trace = trace_processes
+      def call = report(trace_processes)
+
+      def report(trace)
         check(trace)
         finish(trace)
+        raise nothing_known(trace) unless trace.any? || @told
+
         0
       end
+
+      # The end may show more.
+      def known?(_trace) = true
+
+      # An interval ends with the command.
+      def program_arguments = []
 
       def heard(answer)
         case answer[:is]
@@ -61,6 +70,7 @@ module Probescope
 
       # One line, at once. Whoever read it may have gone: `probescope stat -p 4711 | head`.
       def show(text)
+        @told = true
         $stdout.puts(text)
         $stdout.flush
       rescue Errno::EPIPE

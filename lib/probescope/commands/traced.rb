@@ -44,6 +44,7 @@ module Probescope
         @top = 20
         @min = 0.0
         @pids = []
+        @warnings = []
       end
 
       private
@@ -54,9 +55,9 @@ module Probescope
         by_request_option(parser) if self.class::BY_REQUEST
         duration_option(parser, "how long, 10 by default; it ends with the process's next flush")
         parser.on("--all", self.class::ALL) { @all = true }
-        top_option(parser, "the first N rows, 20 by default; 0 for all")
+        top_option(parser, "the first N rows of the table, 20 by default; 0 for all")
         parser.on("--min PERCENT", Float, "hide rows below this share of #{self.class::MIN}") { |min| @min = min } if self.class::MIN
-        parser.on("--json", "one JSON object instead of the table") { @json = true }
+        parser.on("--json", "one JSON object with every row instead of the table") { @json = true }
       end
 
       def process_options(parser)
@@ -86,31 +87,39 @@ module Probescope
           raise CLI::Usage.new("--top takes 0 or more", "--top 20") if top.negative?
 
           @top = top
+          @top_given = true
         end
       end
 
       def call
-        trace = trace_processes
+        say("--top is for tables: JSON has every row") if @json && @top_given && @top.positive?
+        report(trace_processes)
+      end
+
+      # Shows a trace. Returns the exit status.
+      def report(trace)
         check(trace)
-        found, shown = @by_pid ? split(trace) : merged(trace)
-        @json ? print_json(trace, shown) : print_table(trace, shown, found)
+        shown = @by_pid ? split(trace) : merged(trace)
+        @json ? print_json(trace, shown) : print_table(trace, shown)
         0
       end
 
-      # [how many rows there are, those to show]
+      # rows: those to show. below: how many rows are below --min. more: how many of the others have no room.
+      Shown = Struct.new(:rows, :below, :more)
+
       def merged(trace)
         found = rows(trace)
-        shown = found.select { |row| (row.delete(:share) || 0) * 100 >= @min }
-        [found.size, @top.positive? ? shown.first(@top) : shown]
+        wanted = found.select { |row| (row.delete(:share) || 0) * 100 >= @min }
+        rows = @top.positive? && !@json ? wanted.first(@top) : wanted
+        Shown.new(rows, found.size - wanted.size, wanted.size - rows.size)
       end
 
       # The same for each process by itself: shares are those of the process, --top and --min count for each.
       def split(trace)
         parts = trace.by_process.map do |pid, part|
-          found, shown = merged(part)
-          [found, shown.map { |row| {pid: pid}.merge(row) }]
+          merged(part).tap { |shown| shown.rows.map! { |row| {pid: pid}.merge(row) } }
         end
-        [parts.sum(&:first), parts.flat_map(&:last)]
+        Shown.new(parts.flat_map(&:rows), parts.sum(&:below), parts.sum(&:more))
       end
 
       def trace_processes
@@ -152,8 +161,8 @@ module Probescope
 
       def program_path = Host::Program.path(@by_request ? program.sub(".bt", "_by_request.bt") : program)
 
-      # What it finds in $2 and later.
-      def program_arguments = []
+      # What it finds in $2 and later: by itself, when the interval of a process ends.
+      def program_arguments = [Host::Program.closing(@seconds)]
 
       def order(bpftrace)
         programs = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
@@ -186,10 +195,18 @@ module Probescope
         trace.notes.each { |note| say(note) }
         check_ends(trace)
         check_torn(trace)
-        say("no process finished an interval in that time: nothing is known") unless trace.any?
+        raise nothing_known(trace) unless known?(trace)
+
         check_others(trace.others)
         check_lost(trace.lost)
       end
+
+      def nothing_known(trace)
+        Host::Error.new("no process finished an interval in that time: nothing is known", doctor(trace.pids))
+      end
+
+      # Is there anything to show?
+      def known?(trace) = trace.any?
 
       def doctor(pids) = "probescope doctor -p #{pids.first}"
 
@@ -218,10 +235,12 @@ module Probescope
       def numbers(pids) = "#{pids.first(8).join(", ")}#{", ..." if pids.size > 8}"
 
       def check_ends(trace)
-        ended = trace.targets.select { |target| target[:ended] }.map { |target| target[:pid] }
+        left_out = trace.processes.select(&:left_out)
+        ended = trace.targets.select { |target| target[:ended] }.map { |target| target[:pid] } - left_out.map(&:pid)
         say("#{list(ended)} ended while #{ended.one? ? "it was" : "they were"} traced; this is what was told until then") if ended.any?
-        silent = trace.targets.reject { |target| target[:flushed] || target[:ended] }.map { |target| target[:pid] }
-        say("#{list(silent)} sent no statistics: stopped, or just started?") if silent.any? && trace.any?
+        left_out.group_by(&:left_out).each do |why, all|
+          say("nothing is known of #{list(all.map(&:pid))}, which #{all.one? ? "is" : "are"} left out: #{why}")
+        end
         return if trace.strangers.empty?
 
         say("#{list(trace.strangers)} came later with another library, and nobody traced #{trace.strangers.one? ? "it" : "them"}: " \
@@ -253,24 +272,73 @@ module Probescope
         lines.grep(/error/i).first || lines.last || "it ended by itself"
       end
 
-      def say(text) = warn("probescope: #{Host::Text.clean(text)}")
-
-      def print_json(trace, rows)
-        rate = self.class::SAMPLES ? {sample_rate: trace.sample_rate} : {}
-        puts Host::Text.json({command: name, pids: trace.pids, seconds: trace.seconds, **rate, rows: rows, lost: trace.lost,
-                              others: trace.others})
+      # A line on stderr, which JSON has among its warnings.
+      def say(text)
+        @warnings << text
+        warn("probescope: #{Host::Text.clean(text)}")
       end
 
-      def print_table(trace, rows, found)
-        puts "#{name} of #{processes(trace.pids)}, #{format("%.1f", trace.seconds)} s, " \
-             "#{Host::Figure.share(trace.seconds.positive? ? trace.cpu_ns / trace.seconds / 1e9 : nil)} CPU#{rate(trace)}"
-        return puts("  #{none(trace, found)}") if rows.empty?
+      def print_json(trace, shown)
+        rate = self.class::SAMPLES ? {sample_rate: trace.sample_rate} : {}
+        puts Host::Text.json({schema: SCHEMA, command: name, pids: trace.counted, **interval(trace), **rate,
+                              processes: trace.processes.map { |one| covered(one) }, rows: shown.rows, rows_left_out: shown.below,
+                              lost: trace.lost, others: trace.others, warnings: @warnings})
+      end
+
+      # cpu_share: of one processor. looking_share: of it, what the hooks took; nil where the library does not tell.
+      def interval(trace)
+        {begin: iso(trace.from), end: iso(trace.to), seconds: trace.seconds,
+         cpu_share: ratio(trace.cpu_ns, trace.seconds * 1e9), looking_share: nil}
+      end
+
+      def covered(one)
+        {pid: one.pid, begin: iso(one.begin), end: iso(one.end), seconds: one.wall_ns && (one.wall_ns / 1e9).round(3),
+         cpu_share: one.wall_ns && ratio(one.cpu_ns, one.wall_ns), looking_share: nil, waited_ns: one.waited_ns, left_out: one.left_out}
+      end
+
+      def iso(time) = time&.strftime("%Y-%m-%dT%H:%M:%S.%6NZ")
+
+      def print_table(trace, shown)
+        puts head(trace)
+        return puts("  #{none(trace, shown)}") if shown.rows.empty?
 
         require_relative "../host/table"
-        puts "", table(rows)
-        puts "", "#{found - rows.size} more rows; --top 0 shows all" if found > rows.size
-        more = below(rows)
+        puts "", table(shown.rows)
+        puts "", left_out_rows(shown) if shown.more.positive? || shown.below.positive?
+        more = below(shown.rows)
         puts "", more if more
+      end
+
+      def left_out_rows(shown)
+        [("#{Host::Figure.count(shown.more)} more rows; --top 0 shows all" if shown.more.positive?),
+         ("#{Host::Figure.count(shown.below)} rows below --min #{format("%g", @min)}" if shown.below.positive?)].compact.join("; ")
+      end
+
+      # What the figures are of: processes and their interval.
+      def head(trace)
+        all = trace.processes.reject(&:left_out)
+        ["#{name} of #{processes(trace.counted)}, #{format("%.1f", trace.seconds)} s, " \
+         "#{Host::Figure.share(ratio(trace.cpu_ns, trace.seconds * 1e9))} CPU#{rate(trace)}",
+         "#{span(trace.from, trace.to)}#{waited(all.filter_map(&:waited_ns))}", *shorter(all, trace.seconds * 1e9)]
+      end
+
+      def span(from, to) = "from #{clock(from)} to #{clock(to)}"
+
+      # Of this machine.
+      def clock(time) = time ? time.localtime.strftime("%H:%M:%S.%L") : "-"
+
+      def waited(times)
+        "; waited #{"up to " if times.size > 1}#{Host::Figure.time(times.max)} for the hooks" if times.any?
+      end
+
+      # Processes whose interval is not that of all, as those that came later.
+      def shorter(all, wall_ns)
+        short = all.select { |one| one.wall_ns < wall_ns * 0.9 }
+        lines = short.first(8).map do |one|
+          "  process #{one.pid} #{span(one.begin, one.end)}, #{format("%.1f", one.wall_ns / 1e9)} s"
+        end
+        lines << "  and #{short.size - 8} more were not covered all the time; --json has the intervals of each" if short.size > 8
+        lines
       end
 
       def rate(trace) = (", #{format("%.0f", trace.sample_rate)} samples a second of it" if self.class::SAMPLES && trace.sample_rate)
@@ -285,10 +353,8 @@ module Probescope
 
       def processes(pids) = pids.one? ? "process #{pids.first}" : "#{pids.size} processes (#{numbers(pids)})"
 
-      def none(trace, found)
-        return "nothing was collected" unless trace.any?
-
-        found.zero? ? [nothing, *left_out(trace.pids)].join("; ") : "every row is below --min"
+      def none(trace, shown)
+        shown.below.zero? ? [nothing, *left_out(trace.pids)].join("; ") : "every row (#{shown.below}) is below --min"
       end
 
       # Servers leave their work to processes that they fork.

@@ -5,12 +5,15 @@ require_relative "kernel"
 module Probescope
   module Host
     # From bpftrace's `nsecs` to the time of day. bpftrace reads the clock that goes on while the machine is suspended where the
-    # kernel lets programs read it, since 5.8, and the other one before.
+    # kernel lets programs read it, since 5.8, and the other one before. To be made near the time that is to be told: the time of day
+    # may be set.
     class Clock
       BOOTTIME_SINCE = [5, 8].freeze
 
       # ns of the time of day when bpftrace's clock was 0.
       attr_reader :offset
+
+      def self.at(nsecs, offset) = Time.at(0, offset + nsecs, :nanosecond, in: "UTC")
 
       def initialize(release = Kernel.new.release)
         new = (release.scan(/\d+/).first(2).map(&:to_i) <=> BOOTTIME_SINCE) >= 0
@@ -19,7 +22,7 @@ module Probescope
       end
 
       # Time, in UTC.
-      def time(nsecs) = Time.at(0, @offset + nsecs, :nanosecond, in: "UTC")
+      def time(nsecs) = self.class.at(nsecs, offset)
     end
   end
 end

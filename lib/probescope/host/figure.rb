@@ -18,23 +18,22 @@ module Probescope
       def time(nanoseconds)
         return "-" if nanoseconds.nil?
 
-        scale(nanoseconds, [["ns", 1], ["us", 1e3], ["ms", 1e6], ["s", 1e9]], 1000)
+        scale(nanoseconds, [["ns", 1], ["us", 1e3], ["ms", 1e6], ["s", 1e9]])
       end
 
       # 2048 -> "2.00 KiB"
       def bytes(number)
         return "-" if number.nil?
 
-        scale(number, [["B", 1], ["KiB", 1024], ["MiB", 1024**2], ["GiB", 1024**3]], 1024)
+        scale(number, [["B", 1], ["KiB", 1024], ["MiB", 1024**2], ["GiB", 1024**3]])
       end
 
-      # Three digits, but no fraction of the smallest unit.
-      def scale(number, units, step)
-        unit, size = units.find { |_, value| number < value * step } || units.last
+      # Three digits, but no fraction of the smallest unit, and more of the largest one. What would take a fourth digit once it is
+      # rounded is told in the next unit: "1.00 ms" and not "1000 us".
+      def scale(number, units)
+        unit, size = units.find { |_, value| (number / value.to_f).round < 1000 } || units.last
         value = number / size.to_f
-        return "#{value.round} #{unit}" if size == 1 || value >= 100
-
-        digits = value >= 10 ? 1 : 2
+        digits = size == 1 ? 0 : [2, 1, 0].find { |some| value.round(some) < 10**(3 - some) } || 0
         "#{format("%.#{digits}f", value)} #{unit}"
       end
     end

@@ -18,7 +18,7 @@ module Probescope
       FLUSHES_AT = 128
       SEQUENCE_AT = 16
       STATES = %w[off on degraded refused unsupported].freeze
-      FLAGS = {installed: 1, watcher: 2, yjit: 4, cycle_clock: 8, requests: 16}.freeze
+      FLAGS = {installed: 1, watcher: 2, jit: 4, cycle_clock: 8, requests: 16}.freeze
       MAX_BYTES = 1 << 20
 
       Torn = Class.new(StandardError)

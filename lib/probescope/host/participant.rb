@@ -7,10 +7,15 @@ module Probescope
     # One process of a trace: what it says about itself while it is traced. What it can no longer be asked for reads as its
     # end; no method raises when the process is gone.
     class Participant
-      attr_reader :target, :snapshot, :flushes, :flushed_at
+      # flushed_at, began_at: when the last flush was seen, and the first one of this trace, which begins the interval.
+      attr_reader :target, :snapshot, :flushes, :flushed_at, :began_at
 
       # Of the states that a process tells, those in which a probe never fires.
       NEVER = %w[refused unsupported].freeze
+      # The watcher thread's name.
+      WATCHER = "probescope"
+      # So many hundredths of a second of CPU time, and a process ran.
+      RAN_TICKS = 2
 
       # target: Target. probes: names of the probes that are traced. Raises Error when it does not serve one of them, or when it
       # has just ended.
@@ -21,6 +26,8 @@ module Probescope
         @semaphores = probes.map { |name| served(name).fetch(:semaphore) }
         @before = tracers
         @flushes = target.info.flushes
+        @created_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+        @cpu_before = cpu
       rescue SystemCallError, EOFError
         raise Error.new("process #{target.pid} has just ended", "`probescope ps` lists the processes that can be traced")
       end
@@ -45,6 +52,7 @@ module Probescope
 
         @flushes = current
         @flushed_at = now
+        @began_at ||= now
         true
       rescue SystemCallError, IOError
         !ended
@@ -56,25 +64,76 @@ module Probescope
       # Forgets the flushes so far.
       def begin(now)
         look(now)
-        @flushed_at = nil
+        @flushed_at = @began_at = nil
+        @cpu_before = cpu
       end
 
       def flushed? = !@flushed_at.nil?
 
-      # Keeps how the process stands, for the command.
+      # Keeps how the process stands, for the command. Returns true when a probe has another state than before.
       def keep
+        before = states
         @snapshot = target.info.snapshot
+        @waited_ns ||= waited_ns if flushed?
+        states != before
       rescue SystemCallError, IOError, Error
-        nil
+        false
+      end
+
+      # {name => state} of the probes that are traced.
+      def states = snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:state] }
+
+      # Says why nothing is known of it, should that be so. To be asked while bpftrace is still attached.
+      def absence
+        @absence ||=
+          if !alive? then flushed? ? "it ended before its first interval did" : "it ended before its hooks were in"
+          elsif flushed? then "its first interval was not over"
+          else silence
+          end
       end
 
       # For the command, as plain data.
       def to_h
-        {pid: pid, ended: !alive?, flushed: flushed?, probes: snapshot[:probes].slice(*@probes), serves: serves,
+        {pid: pid, ended: !alive?, flushed: flushed?, absence: absence, waited_ns: @waited_ns,
+         probes: snapshot[:probes].slice(*@probes), serves: serves,
          tells_of_requests: snapshot[:flags].include?(:requests), **snapshot.slice(:runtime, :version)}
       end
 
       private
+
+      # From the attach of the last probe until the hooks were in. nil where the library does not tell.
+      def waited_ns
+        asked, hooks_in = snapshot.values_at(:asked_ns, :hooks_in_ns).map(&:to_i)
+        # Hooks that another tracer had asked for before were in already.
+        [hooks_in - [asked, @created_ns].max, 0].max if hooks_in.positive?
+      end
+
+      def silence
+        keep
+        return "its watcher does not run" unless snapshot[:flags].include?(:watcher)
+        return "it is stopped" if %w[T t].include?(state)
+        return "its hooks were in, but it sent no statistics" if snapshot[:hooks_in_ns].to_i.positive?
+
+        ran = cpu - @cpu_before >= RAN_TICKS
+        "its hooks never came in: #{ran ? "it ran, and let none of them in (a long call into C?)" : "no thread of it ran"}"
+      end
+
+      # Of the main thread: "R", "S", "T" (stopped), ...
+      def state
+        File.read("/proc/#{pid}/stat").rpartition(") ").last[0]
+      rescue SystemCallError
+        nil
+      end
+
+      # CPU time of its threads in ticks, without the watcher's.
+      def cpu
+        Dir.glob("/proc/#{pid}/task/*/stat").sum do |path|
+          name, _, fields = File.read(path).partition("(").last.rpartition(") ")
+          name == WATCHER ? 0 : fields.split.values_at(11, 12).sum(&:to_i)
+        end
+      rescue SystemCallError
+        0
+      end
 
       # Names of all the probes that its runtime can serve.
       def serves = snapshot[:probes].reject { |_, probe| probe[:state] == "unsupported" }.keys

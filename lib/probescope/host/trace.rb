@@ -1,8 +1,11 @@
 # frozen_string_literal: true
 
+require_relative "clock"
+
 module Probescope
   module Host
-    # The result of one trace: rows by name, the interval, what was lost, and how the processes stand.
+    # The result of one trace: rows by name, the interval of each process, what was lost, and how the processes stand. Processes
+    # without an interval, because their hooks never came in, have no part in any sum.
     #
     # Every map of a program has the pid as its first key. What several processes have under the rest of a key is one row:
     # figures and histograms are added up, and where the program itself says `= max(...)` or `= min(...)` the largest or
@@ -10,6 +13,8 @@ module Probescope
     class Trace
       # Ids of calls and requests are 64 bits.
       ID = (1 << 64) - 1
+      # States of a probe that fires.
+      ON = %w[on degraded].freeze
 
       # bpftrace 0.24 and later print integers that a double cannot hold as strings.
       def self.number(value) = value.nil? ? nil : Integer(value)
@@ -17,10 +22,11 @@ module Probescope
       # maps: Output#maps. ended: the helper's last answer. program: path of the program. pids: whose rows count; nil where all
       # are of the one process that was traced.
       def initialize(output, ended, program, pids: nil)
+        @part = !pids.nil?
         @output = output
         @ended = ended
         @program = program
-        @pids = pids || (wanted unless ended[:by_pid])
+        @pids = pids || (wanted & timed(output) unless ended[:by_pid])
         @merges = Program.merges(program)
         @maps = output.maps.transform_values { |map| @pids ? map.select { |key, _| @pids.include?(Trace.pid(key)) } : map }
       end
@@ -89,6 +95,8 @@ module Probescope
 
       # The part of each process that sent anything, the one that used most CPU time first: {pid => Trace}.
       def by_process
+        return any? ? {pids.first => self} : {} if @ended[:by_pid]
+
         pids = @maps.fetch("wall_ns", {}).keys.sort_by { |key| [-Trace.number(@maps.dig("cpu_ns", key) || 0), Trace.pid(key)] }
         pids.to_h { |key| [Trace.pid(key), Trace.new(@output, @ended, @program, pids: [Trace.pid(key)])] }
       end
@@ -96,8 +104,34 @@ module Probescope
       # Every process that was covered, also those that came later and those that ended.
       def pids = @ended.fetch(:targets).map { |target| target[:pid] }
 
-      # Seconds of wall time of the process that was covered for longest, and nanoseconds of CPU time of all, that the rows
-      # cover.
+      # Those of them that the rows are of.
+      def counted = @ended[:by_pid] ? (any? ? pids : []) : wanted & @pids
+
+      # How each process was covered. left_out: why it is not in the rows, or nil; then begin and end are Times, and
+      # waited_ns is how long its hooks took to come in, nil where it does not tell.
+      Covered = Struct.new(:pid, :begin, :end, :wall_ns, :cpu_ns, :waited_ns, :left_out, keyword_init: true)
+
+      # [Covered, ...]: those of this part, and in a whole trace those that are left out.
+      def processes
+        shown = @part ? counted : pids
+        targets.select { |target| shown.include?(target[:pid]) }.map do |target|
+          pid = target[:pid]
+          next Covered.new(pid: pid, left_out: target[:absence]) unless counted.include?(pid)
+
+          Covered.new(pid: pid, begin: moment("began", pid), end: moment("ended", pid), wall_ns: of("wall_ns", pid),
+                      cpu_ns: of("cpu_ns", pid), waited_ns: target[:waited_ns])
+        end
+      end
+
+      # When the first of these processes began, and when the last one ended: Times, or nil.
+      def from = processes.filter_map(&:begin).min
+      def to = processes.filter_map(&:end).max
+
+      # From bpftrace's `nsecs`.
+      def time(nsecs) = Clock.at(nsecs, @ended.fetch(:clock))
+
+      # Seconds of wall time of the process that was covered for longest, and below nanoseconds of wall time and of CPU time of all
+      # together, that the rows cover.
       def seconds = ((@maps.fetch("wall_ns", {}).values.map { |value| Trace.number(value) }.max || 0) / 1e9).round(3)
 
       # The wall time of these processes together, of all by default.
@@ -138,6 +172,11 @@ module Probescope
       # [{pid:, ended:, flushed:, probes: {name => {state:, reason:, ...}}, serves: [names], runtime:, version:}, ...] as last seen.
       def targets = @ended.fetch(:targets)
 
+      # Is the probe on in any of the processes that the rows are of? What it counts is unknown otherwise.
+      def on?(probe)
+        targets.any? { |target| counted.include?(target[:pid]) && ON.include?(target.dig(:probes, probe.to_sym, :state)) }
+      end
+
       # Can the runtime of each of these processes serve the probe?
       def serve?(pids, probe)
         targets.select { |target| pids.include?(target[:pid]) }.all? { |target| target.fetch(:serves).include?(probe) }
@@ -153,6 +192,18 @@ module Probescope
       private
 
       def wanted = @wanted ||= pids
+
+      # Processes that came to the end of an interval.
+      def timed(output) = output.maps.fetch("wall_ns", {}).select { |_, ns| Trace.number(ns).positive? }.keys.map { |key| Trace.pid(key) }
+
+      # What a map that has the pid as its key holds for a process.
+      def of(map, pid)
+        found = @maps.fetch(map, {})
+        key = @ended[:by_pid] ? found.keys.first : found.keys.find { |one| Trace.pid(one) == pid }
+        Trace.number(found[key])
+      end
+
+      def moment(map, pid) = of(map, pid)&.then { |nsecs| time(nsecs) }
 
       def total(map) = @maps.fetch(map, {}).values.sum { |value| Trace.number(value) }
     end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "clock"
 require_relative "error"
 require_relative "links"
 require_relative "participant"
@@ -26,8 +27,6 @@ module Probescope
       FIRST_FLUSH_LIMIT = 5.0
       INT_AGAIN = 3.0 # an INT may fall into the moment before bpftrace is ready for one
       EXIT_LIMIT = 20.0 # the kernel takes 70 ms and more for each probe
-      # Flushes drift by some milliseconds: one that comes this much before the time is up ends the interval.
-      EARLY = 0.25
       # The counter moves just before the last event of a flush fires.
       SETTLE = 0.02
       # bpftrace leaves in a pause of that length between two flushes, where there is one.
@@ -159,11 +158,13 @@ module Probescope
         follow
         return everybody_ended if alive.empty? && !(@selection.roots? && @state == :counting)
 
-        @participants.each { |one| one.keep if one.look(now) }
+        @participants.each { |one| tell_states(one) if one.look(now) && one.keep }
         return tracer_ended if @tracers.any?(&:status)
 
         send(@state)
       end
+
+      def tell_states(one) = @tell.call(:states, pid: one.pid, states: one.states)
 
       def everybody_ended = interrupt(:target_ended, grace: @alone ? 0.5 : 0)
 
@@ -208,6 +209,7 @@ module Probescope
         besides
         go(:waiting)
         @tell.call(:attached, seconds: now - @began, pids: @participants.map(&:pid), by_pid: @alone)
+        @participants.each { |one| tell_states(one) }
       end
 
       # How many processes were switched on that nobody asked for.
@@ -243,7 +245,7 @@ module Probescope
       def counting
         return close(:stopped) if @asked
 
-        close(:time) if now - @since > @seconds - EARLY
+        close(:time) if now - @since > @seconds - Program::EARLY
       end
 
       # Those that send statistics end their intervals one after the other; bpftrace takes its time to leave, and it leaves
@@ -271,6 +273,7 @@ module Probescope
 
           @participants << Participant.new(target, @probes)
           @tell.call(:joined, pid: target.pid)
+          tell_states(@participants.last)
         rescue Error
           @passed_by << target.pid
         end
@@ -301,6 +304,7 @@ module Probescope
         return if @state == :ending
 
         @reason = reason
+        @participants.each(&:absence)
         @interrupt_at = now + grace
         go(:ending)
       end
@@ -324,10 +328,14 @@ module Probescope
       # It waits for events as if nobody had told it to leave.
       def deaf?(tracer) = tracer.status.nil? && (tracer.waiting_for_events? || (tracer.hidden? && held?))
 
-      # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in others.
+      # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in others, unless the program has
+      # ended the interval of that process before.
       def watch_detach
-        @torn = true if alive.select { |one| one.look(now) }.any? && held?
+        open = alive.reject { |one| closed?(one) }
+        @torn = true if open.select { |one| one.look(now) }.any? && held?
       end
+
+      def closed?(one) = @reason == :time && one.flushed? && one.flushed_at - one.began_at >= @seconds - Program::EARLY
 
       # Where another tracer listens too, the semaphores do not tell: then it may be torn.
       def held? = alive.any? { |one| one.shared? || one.heard? }
@@ -338,10 +346,9 @@ module Probescope
       end
 
       def silence
-        pids = @participants.map(&:pid)
-        return "process #{pids.first} is traced, but sends no statistics: is it stopped?" if pids.one?
-
-        "processes #{pids.join(", ")} are traced, but send no statistics: are they stopped?"
+        @participants.group_by(&:absence).map do |absence, all|
+          "nothing is known of process#{"es" unless all.one?} #{all.map(&:pid).join(", ")}: #{absence}"
+        end.join("; ")
       end
 
       def finish
@@ -351,7 +358,7 @@ module Probescope
         reused
         @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, torn: @torn || false, by_pid: @alone,
                            stderr: @tracers.map(&:errors).join, targets: @participants.map(&:to_h),
-                           others: @others || 0, strangers: @strangers, notes: @notes)
+                           others: @others || 0, strangers: @strangers, notes: @notes, clock: Clock.new.offset)
         true
       end
 

@@ -10,7 +10,7 @@ from probescope import abi
 from probescope.command import machine
 from probescope.command.errors import CommandError
 from probescope.command.target import find
-from probescope.command.text import clean, to_json
+from probescope.command.text import SCHEMA, clean, to_json
 
 FORCED = ("line", "exception__raise", "exception__rescue")
 TRACE_HOOK = (
@@ -24,9 +24,8 @@ MARKS = {"good": "ok", "note": "--", "bad": "NO"}
 def run(options: Any) -> int:
     checks = Checks(options.pid)
     if options.json:
-        lost = {"events": 0, "rows": 0, "map_full": 0, "samples": 0, "details": 0}
         pids = [options.pid] if options.pid else []
-        print(to_json({"command": "doctor", "pids": pids, "seconds": 0, "rows": checks.rows, "lost": lost}))
+        print(to_json({"schema": SCHEMA, "command": "doctor", "pids": pids, "rows": checks.rows, "warnings": []}))
     else:
         for row in checks.rows:
             step = f" -> {row['next_step']}" if row["next_step"] else ""

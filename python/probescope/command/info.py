@@ -25,7 +25,7 @@ APPENDED = ("asked_ns", "hooks_in_ns")
 PROBE = struct.Struct("<24sIIQ120s")
 PROBE_NAMES = ("name", "state", "enabled", "semaphore", "reason")
 STATES = ("off", "on", "degraded", "refused", "unsupported")
-FLAGS = {"installed": 1, "watcher": 2, "jit": 4, "cycle_clock": 8}
+FLAGS = {"installed": 1, "watcher": 2, "jit": 4, "cycle_clock": 8, "requests": 16}
 SEQUENCE_AT, FLUSHES_AT = 16, 128
 MAX_BYTES = 1 << 20
 

@@ -6,8 +6,12 @@ from typing import Any, Dict
 
 from probescope.command.own import own_probes
 from probescope.command.target import find
-from probescope.command.text import clean, to_json
+from probescope.command.text import SCHEMA, clean, to_json
 
+# Of the process, for JSON.
+PROCESS = (
+    "pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped flushes switches watcher_ticks note"
+).split()
 LISTENED = {True: "yes", False: "no", None: "?"}  # "?": nothing says so
 
 
@@ -17,8 +21,24 @@ def run(options: Any) -> int:
     for probe in known["probes"].values():
         probe["listened"] = target.info.listened(probe.pop("semaphore"))
     target.close()
-    print(to_json({"command": "status", **known})) if options.json else show(known)
+    print(to_json(_shaped(known))) if options.json else show(known)
     return 0
+
+
+def _shaped(known: Dict[str, Any]) -> Dict[str, Any]:
+    """As docs/schema/status.json has it."""
+    rows = [
+        {"name": name, **{key: probe[key] for key in ("state", "listened", "reason")}} for name, probe in known["probes"].items()
+    ]
+    return {
+        "schema": SCHEMA,
+        "command": "status",
+        "pids": [known["pid"]],
+        "process": {name: known[name] for name in PROCESS},
+        "rows": rows,
+        "own": known["own"],
+        "warnings": [],
+    }
 
 
 def show(known: Dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+# The version of the JSON's shape, which docs/schema describes.
+SCHEMA = 1
 # Controls, and what reorders or hides text on a terminal.
 UNSAFE = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"

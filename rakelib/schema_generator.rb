@@ -1,0 +1,91 @@
+# frozen_string_literal: true
+
+require "json"
+require "yaml"
+
+# Turns docs/schema/schemas.yml into a JSON Schema for each command. They stand alone: no validator has to find a second file.
+class SchemaGenerator
+  FOLDER = "docs/schema"
+  SOURCE = "#{FOLDER}/schemas.yml".freeze
+  DIALECT = "https://json-schema.org/draft/2020-12/schema"
+  TYPES = {
+    "string" => {type: "string"}, "integer" => {type: "integer"}, "number" => {type: "number"}, "boolean" => {type: "boolean"},
+    "share" => {type: "number", minimum: 0}, "ns" => {type: "integer", minimum: 0}, "count" => {type: "integer", minimum: 0},
+    "pid" => {type: "integer", minimum: 1},
+    "time" => {type: "string", pattern: '^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$'}
+  }.freeze
+  # What an object of each kind holds, in this order; "more" is what the command has of its own.
+  KINDS = {"table" => %w[head interval more table], "line" => %w[head interval more], "event" => %w[more],
+           "list" => %w[head more list]}.freeze
+
+  def self.write(root)
+    generator = new(File.read(File.join(root, SOURCE)))
+    generator.commands.each { |command| File.write(File.join(root, path(command)), generator.text(command)) }
+  end
+
+  def self.path(command) = "#{FOLDER}/#{command}.json"
+
+  def initialize(yaml)
+    @definition = YAML.safe_load(yaml)
+  end
+
+  def commands = @definition.fetch("commands").keys
+
+  # The file of a command.
+  def text(command) = "#{JSON.pretty_generate(schema(command))}\n"
+
+  def schema(command)
+    definition = @definition.dig("commands", command)
+    {"$schema": DIALECT, "$id": "urn:probescope:schema:#{version}:#{command}", title: "probescope #{command} --json",
+     description: definition.fetch("about"), **object(fields(command, definition))}
+  end
+
+  private
+
+  def version = @definition.fetch("schema")
+
+  # {name => [type, meaning, "optional"?] or a nested type}. @own: types that each command has its own of.
+  def fields(command, definition)
+    @own = {"schema" => {const: version}, "command" => {const: command}, "rows" => nil}
+    @own["rows"] = rows(definition)
+    KINDS.fetch(definition.fetch("kind")).map do |part|
+      part == "more" ? definition.fetch("more", {}) : @definition.fetch(part)
+    end.reduce(:merge)
+  end
+
+  def rows(definition)
+    row = definition["row"] or return
+    parts, own = row.partition { |name, _| name == "parts" }
+    shared = parts.flat_map(&:last).map { |name| @definition.dig("parts", name) }
+    list(object([*shared, own.to_h].reduce(:merge)))
+  end
+
+  def object(fields)
+    {type: "object", properties: fields.to_h { |name, field| [name, property(field)] },
+     required: fields.reject { |_, field| field.is_a?(Array) && field[2] == "optional" }.keys}
+  end
+
+  def list(items) = {type: "array", items: items}
+
+  def property(field)
+    return nested(field) if field.is_a?(Hash)
+
+    name, about = field
+    {description: about, **type(name)}
+  end
+
+  def type(name)
+    base = name.delete_suffix("?")
+    found = @own[base] || TYPES[base] || nested(@definition.dig("types", base) || raise("there is no type #{base}"))
+    name.end_with?("?") ? found.merge(type: [found.fetch(:type), "null"]) : found
+  end
+
+  def nested(definition)
+    kind, fields = definition.first
+    case kind
+    when "object" then object(fields)
+    when "list" then list(fields.is_a?(Hash) ? object(fields) : type(fields))
+    when "map" then {type: "object", additionalProperties: property(fields)}
+    end
+  end
+end
