@@ -61,7 +61,7 @@ class SchemaGenerator
   end
 
   def object(fields)
-    {type: "object", properties: fields.to_h { |name, field| [name, property(field)] },
+    {type: "object", properties: fields.transform_values { |field| property(field) },
      required: fields.reject { |_, field| field.is_a?(Array) && field[2] == "optional" }.keys}
   end
 

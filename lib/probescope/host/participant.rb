@@ -85,11 +85,7 @@ module Probescope
 
       # Says why nothing is known of it, should that be so. To be asked while bpftrace is still attached.
       def absence
-        @absence ||=
-          if !alive? then flushed? ? "it ended before its first interval did" : "it ended before its hooks were in"
-          elsif flushed? then "its first interval was not over"
-          else silence
-          end
+        @absence ||= flushed? ? short : silence
       end
 
       # For the command, as plain data.
@@ -108,7 +104,11 @@ module Probescope
         [hooks_in - [asked, @created_ns].max, 0].max if hooks_in.positive?
       end
 
+      def short = alive? ? "its first interval was not over" : "it ended before its first interval did"
+
       def silence
+        return "it ended before its hooks were in" unless alive?
+
         keep
         return "its watcher does not run" unless snapshot[:flags].include?(:watcher)
         return "it is stopped" if %w[T t].include?(state)

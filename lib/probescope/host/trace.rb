@@ -105,7 +105,11 @@ module Probescope
       def pids = @ended.fetch(:targets).map { |target| target[:pid] }
 
       # Those of them that the rows are of.
-      def counted = @ended[:by_pid] ? (any? ? pids : []) : wanted & @pids
+      def counted
+        return wanted & @pids if @pids
+
+        any? ? pids : []
+      end
 
       # How each process was covered. left_out: why it is not in the rows, or nil; then begin and end are Times, and
       # waited_ns is how long its hooks took to come in, nil where it does not tell.
