@@ -102,7 +102,7 @@ RSpec.describe "Bad input" do
     it "is a process that is stopped" do
       process = host_target
       process.signal(:STOP)
-      expect(refuse("hot", "-p", process.pid)).to include("sends no statistics: is it stopped?")
+      expect(refuse("hot", "-p", process.pid)).to include("nothing is known of process #{process.pid}: it is stopped")
     end
   end
 

@@ -61,9 +61,10 @@ module Probescope
       # True when the process, now that it is asked, will not serve one of the probes.
       def refuses? = @snapshot[:probes].slice(*@probes).any? { |_, probe| NEVER.include?(probe[:state]) }
 
-      # Forgets the flushes so far.
+      # Forgets the flushes so far, but for what the process says of its probes.
       def begin(now)
         look(now)
+        keep
         @flushed_at = @began_at = nil
         @cpu_before = cpu
       end
