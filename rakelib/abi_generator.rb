@@ -87,8 +87,9 @@ class AbiGenerator
       Provider `#{@provider}`. The names and arguments are the same in every language. Times are ns of CLOCK_MONOTONIC; strings
       are NUL-terminated UTF-8: read them with `str(arg0, 64)`. Where a probe has `more`, `arg5` points to the fields of that
       table; the number is the field's offset: `*(uint64*)(arg5+8)`, or `str(*(uint64*)(arg5+0), 64)` for a string.
-      Fields are only ever appended. Names stay valid while the process lives; what `more`, messages and trace contexts
-      point to is valid while the probe fires.
+      Fields are only ever appended. A name stays at its address, and can be read there, while any probe of the process has a
+      listener, and a name that comes again has the same address; when the last listener has left, the process gives all names
+      back. What `more`, messages and trace contexts point to is valid while the probe fires.
 
       #{@probes.map { |probe| reference_section(probe) }.join("\n\n")}
     MARKDOWN

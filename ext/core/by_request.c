@@ -8,7 +8,7 @@
 #include "memory.h"
 #include "probe.h"
 
-/* Distinct routes in one run of a process: where no framework tells a template they are paths, of which whoever asks makes more. */
+/* Distinct routes until the last tracer leaves: where no framework tells a template they are paths, of which whoever asks makes more. */
 enum { ROUTES_MAX = 1024 };
 enum { EXCEPTIONS, OBJECTS, SAMPLED, TABLES };
 
@@ -25,6 +25,9 @@ struct ps_tally {
     struct ps_tally *next;
 };
 static struct ps_tally *spare;
+
+static const ps_site *routes[ROUTES_MAX];
+static uint32_t route_count;
 
 /* Ends a list, so that a row that is in one can be told from others. */
 static ps_row last;
@@ -63,9 +66,16 @@ static ps_row *row_of_route(ps_table *table, const ps_row *row, const ps_site *l
     return found;
 }
 
+/* A request that began under an earlier tracer may have a label whose name is gone. */
+static void drop_stale_label(ps_counted *request)
+{
+    if (PS_UNLIKELY(request->label && request->generation != ps_sites_generation)) request->label = NULL;
+}
+
 ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request)
 {
     if (ps_row_is_overflow(table, row)) return row;
+    drop_stale_label(request);
     if (request->label) return row_of_route(table, row, request->label);
     struct ps_tally *tally = tally_of(request);
     if (!tally) return row;
@@ -101,24 +111,24 @@ static uint64_t number_of_label(const char *label, size_t size)
 static const ps_site *label_of(const char *method, const char *route)
 {
     static const ps_site others = {"(others)", "", "", 1};
-    static const ps_site *known[ROUTES_MAX];
-    static uint32_t count;
     char text[PS_NAME_MAX + 1], label[PS_NAME_MAX + 1];
     snprintf(text, sizeof(text), "%s %s", method, route);
     size_t size = ps_copy_utf8(label, sizeof(label), text, strlen(text));
-    for (uint32_t i = 0; i < count; i++)
-        if (strcmp(known[i]->name, label) == 0) return known[i];
-    if (count == ROUTES_MAX) return &others;
+    for (uint32_t i = 0; i < route_count; i++)
+        if (strcmp(routes[i]->name, label) == 0) return routes[i];
+    if (route_count == ROUTES_MAX) return &others;
     const ps_site *site = ps_site_intern(label, size, "", 0, number_of_label(label, size));
-    if (site != &ps_site_overflow) known[count++] = site;
+    if (site != &ps_site_overflow) routes[route_count++] = site;
     return site;
 }
 
 void ps_by_request_known(ps_counted *request, const char *method, const char *route)
 {
+    drop_stale_label(request);
     /* Nobody asks: a name is not worth its memory. */
     if (request->label || !(request->tally || PS_ENABLED(STATS__BY_REQUEST))) return;
     request->label = label_of(method, route);
+    request->generation = ps_sites_generation;
     for (int i = 0; request->tally && i < TABLES; i++) {
         ps_row *row = request->tally->of[i].cleared == tables[i]->cleared ? request->tally->of[i].first : &last;
         request->tally->of[i].first = &last;
@@ -137,4 +147,14 @@ void ps_by_request_end(ps_counted *request)
     request->tally->next = spare;
     spare = request->tally;
     request->tally = NULL;
+}
+
+void ps_by_request_clear(void)
+{
+    route_count = 0;
+    while (spare) {
+        struct ps_tally *tally = spare;
+        spare = tally->next;
+        ps_memory_give(tally, sizeof(*tally));
+    }
 }

@@ -20,6 +20,7 @@ struct ps_tally;
 typedef struct ps_counted {
     const ps_site *label; /* method and route; NULL until they are known */
     struct ps_tally *tally;
+    uint32_t generation; /* of ps_sites_generation, when the label was made */
 } ps_counted;
 
 /* The row that counts in place of this one. request: the current one, or NULL where there is none, or nobody wants to know. */
@@ -33,5 +34,7 @@ static inline ps_row *ps_by_request(ps_table *table, ps_row *row, ps_counted *re
 void ps_by_request_known(ps_counted *request, const char *method, const char *route);
 /* The request is over. */
 void ps_by_request_end(ps_counted *request);
+/* Gives back what is kept from one request to the next, and forgets the routes: their names are about to go. */
+void ps_by_request_clear(void);
 
 #endif

@@ -1,12 +1,17 @@
 #include "parts.h"
 
 #include "clock.h"
+#include "by_request.h"
 #include "info.h"
 #include "probe.h"
+#include "samples.h"
+#include "sites.h"
+#include "stats.h"
 
 static struct {
     const ps_part *table;
     size_t count;
+    const ps_vm *vm; /* NULL before the first installation */
     bool installed;
     bool any; /* is somebody listening? */
 } parts;
@@ -46,13 +51,25 @@ void ps_parts_init(const ps_part *table, size_t count)
             ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "this version of probescope does not fire it yet");
 }
 
+/* The last listener has left, and every part has cleared its rows. False while the flush is under way: try again later. */
+static bool forget_names(void)
+{
+    bool (*try_lock)(void) = parts.vm && parts.vm->try_lock_tables ? parts.vm->try_lock_tables : ps_stats_try_lock;
+    if (!try_lock()) return false;
+    ps_samples_forget_stacks();
+    ps_by_request_clear();
+    ps_sites_clear();
+    ps_stats_unlock();
+    return true;
+}
+
 /* One slice for each part. True when every hook is as `wanted` has it. */
 static bool hook_all(uint32_t wanted)
 {
     bool done = true;
     for (size_t i = 0; i < parts.count; i++)
         if (parts.table[i].hook) done &= parts.table[i].hook(wanted);
-    return done;
+    return done && (wanted || forget_names());
 }
 
 void ps_parts_switch(void)
@@ -75,6 +92,7 @@ int ps_parts_install(const ps_vm *vm)
     /* The watcher comes last: it may look at once, and what a part asks for a reason may let a job in, whose word would be overwritten. */
     state_probes(0);
     parts.installed = true;
+    parts.vm = vm;
     int error = ps_watcher_start(vm);
     if (error) {
         parts.installed = false;

@@ -51,11 +51,15 @@ static struct stack_set take_stacks(void)
     return taken;
 }
 
-/* Gives back the stacks that nobody will fire any more. */
-void ps_samples_end(void)
+void ps_samples_forget_stacks(void)
 {
     struct stack_set stale = take_stacks();
     for (uint32_t i = 0; i < stale.count; i++) ps_memory_give(stale.stack[i], sizeof(*stale.stack[i]));
+}
+
+void ps_samples_end(void)
+{
+    ps_samples_forget_stacks();
     ps_thread_clocks_forget();
 }
 

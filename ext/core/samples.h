@@ -33,6 +33,8 @@ void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf
                     ps_counted *request);
 /* Fires sample__frame for each stack of the last second and forgets them. The watcher's. Returns the rows fired. */
 uint64_t ps_samples_fire_stacks(void);
+/* Forgets them, and fires nothing: their names are about to go. */
+void ps_samples_forget_stacks(void);
 void ps_samples_after_fork(void);
 
 #endif

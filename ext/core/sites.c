@@ -22,22 +22,27 @@ struct set {
 static struct set strings;
 static struct set sites;
 
-/* Where the next strings and sites go. */
-static char *chunk;
-static size_t chunk_left;
+/* Where the strings and sites are. */
+static struct chunk {
+    struct chunk *before; /* the one that is full */
+    char bytes[CHUNK_BYTES - sizeof(struct chunk *)];
+} * chunk;
+static size_t chunk_used;
+
+uint32_t ps_sites_generation;
 
 static void *take_from_chunk(size_t size)
 {
     size = (size + 7) & ~(size_t)7;
-    if (size > chunk_left) {
-        char *fresh = ps_memory_take(CHUNK_BYTES);
+    if (!chunk || size > sizeof(chunk->bytes) - chunk_used) {
+        struct chunk *fresh = ps_memory_take(sizeof(*fresh));
         if (!fresh) return NULL;
+        fresh->before = chunk;
         chunk = fresh;
-        chunk_left = CHUNK_BYTES;
+        chunk_used = 0;
     }
-    void *place = chunk;
-    chunk += size;
-    chunk_left -= size;
+    void *place = chunk->bytes + chunk_used;
+    chunk_used += size;
     return place;
 }
 
@@ -91,6 +96,24 @@ static void set_add(struct set *set, uint64_t hash, const void *slot)
     while (set->slots[place]) place = (place + 1) & (set->capacity - 1);
     set->slots[place] = slot;
     set->used++;
+}
+
+static void set_clear(struct set *set)
+{
+    ps_memory_give((void *)set->slots, set->capacity * sizeof(*set->slots));
+    *set = (struct set){0};
+}
+
+void ps_sites_clear(void)
+{
+    ps_sites_generation++;
+    set_clear(&strings);
+    set_clear(&sites);
+    while (chunk) {
+        struct chunk *full = chunk;
+        chunk = full->before;
+        ps_memory_give(full, sizeof(*full));
+    }
 }
 
 static const char *find_string(uint64_t hash, const char *bytes)

@@ -33,6 +33,8 @@ typedef struct ps_vm {
     void (*request)(unsigned what);
     /* Is there upkeep to do? Asked at each look while somebody listens, on the same thread. */
     bool (*needs_upkeep)(void);
+    /* ps_stats_try_lock(), when no hook is under way on another thread; NULL: the VM lock sees to that. Called with that. */
+    bool (*try_lock_tables)(void);
 } ps_vm;
 
 /* A bit for each probe with a listener. */

@@ -36,7 +36,7 @@ static void request(unsigned what)
     ps_job_ask();
 }
 
-static const ps_vm vm = {request, ps_parts_need_upkeep};
+static const ps_vm vm = {.request = request, .needs_upkeep = ps_parts_need_upkeep};
 
 /* In the order in which hooks are switched. */
 static const ps_part parts[] = {

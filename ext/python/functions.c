@@ -16,7 +16,7 @@
 
 /* What is known about a code object, kept in it. */
 struct function {
-    uint32_t epoch; /* of `functions`, when the rest was found out */
+    uint32_t epoch; /* current_epoch(), when the rest was found out */
     bool covered;
     const ps_site *site;
     ps_row *row; /* NULL: not called since */
@@ -40,11 +40,17 @@ void ps_functions_init(void)
     functions.index = PyUnstable_Eval_RequestCodeExtraIndex(free_function);
 }
 
+/* Changes with each change of either. */
+static uint32_t current_epoch(void)
+{
+    return functions.epoch + ps_sites_generation;
+}
+
 /* Of the function that runs: so its globals are those at hand. */
 static void look_up(struct function *function, PyCodeObject *code)
 {
     function->site = ps_code_site(code, PyEval_GetGlobals());
-    function->epoch = functions.epoch;
+    function->epoch = current_epoch();
     function->covered = ps_coverage_function(function->site->path, function->site->name, functions.everything);
     function->row = NULL;
 }
@@ -62,7 +68,7 @@ static struct function *find_function(PyCodeObject *code)
     void *kept = NULL;
     if (PyUnstable_Code_GetExtra((PyObject *)code, functions.index, &kept) < 0) PyErr_Clear();
     struct function *function = kept;
-    if (PS_LIKELY(function && function->epoch == functions.epoch)) return function;
+    if (PS_LIKELY(function && function->epoch == current_epoch())) return function;
     if (!function) {
         function = ps_memory_take(sizeof(*function));
         if (!function) return NULL;

@@ -29,7 +29,8 @@ static struct {
     size_t memory_limit; /* of the last install() */
 } change = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
-static const ps_vm vm = {ps_worker_request, ps_parts_need_upkeep};
+static const ps_vm vm = {
+    .request = ps_worker_request, .needs_upkeep = ps_parts_need_upkeep, .try_lock_tables = ps_tables_try_lock};
 
 /* An errno. */
 static int start(void)

@@ -30,6 +30,7 @@ struct subject {
     const ps_site *raised; /* never NULL */
     uintptr_t row[3];      /* its key; zeros: none */
     uint64_t depth;
+    uint32_t generation; /* of ps_sites_generation: `raised` is valid as long as it stays */
 };
 
 static const struct subject nothing = {.raised = &ps_site_none};
@@ -85,6 +86,7 @@ static const ps_site *place_of(PyTypeObject *type, PyTracebackObject *entry)
 static struct subject subject_of_exception(PyObject *exception)
 {
     struct subject subject = nothing;
+    subject.generation = ps_sites_generation;
     ps_raise raise;
     PyTracebackObject *first = ps_traceback(exception);
     bool whole = ps_exceptions_whole(first, &raise);
@@ -334,6 +336,8 @@ static void time_generator(PyObject *generator, const ps_formatter *formatter, c
 static void record(const ps_formatter *formatter, struct subject *of, PyObject *const *args, Py_ssize_t count,
                    PyObject *result, uint64_t ticks)
 {
+    /* The tracer left while the formatter ran, and another came: names of before are gone. */
+    if (of->generation != ps_sites_generation) *of = nothing;
     if (formatter->subject == PS_MAKES && result) remember(result == Py_None && count ? args[0] : result, of);
     if (formatter->subject == PS_A_STACK && result && PyList_Check(result))
         of->depth = (uint64_t)PyList_GET_SIZE(result);

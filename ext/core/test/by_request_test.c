@@ -205,6 +205,47 @@ static void has_a_bound_for_routes(void)
     CHECK(recorder_total() < 1100);
 }
 
+/* Under AddressSanitizer: the name of its route is freed memory then. */
+static void names_a_route_anew_when_names_were_given_back_during_its_request(void)
+{
+    begin_again();
+    ps_counted request = {0}, unknown = {0};
+    ps_by_request_known(&request, "GET", "/long");
+    ps_allocations_add(row_of(&ps_objects, "Proc"), 40, &request);
+    ps_allocations_add(row_of(&ps_objects, "Proc"), 40, &unknown);
+
+    recorder_lower_all();
+    ps_table_clear(&ps_exceptions);
+    ps_table_clear(&ps_objects);
+    ps_table_clear(&ps_sampled);
+    ps_by_request_clear();
+    ps_sites_clear();
+
+    begin_again();
+    ps_row *row = row_of(&ps_objects, "Proc");
+    for (int i = 0; i < 5; i++) ps_allocations_add(row, 40, &request);
+    flush();
+    CHECK_EQUAL(objects_of("GET /long"), 0);
+    ps_by_request_known(&request, "GET", "/long");
+    ps_by_request_known(&unknown, "GET", "/unknown");
+    ps_by_request_end(&request);
+    ps_by_request_end(&unknown);
+    flush();
+    CHECK_EQUAL(objects_of("GET /long"), 5);
+    CHECK_EQUAL(recorder_sum(PS_PROBE_OBJECT__STATS, NULL, 3), 5);
+}
+
+static void gives_all_memory_back(void)
+{
+    recorder_lower_all();
+    ps_table_clear(&ps_exceptions);
+    ps_table_clear(&ps_objects);
+    ps_table_clear(&ps_sampled);
+    ps_by_request_clear();
+    ps_sites_clear();
+    CHECK_EQUAL(ps_memory_used(), 0);
+}
+
 static void counts_where_it_was_when_memory_is_full(void)
 {
     begin_again();
@@ -232,5 +273,7 @@ int main(void)
     RUN(leaves_the_parents_part_to_the_parent);
     RUN(counts_where_it_was_when_memory_is_full);
     RUN(has_a_bound_for_routes);
+    RUN(names_a_route_anew_when_names_were_given_back_during_its_request);
+    RUN(gives_all_memory_back);
     return check_report("by_request");
 }

@@ -1,8 +1,11 @@
 #include "atomic.h"
 #include "check.h"
 #include "info.h"
+#include "memory.h"
 #include "parts.h"
 #include "recorder.h"
+#include "sites.h"
+#include "stats.h"
 
 /* A language of three parts. The first needs two slices, the second can be refused, the third has work left. */
 static struct {
@@ -59,7 +62,7 @@ static void request(unsigned what)
     PS_FETCH_OR(requests, what);
 }
 
-static const ps_vm vm = {request, ps_parts_need_upkeep};
+static const ps_vm vm = {.request = request, .needs_upkeep = ps_parts_need_upkeep};
 
 static void forget(void)
 {
@@ -135,6 +138,35 @@ static void refuses_also_while_nobody_listens(void)
     recorder_semaphore(PS_PROBE_FUNCTION__STATS, 0);
 }
 
+/* As long as anybody listens to anything, a tracer may read a name that it was told. */
+static void gives_names_back_when_the_last_listener_leaves(void)
+{
+    recorder_semaphore(PS_PROBE_LINE, 1);
+    recorder_semaphore(PS_PROBE_FUNCTION__STATS, 1);
+    AWAIT(state(PS_PROBE_LINE) == PS_STATE_ON && state(PS_PROBE_FUNCTION__STATS) == PS_STATE_ON);
+    size_t before = ps_memory_used();
+    const ps_site *site = ps_site_intern("Cart#total", 10, "/app/cart.rb", 12, 3);
+    recorder_semaphore(PS_PROBE_LINE, 0);
+    AWAIT(state(PS_PROBE_LINE) == PS_STATE_OFF);
+    CHECK_STRING(site->name, "Cart#total");
+    CHECK(ps_memory_used() > before);
+
+    /* A flush reads names: meanwhile they stay, and the VM is asked again. */
+    CHECK(ps_stats_try_lock());
+    uint32_t generation = ps_sites_generation;
+    recorder_semaphore(PS_PROBE_FUNCTION__STATS, 0);
+    AWAIT(ps_watcher_wanted() == 0);
+    for (int i = 0; i < 3; i++) {
+        AWAIT(PS_READ(requests) & PS_REQUEST_SWITCH);
+        CHECK_EQUAL(state(PS_PROBE_FUNCTION__STATS), PS_STATE_ON);
+        CHECK_STRING(site->name, "Cart#total");
+    }
+    ps_stats_unlock();
+    AWAIT(state(PS_PROBE_FUNCTION__STATS) == PS_STATE_OFF);
+    CHECK_EQUAL(ps_memory_used(), before);
+    CHECK(ps_sites_generation != generation);
+}
+
 static void does_upkeep_where_it_is_needed(void)
 {
     language.work = 1;
@@ -173,6 +205,7 @@ int main(void)
     RUN(takes_out_what_was_hooked_for_one_who_left_early);
     RUN(leaves_what_a_hook_says_while_it_is_on);
     RUN(refuses_also_while_nobody_listens);
+    RUN(gives_names_back_when_the_last_listener_leaves);
     RUN(does_upkeep_where_it_is_needed);
     RUN(takes_all_hooks_out);
     return check_report("parts");

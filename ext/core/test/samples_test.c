@@ -296,6 +296,20 @@ static void forgets_stacks_that_an_earlier_listener_left(void)
     begin_again();
 }
 
+/* As when a listener leaves and another comes between two looks of the watcher, which then never ends sampling. */
+static void forgets_stacks_whose_names_are_given_back(void)
+{
+    begin_again();
+    RAISE(SAMPLE__FRAME);
+    ps_samples_add(&(ps_sample_frame){function("f"), 1}, 1, 0, 1, 1, NULL);
+    ps_table_clear(&ps_sampled);
+    ps_samples_forget_stacks();
+    ps_sites_clear();
+    CHECK_EQUAL(ps_memory_used(), 0);
+    CHECK_EQUAL(ps_samples_fire_stacks(), 0);
+    begin_again();
+}
+
 static void leaves_the_parents_stacks_to_the_parent(void)
 {
     begin_again();
@@ -327,6 +341,7 @@ int main(void)
     RUN(keeps_the_deepest_stack_whole);
     RUN(keeps_no_stack_without_memory_or_listener);
     RUN(forgets_stacks_that_an_earlier_listener_left);
+    RUN(forgets_stacks_whose_names_are_given_back);
     RUN(leaves_the_parents_stacks_to_the_parent);
     return check_report("samples");
 }

@@ -261,6 +261,27 @@ static void is_overflow_without_any_memory(void)
     ps_memory_set_limit(0);
 }
 
+/* AddressSanitizer sees whether anything of the past is touched. */
+static void gives_everything_back_and_begins_again(void)
+{
+    char name[64];
+    ps_sites_clear();
+    CHECK_EQUAL(ps_memory_used(), 0);
+    for (int round = 0; round < 3; round++) {
+        uint32_t generation = ps_sites_generation;
+        for (int i = 0; i < 5000; i++) {
+            snprintf(name, sizeof(name), "Round%d#method%d", round, i);
+            const ps_site *site = intern(name, "/app/a.rb", (uint64_t)i);
+            if (site == &ps_site_overflow || strcmp(site->name, name) != 0) CHECK_STRING(site->name, name);
+        }
+        CHECK(ps_memory_used() > 5000 * sizeof(ps_site));
+        ps_sites_clear();
+        CHECK_EQUAL(ps_memory_used(), 0);
+        CHECK_EQUAL(ps_sites_generation, generation + 1);
+    }
+    CHECK(intern("f", "a.rb", 1) == intern("f", "a.rb", 1));
+}
+
 int main(void)
 {
     RUN(is_overflow_without_any_memory);
@@ -274,5 +295,6 @@ int main(void)
     RUN(cuts_10_kb_names_at_the_end_and_paths_at_the_start);
     RUN(cuts_long_names_and_paths_between_characters);
     RUN(keeps_every_site_where_it_is_while_it_grows);
+    RUN(gives_everything_back_and_begins_again);
     return check_report("sites");
 }

@@ -67,7 +67,7 @@ static bool needs_upkeep(void)
     return PS_READ(vm_state.has_upkeep);
 }
 
-static const ps_vm vm = {request, needs_upkeep};
+static const ps_vm vm = {.request = request, .needs_upkeep = needs_upkeep};
 
 /* As at the end of an installation. */
 static void take_hooks_out(void)

@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+RSpec.describe "names" do
+  # Ever new files raise, allocate and take time, so each attach brings names that no attach before it has brought.
+  let(:source) { <<~RUBY }
+    fresh = 0
+    loop do
+      fresh += 1
+      20.times { |n| eval("begin; raise(ArgumentError); rescue ArgumentError; Object.new; end", nil, "\#{__dir__}/fresh/\#{fresh}/\#{n}.rb", n) }
+      sleep 0.005
+    end
+  RUBY
+
+  probes = %w[exception__stats object__stats sample__frame]
+
+  def rss(target) = File.read("/proc/#{target.pid}/status")[/VmRSS:\s+(\d+)/, 1].to_i
+
+  # Memory of the process in KiB, once the hooks are out and all that was taken for names and rows is given back.
+  def rss_without_names(target, probes)
+    target.await_off(*probes)
+    await("less than 4 KiB of memory of the library's") { target.info.header[:memory_used] < 4096 }
+    rss(target)
+  end
+
+  it "are given back when the last tracer has left: 200 attaches need no more memory than 20", :bpf do
+    target, = program(source, env: { "PROBESCOPE_MEMORY" => "8M" })
+    attacher(target, *probes, cycles: 20).finish(within: 120)
+    rss = rss_without_names(target, probes)
+    attacher(target, *probes, cycles: 180).finish(within: 400)
+    expect(rss_without_names(target, probes)).to be < rss + 10_240
+    expect(target.info.header[:rows_dropped]).to eq(0)
+    expect(target.err).to be_empty
+  end
+end
