@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from tracing import python
+
 FIELDS = {"gc__start": ["kind", "generation"], "gc__done": ["kind", "generation", "elapsed", "objects"]}
 
 
@@ -61,3 +63,14 @@ gate.done()
     assert all(event["elapsed"] > 0 for event in done)
     # From the first to the emptied list none is missing.
     assert set(range(report["first"], report["low"] + 3)) <= set(numbers)
+
+
+def test_are_refused_where_the_collector_has_no_callbacks():
+    ran = python("-c", """
+import sys, types
+sys.modules["gc"] = types.ModuleType("gc")
+import probescope
+probescope.install()
+print(probescope.status()["probes"]["gc__done"])
+""")  # fmt: skip
+    assert ran.stdout.startswith("('refused', 'gc.callbacks or gc.get_stats was missing"), ran

@@ -127,7 +127,7 @@ gate.done(here=asked.count(True), elsewhere=asked.count(False), installed=probes
 """
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="no hook of ours tells audit hooks there")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="of another CPython: 3.12 and later")
 def test_install_and_uninstall_within_the_change_of_hooks(trace):
     run = trace(WITHIN, {"function__stats": ["function", "calls"]})
     assert run.report["installed"] and run.report["here"] and run.report["elsewhere"]

@@ -362,6 +362,38 @@ for line in sys.stdin:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="of another CPython: 3.12 and later")
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="of another CPython: with a GIL")
+def test_a_second_probe_beside_one_that_the_profile_hook_tells(bpf, program, children):
+    app = program("""
+import sys, time
+import probescope
+probescope.install()
+for id in range(6): sys.monitoring.use_tool_id(id, "tool %d" % id)
+@probescope.latency
+def first(): return 1
+@probescope.latency
+def second(): return 2
+print("ready", flush=True)
+while True:
+    first(), second()
+    if sys.monitoring.get_tool(4) == "tool 4" and probescope.latency.probes()["first"]["listened"]:
+        sys.monitoring.free_tool_id(4)
+    time.sleep(0.005)
+""")
+    app.line("ready")
+    one = start_tracer(app.pid, text_of(["first"]))
+    children.append(one)
+    wait_for("the first calls", lambda: len(calls(one.out).get("first", ())) >= 3)
+    both = start_tracer(app.pid, text_of(["second"]))
+    children.append(both)
+    wait_for("the other calls", lambda: len(calls(both.out).get("second", ())) >= 3)
+    seen = len(calls(one.out)["first"])
+    # Far more than what a busy bpftrace has yet to print.
+    wait_for("the first calls, still", lambda: len(calls(one.out)["first"]) >= seen + 300)
+    assert app.err == ""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="of another CPython: 3.12 and later")
 @pytest.mark.parametrize("taken", [False, True])
 def test_beside_function_probes_and_where_all_tool_ids_are_taken(bpf, program, children, taken):
     if taken and sysconfig.get_config_var("Py_GIL_DISABLED"):

@@ -124,9 +124,15 @@ void ps_collections_upkeep(void)
     PS_WRITE(collection.checked_ns, ps_monotonic_ns());
 }
 
+const char *ps_collections_refused(void)
+{
+    bool found = collection.callbacks && collection.get_stats && collection.callback;
+    return found ? NULL : "gc.callbacks or gc.get_stats was missing when probescope was imported";
+}
+
 bool ps_collections_switch(uint32_t wanted)
 {
-    bool on = (wanted & PS_GC_PROBES) != 0 && collection.callbacks && collection.get_stats && collection.callback;
+    bool on = (wanted & PS_GC_PROBES) != 0 && !ps_collections_refused();
     if (on == collection.on) return true;
     PS_WRITE(collection.on, on);
     if (on) put_in();

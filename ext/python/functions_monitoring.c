@@ -100,7 +100,7 @@ bool ps_functions_hook(bool on)
         return false;
     }
     char how[120];
-    snprintf(how, sizeof(how), "by the profile hook; tool ids are taken: %s", ps_monitoring_owners());
+    snprintf(how, sizeof(how), "by the profile hook; %s", ps_monitoring_refusal());
     state(PS_STATE_DEGRADED, how);
     return true;
 }

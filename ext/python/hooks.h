@@ -148,6 +148,7 @@ void ps_objects_upkeep(void);
 /* collections.c: gc__start, gc__done */
 void ps_collections_init(void);
 bool ps_collections_switch(uint32_t wanted);
+const char *ps_collections_refused(void); /* NULL: they can be told */
 /* It is time to look whether the application has emptied the list. The first is asked without the GIL. */
 bool ps_collections_needs_upkeep(void);
 void ps_collections_upkeep(void);
@@ -261,12 +262,12 @@ enum {
     PS_ON_RERAISE = 256,
     PS_ON_LINE = 512,
 };
-/* Asks for these events, globally. False when all tool ids are taken: *reason says by whom. */
+/* Asks for these events, globally. False: *reason says why not; all tool ids are taken, mostly. */
 bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason);
 /* Asks for the starts and returns of this code beside them, or not any more. */
 void ps_monitoring_listen_to(PyCodeObject *code, bool on);
-/* Their names, when it was refused. */
-const char *ps_monitoring_owners(void);
+/* Why it was refused last, in few words. */
+const char *ps_monitoring_refusal(void);
 /* Has events told again that a callback of ours disabled, if any did. All tools see theirs again. */
 void ps_monitoring_restart(void);
 /* What a callback returns: new references. */

@@ -75,19 +75,19 @@ bool ps_latency_leave(PyCodeObject *code, ps_address frame, int outcome)
 
 /* ---- On and off ---- */
 
+static bool by_profile; /* and not by sys.monitoring */
+
 /* Has the interpreter tell of all that is listened to; *reason: why it does not. */
 static void ask(bool on, const char **reason)
 {
 #if PS_HAVE_MONITORING
-    static bool by_profile;
     if (by_profile) by_profile = ps_profile(PS_PROFILE_LATENCY, false);
     if (!ps_monitoring_ask(PS_MONITORING_LATENCY, on ? PS_ON_UNWIND : 0, reason)) {
         by_profile = ps_profile(PS_PROFILE_LATENCY, on);
         if (by_profile) *reason = NULL;
     }
 #else
-    *reason = NULL;
-    ps_profile(PS_PROFILE_LATENCY, on);
+    by_profile = ps_profile(PS_PROFILE_LATENCY, on);
 #endif
 }
 
@@ -106,12 +106,14 @@ bool ps_latency_switch(uint32_t wanted)
     if (installed ? !ps_latency_changed() : !ps_latency_any_hooked()) return true;
     for (const ps_latency *latency = ps_latency_first(); installed && latency; latency = latency->next)
         on |= ps_latency_listened(latency);
+    bool was_by_profile = by_profile;
     if (on) ask(true, &reason);
+    bool other_way = by_profile != was_by_profile;
     traced.on = on;
     for (ps_latency *latency = ps_latency_first(); latency; latency = latency->next) {
         bool listened = on && ps_latency_listened(latency);
         latency->reason = listened ? reason : NULL;
-        if (listened != latency->hooked) listen_to(latency, listened && !reason);
+        if (listened != latency->hooked || other_way) listen_to(latency, listened && !reason && !by_profile);
         ps_latency_hooked(latency, listened);
     }
     if (on) return true;

@@ -38,6 +38,7 @@ static const ps_part parts[] = {
      .do_upkeep = ps_objects_upkeep},
     {.probes = PS_GC_PROBES,
      .hook = ps_collections_switch,
+     .refused = ps_collections_refused,
      .needs_upkeep = ps_collections_needs_upkeep,
      .do_upkeep = ps_collections_upkeep},
     {.probes = PS_BACKTRACE_PROBES,

@@ -25,6 +25,7 @@ static PyMethodDef callbacks[] = {
     {"RERAISE", (PyCFunction)(void (*)(void))ps_on_reraise, METH_FASTCALL, NULL},
     {"LINE", (PyCFunction)(void (*)(void))ps_on_line, METH_FASTCALL, NULL},
 };
+#define ALL "all sys.monitoring "
 enum { CALLBACKS = sizeof(callbacks) / sizeof(callbacks[0]), OWNER_BUFFER = 12 };
 
 static struct {
@@ -32,8 +33,8 @@ static struct {
     PyObject *functions[CALLBACKS]; /* kept: without a GIL one may be on its way when it is taken out */
     int id;                         /* -1: none */
     unsigned asked[PS_MONITORING_PARTS];
-    bool disabled; /* a callback disabled something since the last restart */
-    char owners[6 * (OWNER_BUFFER + 1)], reason[120];
+    bool disabled;     /* a callback disabled something since the last restart */
+    char refusal[120]; /* why there is none of it */
 } monitoring = {.id = -1};
 
 PyObject *ps_monitoring_go_on(void)
@@ -54,6 +55,7 @@ static bool find_module(void)
     PyObject *disable = module ? PyObject_GetAttrString(module, "DISABLE") : NULL;
     if (!disable) {
         PyErr_Clear();
+        snprintf(monitoring.refusal, sizeof(monitoring.refusal), "sys.monitoring is missing");
         return false;
     }
     monitoring.disable = disable;
@@ -77,12 +79,12 @@ static bool call(const char *name, const char *format, ...)
     return result != NULL;
 }
 
-/* The bit of an event: they differ from version to version. */
+/* The bit of an event: they differ from version to version. 0: the module has none of that name. */
 static int event_of(const char *name)
 {
     PyObject *events = PyObject_GetAttrString(monitoring.module, "events");
     PyObject *event = events ? PyObject_GetAttrString(events, name) : NULL;
-    int value = event ? (int)PyLong_AsLong(event) : 0;
+    int value = event && PyLong_Check(event) ? (int)PyLong_AsLong(event) : 0;
     Py_XDECREF(events);
     Py_XDECREF(event);
     PyErr_Clear();
@@ -92,7 +94,7 @@ static int event_of(const char *name)
 /* Who holds the ids, each name cut to what leaves room for all of them in a reason. */
 static void find_owners(void)
 {
-    char *to = monitoring.owners;
+    char *to = stpcpy(monitoring.refusal, ALL "tool ids are taken: ");
     for (int id = 0; id < 6; id++) {
         PyObject *owner = PyObject_CallMethod(monitoring.module, "get_tool", "i", id);
         Py_ssize_t size = 1;
@@ -102,8 +104,27 @@ static void find_owners(void)
         Py_XDECREF(owner);
         PyErr_Clear();
     }
-    snprintf(monitoring.reason, sizeof(monitoring.reason), "all sys.monitoring tool ids are taken: %s",
-             monitoring.owners);
+}
+
+/* Puts these in, or takes them out where they are NULL. False: an audit hook objected, or the module is not as it was. */
+static bool register_all(PyObject *const *functions)
+{
+    bool done = true;
+    for (int i = 0; i < CALLBACKS; i++) {
+        PyObject *function = functions ? functions[i] : Py_None;
+        int event = function ? event_of(callbacks[i].ml_name) : 0;
+        done &= event && call("register_callback", "(iiO)", monitoring.id, event, function);
+    }
+    return done;
+}
+
+/* What was disabled under the id would stay so for the tool that takes it next (seen on 3.12 and 3.13). */
+static void release(void)
+{
+    ps_monitoring_restart();
+    register_all(NULL);
+    call("free_tool_id", "(i)", monitoring.id);
+    monitoring.id = -1;
 }
 
 static bool claim(void)
@@ -114,52 +135,55 @@ static bool claim(void)
         find_owners();
         return false;
     }
-    for (int i = 0; i < CALLBACKS; i++) {
-        if (!monitoring.functions[i]) monitoring.functions[i] = PyCFunction_New(&callbacks[i], NULL);
-        call("register_callback", "(iiO)", monitoring.id, event_of(callbacks[i].ml_name), monitoring.functions[i]);
-    }
-    return true;
-}
-
-/* What was disabled under the id would stay so for the tool that takes it next (seen on 3.12 and 3.13). */
-static void release(void)
-{
-    ps_monitoring_restart();
     for (int i = 0; i < CALLBACKS; i++)
-        call("register_callback", "(iiO)", monitoring.id, event_of(callbacks[i].ml_name), Py_None);
-    call("free_tool_id", "(i)", monitoring.id);
-    monitoring.id = -1;
+        if (!monitoring.functions[i]) monitoring.functions[i] = PyCFunction_New(&callbacks[i], NULL);
+    PyErr_Clear();
+    if (register_all(monitoring.functions)) return true;
+    release();
+    snprintf(monitoring.refusal, sizeof(monitoring.refusal), "sys.monitoring does not take callbacks (audit hooks?)");
+    return false;
 }
 
-bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason)
+/* Has the module tell what is asked for, and gives the id back when that is nothing. */
+static bool set_events(void)
 {
-    if (monitoring.asked[part] == events) return true;
-    if (!find_module() || (monitoring.id < 0 && !claim())) {
-        *reason = monitoring.module ? monitoring.reason : "sys.monitoring is missing";
-        return false;
-    }
-    monitoring.asked[part] = events;
     unsigned asked = 0;
     int set = 0;
     for (int i = 0; i < PS_MONITORING_PARTS; i++) asked |= monitoring.asked[i];
     for (int i = 0; i < CALLBACKS; i++)
         if ((asked >> i) & 1) set |= event_of(callbacks[i].ml_name);
-    call("set_events", "(ii)", monitoring.id, set);
+    bool done = call("set_events", "(ii)", monitoring.id, set);
     if (!asked) release();
-    return true;
+    return done;
+}
+
+bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason)
+{
+    unsigned before = monitoring.asked[part];
+    if (before == events) return true;
+    if (find_module() && (monitoring.id >= 0 || claim())) {
+        monitoring.asked[part] = events;
+        if (set_events() || !events) return true;
+        monitoring.asked[part] = before;
+        set_events();
+        snprintf(monitoring.refusal, sizeof(monitoring.refusal), "sys.monitoring does not take events");
+    }
+    *reason = monitoring.refusal;
+    return false;
+}
+
+const char *ps_monitoring_refusal(void)
+{
+    size_t skip = strlen(ALL);
+    return monitoring.refusal + (strncmp(monitoring.refusal, ALL, skip) == 0 ? skip : 0);
 }
 
 void ps_monitoring_listen_to(PyCodeObject *code, bool on)
 {
-    int events = on ? event_of("PY_START") | event_of("PY_RETURN") : 0;
     if (monitoring.id < 0) return;
+    int events = on ? event_of("PY_START") | event_of("PY_RETURN") : 0;
     call("set_local_events", "(iOi)", monitoring.id, code, events);
     if (on) ps_monitoring_restart(); /* what functions.c disabled in it */
-}
-
-const char *ps_monitoring_owners(void)
-{
-    return monitoring.owners;
 }
 
 void ps_monitoring_restart(void)
