@@ -1,0 +1,173 @@
+"""python temperament.py NAME SEED DIRECTORY: the twin of temperament.rb, which describes it."""
+
+import asyncio
+import itertools
+import os
+import queue
+import random
+import signal
+import sys
+import threading
+import time
+
+from ledger import Ledger
+from work import Work
+
+
+class Temperament:
+    """One method each: how the work comes."""
+
+    def __init__(self, ledger, seed):
+        self._ledger = ledger
+        self._seed = seed
+        self._over = False
+        signal.signal(signal.SIGTERM, self._end)
+
+    def cpu(self):
+        work = self._new_work()
+        self._ready()
+        while not self._over:
+            work.unit()
+
+    def c_calls(self):
+        work = self._new_work()
+        self._ready()
+        while not self._over:
+            work.c_unit()
+
+    def system_calls(self):
+        """The GIL is let go of for calls of 0.1 ms and 2 ms."""
+        work = self._new_work()
+        self._ready()
+        while not self._over:
+            work.unit()
+            for _ in range(20):
+                os.stat(__file__)
+            time.sleep(0.0001)
+            work.unit()
+            time.sleep(0.002)
+
+    def slow_calls(self):
+        work = self._new_work()
+        self._ready()
+        while not self._over:
+            work.unit()
+            work.linger()
+
+    def pool(self):
+        """Four workers; the main thread hands out jobs, and is parked most of the time."""
+        jobs = queue.Queue(8)
+        workers = self._in_threads([jobs] * 4)
+        self._ready()
+        while not self._over:
+            jobs.put(True)
+        self._finish(workers, [jobs] * 4)
+
+    def crowd(self):
+        """Twelve threads that are served in turns, one every 80 ms."""
+        queues = [queue.Queue() for _ in range(12)]
+        workers = self._in_threads(queues)
+        self._ready()
+        for one in itertools.cycle(queues):
+            if self._over:
+                break
+            one.put(True)
+            time.sleep(0.08)
+        self._finish(workers, queues)
+
+    def bursts(self):
+        work = self._new_work()
+        self._ready()
+        while not self._over:
+            for _ in range(10):
+                work.unit()
+            time.sleep(0.3)
+
+    def tasks(self):
+        """A hundred asyncio tasks."""
+        page = self._ledger.page()
+
+        async def one(number):
+            work = Work(page, random.Random(self._seed + number))
+            while not self._over:
+                work.unit()
+                await asyncio.sleep(0.002 * (number % 5))
+
+        async def everything():
+            self._ready()
+            await asyncio.gather(*(one(number) for number in range(100)))
+
+        asyncio.run(everything())
+
+    def forks(self):
+        children = [self._fork(number) for number in range(2)]
+        self._ready()
+        while not self._over:
+            time.sleep(0.01)
+        for pid in children:
+            os.kill(pid, signal.SIGTERM)
+        for pid in children:
+            os.waitpid(pid, 0)
+
+    def deep_stacks(self):
+        work = self._new_work()
+        self._ready()
+        self._descend(300, work)
+
+    def _new_work(self):
+        return Work(self._ledger.page(), random.Random(self._seed))
+
+    def _in_threads(self, queues):
+        barrier = threading.Barrier(len(queues) + 1)
+
+        def serve(number, jobs):
+            work = Work(self._ledger.page(), random.Random(self._seed + number))
+            barrier.wait()
+            while jobs.get():
+                work.unit()
+
+        threads = [threading.Thread(target=serve, args=each) for each in enumerate(queues)]
+        for thread in threads:
+            thread.start()
+        barrier.wait()
+        return threads
+
+    @staticmethod
+    def _finish(threads, queues):
+        for jobs in queues:
+            jobs.put(None)
+        for thread in threads:
+            thread.join()
+
+    def _fork(self, number):
+        pid = os.fork()
+        if pid:
+            return pid
+        self._ledger.forget()
+        work = Work(self._ledger.page(), random.Random(self._seed + number))
+        while not self._over:
+            work.unit()
+            time.sleep(0.001)
+        self._ledger.write()
+        os._exit(0)
+
+    def _descend(self, depth, work):
+        if depth:
+            return self._descend(depth - 1, work)
+        while not self._over:
+            work.unit()
+        return None
+
+    @staticmethod
+    def _ready():
+        print("ready", flush=True)
+
+    def _end(self, _number, _frame):
+        self._over = True
+
+
+if __name__ == "__main__":
+    _name, _seed, _directory = sys.argv[1:]
+    _ledger = Ledger(_directory)
+    getattr(Temperament(_ledger, int(_seed)), _name)()
+    _ledger.write()

@@ -1,0 +1,158 @@
+# frozen_string_literal: true
+
+# ruby temperament.rb NAME SEED DIRECTORY: does known work in that temperament until SIGTERM, then writes its ledger (ledger.rb).
+# Prints "ready" once all of its threads and processes are there.
+require_relative "ledger"
+require_relative "work"
+
+# One method each: how the work comes.
+class Temperament
+  def initialize(ledger, seed)
+    @ledger = ledger
+    @seed = seed
+    @over = false
+    trap("TERM") { @over = true }
+  end
+
+  def cpu
+    work = new_work
+    ready
+    work.unit until @over
+  end
+
+  def c_calls
+    work = new_work
+    ready
+    work.c_unit until @over
+  end
+
+  # The lock of the VM is let go of for calls of 0.1 ms and 2 ms.
+  def system_calls
+    work = new_work
+    ready
+    until @over
+      work.unit
+      20.times { File.stat(__FILE__) }
+      sleep 0.0001
+      work.unit
+      sleep 0.002
+    end
+  end
+
+  def slow_calls
+    work = new_work
+    ready
+    until @over
+      work.unit
+      work.linger
+    end
+  end
+
+  # Four workers; the main thread hands out jobs, and is parked most of the time.
+  def pool
+    jobs = Thread::SizedQueue.new(8)
+    workers = in_threads(4) { |work| work.unit while jobs.pop }
+    ready
+    jobs << true until @over
+    jobs.close
+    workers.each(&:join)
+  end
+
+  # Twelve threads that are served in turns, one every 80 ms.
+  def crowd
+    queues = Array.new(12) { Thread::Queue.new }
+    mine = queues.dup
+    workers = in_threads(12) { |work, queue = mine.shift| work.unit while queue.pop }
+    ready
+    queues.cycle do |queue|
+      break if @over
+
+      queue << true
+      sleep 0.08
+    end
+    queues.each(&:close)
+    workers.each(&:join)
+  end
+
+  def bursts
+    work = new_work
+    ready
+    until @over
+      10.times { work.unit }
+      sleep 0.3
+    end
+  end
+
+  # A hundred fibers in turns, each in the middle of its work.
+  def fibers
+    page = @ledger.page
+    all = Array.new(100) do |i|
+      Fiber.new do
+        work = Work.new(page, Random.new(@seed + i))
+        loop { work.unit && Fiber.yield }
+      end
+    end
+    ready
+    all.cycle do |fiber|
+      break if @over
+
+      fiber.resume
+    end
+  end
+
+  def forks
+    children = Array.new(2) do |i|
+      fork do
+        @ledger.forget
+        work = Work.new(@ledger.page, Random.new(@seed + i))
+        until @over
+          work.unit
+          sleep 0.001
+        end
+        @ledger.write
+        exit!(0)
+      end
+    end
+    ready
+    sleep 0.01 until @over
+    children.each do |pid|
+      Process.kill(:TERM, pid)
+      Process.wait(pid)
+    end
+  end
+
+  def deep_stacks
+    work = new_work
+    ready
+    descend(300) { work.unit until @over }
+  end
+
+  private
+
+  def new_work = Work.new(@ledger.page, Random.new(@seed))
+
+  def in_threads(count, &body)
+    started = Thread::Queue.new
+    threads = Array.new(count) do |i|
+      Thread.new do
+        work = Work.new(@ledger.page, Random.new(@seed + i))
+        started << i
+        body.call(work)
+      end
+    end
+    count.times { started.pop }
+    threads
+  end
+
+  def descend(depth, &block) = depth.zero? ? block.call : descend(depth - 1, &block)
+
+  def ready
+    puts "ready"
+    $stdout.flush
+  end
+end
+
+name, seed, directory = ARGV
+ledger = Ledger.new(directory)
+Temperament.new(ledger, Integer(seed)).public_send(name)
+ledger.write

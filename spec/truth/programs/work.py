@@ -1,0 +1,96 @@
+"""Units of known work: the twin of work.rb."""
+
+import time
+import traceback
+import zlib
+
+BYTES = b"truth" * 40_000
+
+
+class TruthError(Exception):
+    pass
+
+
+class Thing:
+    pass
+
+
+class Work:
+    """Every figure that a command tells of it is in the page, too. random: decides how the work is shared out."""
+
+    def __init__(self, page, random):
+        self._page = page
+        self._step = 1000 + random.randrange(4000)
+        self._weigh = 7000 - self._step
+        self._raises = 1 + random.randrange(3)
+        self._depth = 1 + random.randrange(20)
+        self._things = 5 + random.randrange(20)
+
+    def unit(self):
+        self._page.time("step", self.step, self._step)
+        self._page.time("weigh", self.weigh, self._weigh)
+        for _ in range(self._raises):
+            self.fail_and_rescue()
+        self.make(self._things)
+        self.tell()
+        self._page.note()
+
+    def c_unit(self):
+        """C takes most of the time, and what follows is called where the VM looks up for the first time after it."""
+        self._page.time("crunch", self.crunch)
+        self._page.time("trifle", self.trifle)
+        self._page.note()
+
+    def linger(self):
+        """Longer than 10 ms, without CPU."""
+        self._page.time("nap", self.nap)
+        self._page.note()
+
+    def step(self, n):
+        total = 0
+        while n > 0:
+            total += n ^ 21
+            n -= 1
+        return total
+
+    def weigh(self, n):
+        total = 1.5
+        while n > 0:
+            total = total * 0.5 + n
+            n -= 1
+        return total
+
+    def dig(self, depth):
+        if depth == 0:
+            raise TruthError("known")  # raised
+        self.dig(depth - 1)
+
+    def fail_and_rescue(self):
+        try:
+            self.dig(self._depth)
+        except TruthError:
+            self._page.add("raised")
+
+    def make(self, n):
+        while n > 0:
+            Thing()  # made
+            self._page.add("things")
+            n -= 1
+
+    def tell(self):
+        try:
+            self.dig(1)
+        except TruthError:
+            self._page.add("raised")
+            traceback.format_exc()  # told
+            self._page.add("texts")
+
+    def crunch(self):
+        for _ in range(6):
+            zlib.crc32(BYTES)
+
+    def trifle(self):
+        pass
+
+    def nap(self):
+        time.sleep(0.012)
