@@ -20,10 +20,12 @@ class Page:
 
     def time(self, name, function, *arguments):
         """Calls a function that is named so."""
-        wall, cpu = time.monotonic_ns(), time.thread_time_ns()
+        cpu, wall = time.thread_time_ns(), time.monotonic_ns()
         function(*arguments)
-        self._counters["cpu:" + name] += time.thread_time_ns() - cpu
-        self._counters["wall:" + name] += time.monotonic_ns() - wall
+        wall = time.monotonic_ns() - wall
+        cpu = time.thread_time_ns() - cpu
+        self._counters["wall:" + name] += wall
+        self._counters["cpu:" + name] += cpu
         self._counters["calls:" + name] += 1
 
     def note(self):

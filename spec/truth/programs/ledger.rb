@@ -22,10 +22,13 @@ class Ledger
 
     # The block is the call of a function named so.
     def time(name)
-      wall, cpu = Ledger.wall, Ledger.cpu
+      cpu = Ledger.cpu
+      wall = Ledger.wall
       yield
-      @counters["cpu:#{name}"] += Ledger.cpu - cpu
-      @counters["wall:#{name}"] += Ledger.wall - wall
+      wall = Ledger.wall - wall
+      cpu = Ledger.cpu - cpu # what follows allocates, and may collect garbage
+      @counters["wall:#{name}"] += wall
+      @counters["cpu:#{name}"] += cpu
       @counters["calls:#{name}"] += 1
     end
 
