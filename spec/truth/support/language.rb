@@ -27,6 +27,8 @@ module Truth
   # What makes sense of a temperament, where that is not all.
   COMMANDS = {"c_calls" => %w[calls hot], "slow_calls" => %w[slow calls exceptions], "forks" => %w[calls exceptions alloc backtraces],
               "crowd" => %w[calls exceptions alloc backtraces]}.freeze
+  # Those in which hooks came late, or on which most depends.
+  GATE = %w[system_calls pool crowd forks].freeze
   TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool crowd bursts forks deep_stacks].freeze
 
   LANGUAGES = [Language.new("Ruby", suffix: ".rb", separator: "#", temperaments: TEMPERAMENTS + %w[fibers]),

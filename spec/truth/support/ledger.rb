@@ -19,9 +19,8 @@ module Truth
 
     # Names that follow a prefix, such as those of the functions after "calls:".
     def names(prefix)
-      @pages.flat_map do |notes|
-        notes.last ? notes.last[1].keys : []
-      end.uniq.filter_map { |key| key.delete_prefix(prefix) if key.start_with?(prefix) }
+      counters = @pages.filter_map { |notes| notes.last && notes.last[1].keys }.flatten.uniq
+      counters.select { |counter| counter.start_with?(prefix) }.map { |counter| counter.delete_prefix(prefix) }
     end
 
     # Does it cover that moment, so that its counters are known there?
