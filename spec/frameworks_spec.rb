@@ -59,6 +59,51 @@ RSpec.describe "probescope requests and", :bpf do
     end
   end
 
+  # What `alloc --by-request` says of 75 pages, each of which two clients ask for.
+  def alloc_of_pages(env)
+    puma = [RbConfig.ruby, "-S", "bundle", "exec", "puma", "-b", "tcp://127.0.0.1:0", "-t", "2:2", "-e", "production", "wide.ru"]
+    app = keep(Support::Framework.new(:ruby, *puma, env: env)).ready(workers: 0)
+    trace = probescope_start("alloc", "--by-request", "-p", app.pid, "-d", 600, "--json")
+    info = app.info(app.pid)
+    await("the hooks", within: 60) do
+      app.ask("/page0/0") && info.state("object__stats") == :on && info.semaphore("stats__by_request").positive?
+    end
+    await_told(app, info)
+    Array.new(2) { |client| Thread.new { 75.times { |page| app.ask("/page#{page}/#{client}") } } }.each(&:join)
+    await_told(app, info)
+    expect(trace.stop(:INT)).to be_success, trace.to_s
+    stop_processes
+    JSON.parse(trace.out)
+  end
+
+  def await_told(app, info)
+    before = info.header[:flushes]
+    await("what was asked to be told in #{app}", within: 60) { info.header[:flushes] >= before + 2 }
+  end
+
+  # The first one is asked until somebody listens.
+  def by_route(rows) = rows.select { |row| row["route"].to_s.match?(%r{^/page[1-9]}) }.group_by { |row| row["route"] }
+
+  it "a Rails application of 75 pages: alloc --by-request has every row, and the large ones where there is no room for all" do
+    Support::Framework.require!(:ruby) { |reason| skip reason }
+    whole = alloc_of_pages({})
+    expect(whole["lost"]).to include("map_full" => 0, "rows" => 0)
+    pages = by_route(whole["rows"])
+    expect([pages.size, whole["rows"].size]).to match([74, be > 16_384])
+
+    part = alloc_of_pages("PROBESCOPE_MEMORY" => "10M")
+    expect(part["lost"]).to include("map_full" => 0, "rows" => be_positive)
+    expect(part["rows"].size).to be < 15_000
+    found = by_route(part["rows"])
+    # Each page has all that it has made, and its largest rows, also one that came when all room was taken.
+    counts = ->(rows) { rows.sum { |row| row["count"] } }
+    wanted = pages.transform_values { |rows| be_within(counts.call(rows) * 0.2).of(counts.call(rows)) }
+    expect(found.transform_values(&counts)).to match(wanted)
+    expect(found["/page74/:id"].map { |row| row["class"] }).to include("(overflow)")
+    large = found["/page74/:id"].reject { |row| row["class"] == "(overflow)" }.map { |row| row.values_at("class", "file", "line") }
+    expect(large).to include(*pages["/page74/:id"].first(3).map { |row| row.values_at("class", "file", "line") })
+  end
+
   # Servers that do not say which port they took.
   def with_port(command)
     port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1].to_s }

@@ -13,6 +13,8 @@ enum { ROUTES_MAX = 1024 };
 enum { EXCEPTIONS, OBJECTS, SAMPLED, TABLES };
 
 static ps_table *const tables[TABLES] = {&ps_exceptions, &ps_objects, &ps_sampled};
+/* The counter that says how large a row is. */
+static const int size_of[TABLES] = {PS_EXCEPTION_RAISED, PS_OBJECT_COUNT, PS_SAMPLE_TOTAL_SAMPLES};
 /* The counter that is no sum. */
 static const int maximum[TABLES] = {PS_EXCEPTION_DEPTH_MAX, -1, -1};
 
@@ -43,6 +45,49 @@ static struct ps_tally *tally_of(ps_counted *request)
     return request->tally = tally;
 }
 
+/*
+ * There may be a row for each route and each place, which is more than memory and a tracer's maps have room for. Up to seven eighths of
+ * the room every row is made. Then a row is made when what came for it reaches a part of all that came, the larger the less room is left:
+ * so there is room for a large row whenever it comes. What came for others is in one row of the route, "(overflow)".
+ */
+enum { BYTES_FOR_A_ROW = 800, FREE_EIGHTHS = 7, REFUSED_MAX = 4096 };
+static struct room {
+    uint32_t cleared; /* of the table, when this began */
+    uint32_t rows;    /* of routes */
+    uint64_t all;     /* sizes of all that came */
+    /* What came for rows that were not made, by their hashes. Two of one hash get a row earlier than they should. */
+    uint32_t refused[REFUSED_MAX];
+} rooms[TABLES];
+
+static struct room *room_of(int table)
+{
+    struct room *room = &rooms[table];
+    if (PS_UNLIKELY(room->cleared != tables[table]->cleared)) {
+        memset(room, 0, sizeof(*room));
+        room->cleared = tables[table]->cleared;
+    }
+    return room;
+}
+
+static bool has_room(struct room *room, const ps_row *row, const ps_site *label, uint64_t size)
+{
+    uint64_t most = ps_memory_limit() / BYTES_FOR_A_ROW;
+    if (room->rows < most * FREE_EIGHTHS / 8) return true;
+    if (room->rows >= most) return false;
+    const uintptr_t key[] = {(uintptr_t)row, (uintptr_t)label};
+    uint32_t *refused = &room->refused[ps_fnv1a((const char *)key, sizeof(key)) % REFUSED_MAX];
+    uint64_t came = *refused + size;
+    bool large = came > room->all / (most - room->rows);
+    *refused = large ? 0 : (uint32_t)came; /* a threshold that needs 64 bits has made a row long before */
+    return large;
+}
+
+/* The row for what has none of its own. of: a route, or a tally. */
+static ps_row *rest_of(int table, const void *of)
+{
+    return ps_table_row(tables[table]->by_request, 0, (uintptr_t)of, 0);
+}
+
 static int number_of(const ps_table *table)
 {
     int i = 0;
@@ -53,15 +98,26 @@ static int number_of(const ps_table *table)
 static void keep(struct ps_tally *tally, int table, ps_row *row)
 {
     uint32_t cleared = tables[table]->cleared;
+    if (ps_row_is_overflow(tables[table]->by_request, row)) return;
     if (tally->of[table].cleared != cleared) tally->of[table].first = &last;
     tally->of[table].cleared = cleared;
     row->u.next = tally->of[table].first;
     tally->of[table].first = row;
 }
 
-static ps_row *row_of_route(ps_table *table, const ps_row *row, const ps_site *label)
+/* row: NULL for the rest. size: what is to be added to it. */
+static ps_row *row_of_route(int table, const ps_row *row, const ps_site *label, uint64_t size)
 {
-    ps_row *found = ps_table_row(table->by_request, (uintptr_t)row, (uintptr_t)label, 0);
+    ps_table *routes = tables[table]->by_request;
+    struct room *room = room_of(table);
+    room->all += size;
+    ps_row *found = ps_table_find(routes, (uintptr_t)row, (uintptr_t)label, 0);
+    if (found) return found;
+    ps_row *rest = rest_of(table, label); /* the first one: it is there when memory is full */
+    if (row && has_room(room, row, label, size))
+        found = ps_table_try_row(routes, (uintptr_t)row, (uintptr_t)label, 0);
+    if (found) room->rows++;
+    else found = rest;
     if (!found->site) PS_WRITE_RELEASE(found->site, label);
     return found;
 }
@@ -76,18 +132,25 @@ ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request)
 {
     if (ps_row_is_overflow(table, row)) return row;
     drop_stale_label(request);
-    if (request->label) return row_of_route(table, row, request->label);
+    int number = number_of(table);
+    if (request->label) return row_of_route(number, row, request->label, 1);
     struct ps_tally *tally = tally_of(request);
     if (!tally) return row;
-    ps_row *found = ps_table_row(table->by_request, (uintptr_t)row, (uintptr_t)tally, 0);
-    if (!found->u.next && !ps_row_is_overflow(table->by_request, found)) keep(tally, number_of(table), found);
+    /* Made before memory is full. */
+    if (tally->of[number].first == &last || tally->of[number].cleared != table->cleared)
+        keep(tally, number, rest_of(number, tally));
+    ps_row *found = ps_table_try_row(table->by_request, (uintptr_t)row, (uintptr_t)tally, 0);
+    if (!found) return rest_of(number, tally);
+    if (!found->u.next) keep(tally, number, found);
     return found;
 }
 
 /* Adds what the row has to the one of the route. */
 static void give(int table, ps_row *row, const ps_site *label)
 {
-    ps_row *to = row_of_route(tables[table], (const ps_row *)row->key[0], label);
+    if (memcmp(row->count, row->sent, sizeof(row->count)) == 0) return; /* nothing: the one that is made beforehand */
+    uint64_t size = row->count[size_of[table]] - row->sent[size_of[table]];
+    ps_row *to = row_of_route(table, (const ps_row *)row->key[0], label, size);
     for (int i = PS_ROW_COUNTERS - 1; i >= 0; i--) {
         uint64_t count = row->count[i] - row->sent[i];
         if (i == maximum[table]) {

@@ -18,7 +18,7 @@ static uint64_t hash_key(uintptr_t key0, uintptr_t key1, uintptr_t key2)
     return hash ^ (hash >> 32);
 }
 
-ps_row *ps_table_at(ps_table *table, uint32_t number)
+ps_row *ps_table_at(const ps_table *table, uint32_t number)
 {
     return &PS_READ(table->chunk[number / PS_ROWS_PER_CHUNK])[number % PS_ROWS_PER_CHUNK];
 }
@@ -65,15 +65,21 @@ ps_row *ps_table_find(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t
 
 ps_row *ps_table_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2)
 {
+    ps_row *row = ps_table_try_row(table, key0, key1, key2);
+    return PS_LIKELY(row != NULL) ? row : overflow(table);
+}
+
+ps_row *ps_table_try_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2)
+{
     uint64_t hash = hash_key(key0, key1, key2);
     ps_row *known = find(table, hash, key0, key1, key2);
     if (PS_LIKELY(known != NULL)) return known;
     uint32_t number = table->rows;
-    if (number == PS_ROWS_PER_CHUNK * PS_ROW_CHUNKS) return overflow(table);
-    if ((uint64_t)number * 4 >= (uint64_t)table->index_capacity * 3 && !grow_index(table)) return overflow(table);
+    if (number == PS_ROWS_PER_CHUNK * PS_ROW_CHUNKS) return NULL;
+    if ((uint64_t)number * 4 >= (uint64_t)table->index_capacity * 3 && !grow_index(table)) return NULL;
     if (number % PS_ROWS_PER_CHUNK == 0 && !table->chunk[number / PS_ROWS_PER_CHUNK]) {
         ps_row *chunk = ps_memory_take(PS_ROWS_PER_CHUNK * sizeof(ps_row));
-        if (!chunk) return overflow(table);
+        if (!chunk) return NULL;
         PS_WRITE_RELEASE(table->chunk[number / PS_ROWS_PER_CHUNK], chunk);
     }
     ps_row *row = ps_table_at(table, number);

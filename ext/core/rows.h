@@ -79,9 +79,11 @@ extern ps_table ps_functions, ps_exceptions, ps_objects, ps_sampled;
 
 /* The row of this key, made on first sight (site NULL); the overflow row, counted, when memory is full. Never NULL. */
 ps_row *ps_table_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2);
+/* The same, but NULL when memory is full, which is not counted. */
+ps_row *ps_table_try_row(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2);
 /* The row of this key, or NULL. */
 ps_row *ps_table_find(ps_table *table, uintptr_t key0, uintptr_t key1, uintptr_t key2);
-ps_row *ps_table_at(ps_table *table, uint32_t number);
+ps_row *ps_table_at(const ps_table *table, uint32_t number);
 /* Forgets all rows and gives their memory back. No hook may be in, and the caller holds ps_stats_lock. */
 void ps_table_clear(ps_table *table);
 static inline bool ps_row_is_overflow(const ps_table *table, const ps_row *row)

@@ -171,26 +171,64 @@ static bool fire_sampled(ps_row *row, const struct subject *of)
 /* Events of rows that had place in their table but none for a name: they are shown under (overflow) as well. */
 static uint64_t nameless;
 
-/* What a row of a table of routes is about: the request is its site, all else is in the row that it was split from. */
-static struct subject subject_of_route(const ps_row *row, const ps_site *request)
+/* What a row of a table of routes is about: the request is its site, all else is in the row that it was split from, if any. */
+static struct subject subject_of_route(const ps_table *table, const ps_row *row, const ps_site *request)
 {
     const ps_row *whole = (const ps_row *)row->key[0];
+    if (!whole) return (struct subject){&ps_site_overflow, &table->overflow, request};
     return (struct subject){PS_READ_ACQUIRE(whole->site), whole, request};
 }
 
-static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events, bool of_routes)
+/* What a row grew by since it was last fired, by the counter of its events. */
+static uint64_t growth_of(const ps_row *row, int events)
 {
-    const struct subject overflow = {&ps_site_overflow, &table->overflow, &ps_site_none};
+    return PS_READ(row->count[events]) - row->sent[events];
+}
+
+/* Fires the rows that grew by as much. */
+static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events, bool of_routes,
+                          uint64_t least)
+{
     uint64_t fired = 0;
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
     for (uint32_t number = 0; number < rows; number++) {
         ps_row *row = ps_table_at(table, number);
         const ps_site *site = PS_READ_ACQUIRE(row->site);
-        if (!site) continue;
-        struct subject of = of_routes ? subject_of_route(row, site) : (struct subject){site, row, &ps_site_none};
-        if (of.site == &ps_site_overflow) nameless += PS_READ(row->count[events]) - row->sent[events];
+        if (!site) continue; /* nor has such a row been looked at: of a request, it is that request's */
+        uint64_t grown = growth_of(row, events);
+        if (grown < least) continue;
+        struct subject of = of_routes ? subject_of_route(table, row, site) : (struct subject){site, row, &ps_site_none};
+        if (of.site == &ps_site_overflow) nameless += grown;
         if (of.site) fired += fire(row, &of);
     }
+    return fired;
+}
+
+/* A tracer's maps take so many at any rate. */
+enum { ROWS_IN_ANY_ORDER = 1024 };
+
+/* What the rows that grew grew by, on the average. */
+static uint64_t mean_growth(const ps_table *table, int events)
+{
+    uint64_t sum = 0, number = 0;
+    uint32_t rows = PS_READ_ACQUIRE(table->rows);
+    for (uint32_t i = 0; i < rows; i++) {
+        const ps_row *row = ps_table_at(table, i);
+        if (!PS_READ_ACQUIRE(row->site)) continue;
+        uint64_t grown = growth_of(row, events);
+        sum += grown;
+        number += grown > 0;
+    }
+    return number > ROWS_IN_ANY_ORDER ? sum / number : 0;
+}
+
+static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events, bool of_routes)
+{
+    const struct subject overflow = {&ps_site_overflow, &table->overflow, &ps_site_none};
+    uint64_t fired = 0, mean = mean_growth(table, events);
+    /* Large ones first: whoever has no room for all of them has the large ones. */
+    if (mean > 1) fired += fire_rows(table, fire, events, of_routes, mean);
+    fired += fire_rows(table, fire, events, of_routes, 0);
     if (PS_READ_ACQUIRE(table->overflow.site)) fired += fire(&table->overflow, &overflow);
     return fired;
 }

@@ -162,7 +162,8 @@ RSpec.describe "The commands that trace", :bpf do
               ["POST", "/orders", "2xx"], ["GET", "/orders/:id, [odd]", "2xx"], ["GET", "/orders", "2xx"]])
     expect(rows[1].except("p50_ns", "p99_ns", "histogram")).to eq(
       "method" => "GET", "route" => "/orders/:id, [odd]", "status" => "5xx", "count" => 4, "per_second" => 1.0,
-      "total_ns" => 20_000_000 * 4, "mean_ns" => 20_000_000, "max_ns" => 20_000_000, "errors" => 4, "statuses" => {"503" => 4}, "time_share" => 0.30303
+      "total_ns" => 20_000_000 * 4, "mean_ns" => 20_000_000, "max_ns" => 20_000_000, "errors" => 4,
+      "statuses" => {"503" => 4}, "time_share" => 0.30303
     )
     expect(rows[1]["p99_ns"]).to be_within(600_000).of(20_000_000)
     expect(rows[1]["histogram"].map(&:values)).to eq([[1 << 24, 2 << 24, 4]])

@@ -40,10 +40,11 @@ module Support
                       chdir: DIRECTORY)
     end
 
-    def ready
+    # workers: processes that answer beside the first one.
+    def ready(workers: 2)
       await("the address of #{self}", within: 120) { url || (raise "ended: #{self}" unless alive?) }
       await("an answer of #{self}", within: 60) { ask("/warm").code == "404" }
-      await("both workers of #{self}", within: 60) { workers.size == 2 }
+      await("#{workers} workers of #{self}", within: 60) { self.workers.size == workers }
       self
     end
 

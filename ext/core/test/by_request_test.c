@@ -28,6 +28,7 @@ static void begin_again(void)
     RAISE(EXCEPTION__STATS);
     RAISE(OBJECT__STATS);
     RAISE(SAMPLE__STATS);
+    RAISE(STATS__DONE);
 }
 
 /* Objects that the last flush gave to a request. */
@@ -91,7 +92,8 @@ static void keeps_requests_at_a_time_apart_and_their_rows_for_the_next(void)
     CHECK_EQUAL(objects_of("GET /a"), 300);
     CHECK_EQUAL(objects_of("POST /b"), 100);
     CHECK_EQUAL(objects_of("GET /late"), 0);
-    CHECK_EQUAL(ps_objects.by_request->rows, 4); /* two of requests, two of routes */
+    /* For the place and for the rest, of two requests and of two routes. */
+    CHECK_EQUAL(ps_objects.by_request->rows, 8);
 }
 
 static void gives_exceptions_with_their_places_and_the_deepest(void)
@@ -246,6 +248,113 @@ static void gives_all_memory_back(void)
     CHECK_EQUAL(ps_memory_used(), 0);
 }
 
+/* What the flush gave to this route and class. */
+static uint64_t objects_of_class(const char *request, const char *class)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < recorder_total(); i++) {
+        struct recorded event = recorder_at(i);
+        if (event.probe == PS_PROBE_OBJECT__STATS && strcmp(event.more.object.request, request) == 0 &&
+            strcmp(event.text[0], class) == 0)
+            sum += event.arg[3];
+    }
+    return sum;
+}
+
+static void ask(const char *route, ps_row *const *rows, int number, int times)
+{
+    ps_counted request = {0};
+    for (int i = 0; i < number * times; i++) ps_allocations_add(rows[i % number], 40, &request);
+    ps_by_request_known(&request, "GET", route);
+    ps_by_request_end(&request);
+}
+
+/* 2,000 small rows want to come where there is room for some 1,300, then large ones: at once, and little by little. */
+static void keeps_the_large_rows_whatever_comes_before_them(void)
+{
+    enum { ROUTES = 40, PLACES = 50, LARGE = 30 };
+    begin_again();
+    ps_row *rows[PLACES], *large[LARGE], *slow = row_of(&ps_objects, "Slow");
+    char name[32];
+    for (int i = 0; i < PLACES; i++) {
+        snprintf(name, sizeof(name), "Small%d", i);
+        rows[i] = row_of(&ps_objects, name);
+    }
+    for (int i = 0; i < LARGE; i++) {
+        snprintf(name, sizeof(name), "Large%d", i);
+        large[i] = row_of(&ps_objects, name);
+    }
+    size_t limit = ps_memory_limit();
+    ps_memory_set_limit(1u << 20);
+    for (int i = 0; i < ROUTES; i++) {
+        snprintf(name, sizeof(name), "/small/%d", i);
+        ask(name, rows, PLACES, 2);
+    }
+    ask("/large", large, LARGE, 1000);
+    for (int i = 0; i < 2000; i++) ask("/slow", &slow, 1, 1);
+    ps_memory_set_limit(limit);
+    flush();
+    for (int i = 0; i < ROUTES; i++) {
+        snprintf(name, sizeof(name), "GET /small/%d", i);
+        CHECK_EQUAL(objects_of(name), PLACES * 2); /* each route has all that is its own */
+    }
+    CHECK(recorder_total() < 1400);
+    CHECK_EQUAL(objects_of_class("GET /small/39", "(overflow)"), PLACES * 2);
+    CHECK_EQUAL(objects_of_class("GET /small/0", "(overflow)"), 0);
+    for (int i = 0; i < LARGE; i++) {
+        snprintf(name, sizeof(name), "Large%d", i);
+        CHECK_EQUAL(objects_of_class("GET /large", name), 1000);
+    }
+    CHECK(objects_of_class("GET /slow", "Slow") > 1000);
+    CHECK_EQUAL(objects_of("GET /slow"), 2000);
+    /* What has no row of its own is said. */
+    struct recorded done = recorder_last(PS_PROBE_STATS__DONE, NULL);
+    CHECK(done.arg[4] >= PLACES * 2);
+    /* And with the table goes what is known of its room. */
+    begin_again();
+    ps_row *again = row_of(&ps_objects, "Small0");
+    ask("/small/0", &again, 1, 2);
+    flush();
+    CHECK_EQUAL(objects_of_class("GET /small/0", "Small0"), 2);
+}
+
+/* Requests at a time have rows of their own, which are many. */
+static void knows_the_route_of_what_a_request_had_no_memory_for(void)
+{
+    enum { PLACES = 4000 };
+    begin_again();
+    static ps_row *rows[PLACES];
+    char name[32];
+    for (int i = 0; i < PLACES; i++) {
+        snprintf(name, sizeof(name), "Place%d", i);
+        rows[i] = row_of(&ps_objects, name);
+    }
+    ask("/a", rows, 1, 1);
+    flush();
+    size_t limit = ps_memory_limit();
+    ps_memory_set_limit(ps_memory_used() + 200 * 1024);
+    ask("/a", rows, PLACES, 1);
+    ps_memory_set_limit(limit);
+    flush();
+    CHECK_EQUAL(objects_of("GET /a"), PLACES);
+    CHECK(objects_of_class("GET /a", "(overflow)") > PLACES / 2);
+}
+
+/* A tracer's maps may have room for some of the rows: they should be the large ones. */
+static void fires_large_rows_first(void)
+{
+    begin_again();
+    char name[32];
+    for (int i = 0; i < 3000; i++) {
+        snprintf(name, sizeof(name), "Class%d", i);
+        ps_row *row = row_of(&ps_objects, name);
+        for (int n = i < 2900 ? 1 : 50; n > 0; n--) ps_allocations_add(row, 40, NULL);
+    }
+    flush();
+    for (size_t i = 0; i < 100; i++) CHECK_EQUAL(recorder_at(i).arg[3], 50);
+    CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, NULL), 3000);
+}
+
 static void counts_where_it_was_when_memory_is_full(void)
 {
     begin_again();
@@ -272,6 +381,9 @@ int main(void)
     RUN(forgets_what_a_cleared_table_had);
     RUN(leaves_the_parents_part_to_the_parent);
     RUN(counts_where_it_was_when_memory_is_full);
+    RUN(keeps_the_large_rows_whatever_comes_before_them);
+    RUN(knows_the_route_of_what_a_request_had_no_memory_for);
+    RUN(fires_large_rows_first);
     RUN(has_a_bound_for_routes);
     RUN(names_a_route_anew_when_names_were_given_back_during_its_request);
     RUN(gives_all_memory_back);

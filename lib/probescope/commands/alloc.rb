@@ -23,6 +23,8 @@ module Probescope
       TEXT
       MIN = "all allocations"
       BY_REQUEST = true
+      # A process has up to 41,943 rows of requests where nobody gave it more memory (ext/core/by_request.c), and those of none.
+      KEYS_BY_REQUEST = 49_152
       NOTHING = "nothing was allocated"
       HEADINGS = [">SHARE", ">COUNT", ">BYTES", "CLASS", "ALLOCATED AT"].freeze
 

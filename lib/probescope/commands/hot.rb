@@ -25,6 +25,8 @@ module Probescope
       TEXT
       MIN = "the on-CPU time (TOTAL)"
       BY_REQUEST = true
+      # A process has up to 41,943 rows of requests where nobody gave it more memory (ext/core/by_request.c), and those of none.
+      KEYS_BY_REQUEST = 49_152
       SAMPLES = true
       NOTHING = "the process was not on the CPU"
       HEADINGS = [">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT"].freeze

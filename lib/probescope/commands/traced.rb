@@ -26,6 +26,8 @@ module Probescope
     class Traced < Base
       # Rows that bpftrace has room for; a row is about 1 KiB of kernel memory.
       KEYS = 16_384
+      # The same for the program that tells requests apart.
+      KEYS_BY_REQUEST = KEYS
       # Pages of bpftrace's buffer on each CPU for what its program prints.
       PAGES = 64
       # What --all does, and whether that takes all.bt.
@@ -172,7 +174,8 @@ module Probescope
       end
 
       def keys
-        number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", self.class::KEYS), exception: false)
+        default = @by_request ? self.class::KEYS_BY_REQUEST : self.class::KEYS
+        number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", default), exception: false)
         return number if number&.positive?
 
         raise CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows", "unset PROBESCOPE_MAP_KEYS")

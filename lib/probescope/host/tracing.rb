@@ -67,6 +67,7 @@ module Probescope
       # Takes what is there to read on one of #streams.
       def read(stream)
         tracer = @tracers.find { |one| one.streams.include?(stream) } or return
+        @since = now if @state == :ending # it prints its maps, which may be large
         tracer.read(stream) { |line| output(tracer, line) }
       end
 
