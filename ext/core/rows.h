@@ -60,6 +60,7 @@ typedef struct ps_row {
     uint32_t window;  /* exception: the second that `details` counts */
     uint32_t details; /* exception: details fired in that second */
     bool excluded;    /* function: not to be traced */
+    bool builtin;     /* sample: the VM's own, to which no self time is charged */
 } ps_row;
 
 typedef struct ps_table {

@@ -83,7 +83,6 @@ bool ps_collections_switch(uint32_t wanted);
 
 /* sampling.c: sample, sample__stats, sample__frame */
 bool ps_sampling_switch(uint32_t wanted);
-void ps_sampling_mark(void);
 /* Takes the sample that the watcher asked for. */
 void ps_sampling_take(void);
 

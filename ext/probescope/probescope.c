@@ -18,8 +18,10 @@
 #include "covered.h"
 #include "hooks.h"
 #include "info.h"
+#include "known.h"
 #include "memory.h"
 #include "methods.h"
+#include "names.h"
 
 static ps_job job;
 static unsigned requests; /* what the watcher asked for and no job has done yet */
@@ -130,15 +132,19 @@ static void run_job(void *unused)
     if (what) ps_objects_leave_out(do_jobs, what);
 }
 
+/*
+ * Called by Ruby in each collection, and once more at the end of one that was in steps, because the root has no write barrier. From
+ * then on until the next one no address of an object that was seen is freed (docs/decisions/157).
+ */
 static void mark_all(void *unused)
 {
+    ps_known_epoch++;
     ps_trace_context_mark();
     ps_functions_mark();
     ps_latency_mark();
     ps_exceptions_mark();
     ps_backtraces_mark();
     ps_objects_mark();
-    ps_sampling_mark();
 }
 
 /* Not write-barrier protected, so Ruby marks it at every collection: hooks add addresses to tables at any moment. */
@@ -234,6 +240,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     root = TypedData_Wrap_Struct(rb_cObject, &root_type, (void *)&vm);
 
     ps_clock_start();
+    ps_names_init();
     ps_contexts_init();
     ps_trace_context_init();
     ps_thread_context_init(native);

@@ -1,7 +1,8 @@
 /*
  * Samples without signals: the watcher triggers a job, and Ruby runs it on the thread that holds the VM lock, which is the
  * one on the CPU. rb_profile_frames() reads the stack; frames are ISeqs or method entries, and what is known about each is
- * kept by its address while somebody listens, which is why they are marked.
+ * kept by its address until the next collection. None of them is marked: the entry of a singleton method holds its class, and
+ * that the application's object.
  *
  * A block counts as its method: a hot `each do ... end` is to name the method it stands in. So does a function written in
  * C, or in Ruby's own <internal:...> files, as to self time: Ruby looks for jobs at certain places only, and the builtin in
@@ -10,55 +11,58 @@
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
-#include <ruby/st.h>
 
 #include <string.h>
 
 #include "atomic.h"
 #include "compat.h"
 #include "hooks.h"
+#include "known.h"
 #include "names.h"
 #include "rows.h"
 #include "samples.h"
 #include "stats.h"
 
-enum { KNOWN_MAX = 1 << 16 };
-
 static struct {
     bool on;
-    bool clearing;   /* the flush was reading the rows: clear them at the next try */
-    st_table *known; /* frame -> ps_row */
+    bool clearing;        /* the flush was reading the rows: clear them at the next try */
+    ps_known_table known; /* frame -> row of ps_sampled */
 } sampling;
 
-static int mark_frame(st_data_t frame, st_data_t row, st_data_t unused)
+static bool is_builtin(const ps_site *site)
 {
-    rb_gc_mark((VALUE)frame);
-    return ST_CONTINUE;
+    return strncmp(site->path, "<cfunc>", 7) == 0 || strncmp(site->path, "<internal:", 10) == 0;
 }
 
-void ps_sampling_mark(void)
+/*
+ * Keyed by name and path, and the line of the method. Outside methods there is a frame for each block: the first one seen gives the
+ * line, and callers are looked at before callees.
+ */
+static ps_row *row_of_site(const ps_site *site, bool is_method)
 {
-    if (sampling.known) st_foreach(sampling.known, mark_frame, 0);
+    uintptr_t line = is_method ? (uintptr_t)site->line : 0;
+    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site->name, (uintptr_t)site->path, line);
+    if (row->site) return row;
+    row->builtin = is_builtin(site);
+    PS_WRITE_RELEASE(row->site, site);
+    return row;
 }
 
 static ps_row *find_row(VALUE frame)
 {
-    st_data_t known;
-    if (sampling.known && st_lookup(sampling.known, (st_data_t)frame, &known)) return (ps_row *)known;
+    ps_known *known = ps_known_find(&sampling.known, PS_ADDRESS(frame), PS_NO_ADDRESS, PS_NO_ADDRESS);
+    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
     char name[PS_NAME_BUFFER];
     size_t size = ps_frame_name(name, frame);
-    VALUE path = rb_profile_frame_path(frame), line = rb_profile_frame_first_lineno(frame);
-    const ps_site *site = ps_ruby_site(name, size, path, FIXNUM_P(line) ? FIX2LONG(line) : 0);
-    /* Keyed by name and path alone: the first frame seen gives the line, and callers are looked at before callees. */
-    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site->name, (uintptr_t)site->path, 0);
-    if (!row->site) PS_WRITE_RELEASE(row->site, site);
-    if (sampling.known->num_entries < KNOWN_MAX) st_insert(sampling.known, (st_data_t)frame, (st_data_t)row);
+    VALUE path = rb_profile_frame_path(frame), first = rb_profile_frame_first_lineno(frame);
+    long line = FIXNUM_P(first) ? FIX2LONG(first) : 0;
+    if (known && ps_ruby_site_is(known->row->site, name, size, path, line)) {
+        ps_known_renew(known);
+        return known->row;
+    }
+    ps_row *row = row_of_site(ps_ruby_site(name, size, path, line), ps_frame_is_method(frame));
+    ps_known_put(&sampling.known, PS_ADDRESS(frame), PS_NO_ADDRESS, PS_NO_ADDRESS, row);
     return row;
-}
-
-static bool is_builtin(const ps_row *row)
-{
-    return strncmp(row->site->path, "<cfunc>", 7) == 0 || strncmp(row->site->path, "<internal:", 10) == 0;
 }
 
 void ps_sampling_take(void)
@@ -73,7 +77,7 @@ void ps_sampling_take(void)
     int leaf = 0;
     for (int i = count - 1; i >= 0; i--) {
         sample[i] = (ps_sample_frame){find_row(frames[i]), lines[i] > 0 ? (uint32_t)lines[i] : 0};
-        if (!is_builtin(sample[i].row)) leaf = i;
+        if (!sample[i].row->builtin) leaf = i;
     }
     ps_samples_add(sample, count > 0 ? (uint32_t)count : 0, (uint32_t)leaf, weight, ps_thread_id(),
                    ps_requests_counted());
@@ -83,15 +87,12 @@ bool ps_sampling_switch(uint32_t wanted)
 {
     bool on = (wanted & PS_SAMPLE_PROBES) != 0;
     if (on == sampling.on && !sampling.clearing) return true;
-    if (on) {
-        if (!sampling.known) sampling.known = st_init_numtable();
-    } else {
+    if (!on) {
         sampling.clearing = true;
         if (!ps_stats_try_lock()) return false;
         ps_table_clear(&ps_sampled);
         ps_stats_unlock();
-        if (sampling.known) st_free_table(sampling.known);
-        sampling.known = NULL;
+        ps_known_clear(&sampling.known);
     }
     sampling.clearing = false;
     sampling.on = on;

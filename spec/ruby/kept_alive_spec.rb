@@ -1,0 +1,59 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+RSpec.describe "the application's objects", :bpf do
+  # An object with methods of its own, and a class without a name, each time. Whoever keeps the method keeps 100 KB.
+  let(:source) { <<~RUBY }
+    class Holder
+      def initialize = @data = "x" * 100_000
+    end
+    class Failure < StandardError; end
+
+    def once
+      holder = Holder.new
+      def holder.work
+        ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.002
+        nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
+        yield
+      end
+      failure = Class.new(Failure)
+      holder.work do
+        raise failure
+      rescue failure => e
+        e.backtrace
+      end
+      box = Class.new(Holder)
+      box.allocate
+      nil
+    end
+
+    def round(times) = times.times { once }
+
+    def alive
+      4.times { GC.start }
+      [ObjectSpace.each_object(Holder).count, ObjectSpace.each_object(Failure.singleton_class).count,
+       ObjectSpace.each_object(Holder.singleton_class).count]
+    end
+
+    Gate.on PROBE
+    round 400
+    Gate.done holders: alive[0], failures: alive[1], boxes: alive[2]
+  RUBY
+
+  fields = { sample__stats: %i[function line self], backtrace__done: %i[function line type] }
+
+  # Two classes of each are there for good, and a stale word on the stack may hold one more.
+  fields.each do |probe, names|
+    it "are not kept alive by #{probe}, and have one row for one method" do
+      run = trace(source.sub("PROBE", probe.inspect), { probe => names })
+      expect(run.report.values).to all(be <= 4)
+      places = run.events(probe).map { |event| event.values_at(*names.first(2)) }.uniq
+      of_objects = places.select { |name, _| name.match?(/Holder|Failure/) }
+      lines = of_objects.map(&:last)
+      expect(lines).to eq(lines.uniq)
+      expect(of_objects.flatten.join).not_to match(/0x\h/)
+    end
+  end
+end

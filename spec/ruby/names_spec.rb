@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+RSpec.describe "the name of a method", :bpf do
+  # One method of each kind. Each takes 3 ms of CPU at a call, raises, and asks who called.
+  methods = <<~RUBY
+    def work
+      ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.003
+      nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
+      (raise(ArgumentError) rescue nil)
+      caller(1, 1)
+    end
+  RUBY
+  let(:source) { <<~RUBY }
+    WORK = #{methods.dump}
+    class Shop; class_eval(WORK, __FILE__, 100); class << self; class_eval(WORK, __FILE__, 200); end; end
+    module Tools; module_eval(WORK, __FILE__, 300); end
+    class Box; include Tools; end
+    module Free; class << self; class_eval(WORK, __FILE__, 400); end; end
+    anonymous = Class.new(Shop) { class_eval(WORK, __FILE__, 500) }
+    nameless = Class.new { class_eval(WORK, __FILE__, 600) }
+    inner = nameless.const_set(:Inner, Class.new { class_eval(WORK, __FILE__, 700) })
+    anonymous.singleton_class.class_eval(WORK, __FILE__, 800)
+    single = Shop.new.tap { |shop| shop.singleton_class.class_eval(WORK, __FILE__, 900) }
+    nobodys = anonymous.new.tap { |one| one.singleton_class.class_eval(WORK, __FILE__, 1000) }
+    class Shop; end
+    Shop.class_eval(WORK.sub("work", "old_work"), __FILE__, 1100)
+    class Shop; alias aliased old_work; end
+    spin = eval("-> { " + WORK.lines[1..-2].join + " }", nil, __FILE__, 1200)
+    Shop.define_method(:defined, &spin)
+    by_name = eval("-> { " + WORK.lines[1..-2].join + " }", nil, __FILE__, 1300)
+    single.define_singleton_method(:defined_alone, &by_name)
+    module Grown; refine(String) { class_eval(WORK, __FILE__, 1400) }; end
+    using Grown
+    eval(WORK, TOPLEVEL_BINDING, __FILE__, 1500)
+
+    all = [Shop.new, Shop, Box.new, Free, anonymous.new, nameless.new, inner.new, anonymous, single, nobodys]
+    Gate.on :sample__stats, :function__stats, :function__slow1ms, :exception__stats, :backtrace__done, :line
+    15.times do
+      all.each(&:work)
+      Shop.new.aliased
+      Shop.new.defined
+      single.defined_alone
+      "".work
+      work
+    end
+    Gate.done
+  RUBY
+
+  names = { 100 => "Shop#work", 200 => "Shop.work", 300 => "Tools#work", 400 => "Free.work", 500 => "(anonymous Shop)#work",
+            600 => "(anonymous Object)#work", 700 => "(anonymous)::Inner#work", 800 => "(anonymous Shop).work",
+            900 => "#<Shop>.work", 1000 => "#<(anonymous Shop)>.work", 1100 => "Shop#old_work", 1200 => "Shop#defined",
+            1300 => "#<Shop>.defined_alone", 1400 => "String#work", 1500 => "Object#work" }
+  fields = { sample__stats: %i[function line self], function__stats: %i[function line calls], function__slow1ms: %i[function line],
+             exception__stats: %i[type function line raised], backtrace__done: %i[function line], line: %i[function line] }
+
+  # {100 => ["Shop#work"]}: by the hundred of the line that the event is of.
+  def named(run, probe)
+    run.events(probe).reject { |event| event[:line] < 100 }.group_by { |event| event[:line] / 100 * 100 }
+       .transform_values { |events| events.map { |event| event[:function] }.uniq.sort }
+  end
+
+  it "is the same whichever probe tells of it, and has no address in it" do
+    run = trace(source, fields)
+    expected = names.transform_values { |name| [name] }
+    expect(named(run, :function__stats)).to eq(expected)
+    expect(named(run, :function__slow1ms)).to eq(expected)
+    expect(named(run, :exception__stats)).to eq(expected)
+    expect(named(run, :line)).to eq(expected)
+    # Ruby's frames of a define_method body say what its block is in, and not which method runs it.
+    blocks = { 1200 => ["block in <main>"], 1300 => ["block in <main>"] }
+    expect(named(run, :backtrace__done)).to eq(expected.merge(blocks))
+    expect(named(run, :sample__stats)).to eq(expected.except(*blocks.keys))
+    expect(run.out).not_to match(/0x\h/)
+  end
+end
