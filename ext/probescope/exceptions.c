@@ -28,6 +28,7 @@
 #include "covered.h"
 #include "hooks.h"
 #include "info.h"
+#include "known.h"
 #include "names.h"
 #include "probe.h"
 #include "rows.h"
@@ -98,6 +99,9 @@ static struct {
     } rescuers[RESCUERS];
 } raises = {.raise_hook = Qnil, .newobj_hook = Qnil, .free_hook = Qnil, .rescue_hook = Qnil};
 
+/* Class, path and line of a raise -> its row. */
+static ps_known_table known_raises;
+
 static struct {
     enum depth_method method;
     size_t base, frame; /* bytes: size = base + frame * depth */
@@ -113,12 +117,6 @@ void ps_exceptions_mark(void)
     rb_gc_mark(raises.rescue_hook);
     /* What is known by address is known until the next collection: the address may come to mean something else. */
     memset(raises.rescuers, 0, sizeof(raises.rescuers));
-    /* Class and path in a row's key: their addresses must not come to mean something else. */
-    for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
-        const ps_row *row = ps_table_at(&ps_exceptions, i);
-        if (row->key[0]) rb_gc_mark((VALUE)row->key[0]);
-        if (row->key[1]) rb_gc_mark((VALUE)row->key[1]);
-    }
 }
 
 /* ---- Depth ---- */
@@ -338,7 +336,8 @@ static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, ui
     if (captured) raises.freeing.type = RTYPEDDATA_TYPE(backtrace);
     uint64_t cost = 0;
     if (raises.armed) {
-        if (captured && ps_address_equal(PS_ADDRESS(backtrace), raises.capture.object)) cost = learn(row, now - raises.capture.at, depth);
+        if (captured && ps_address_equal(PS_ADDRESS(backtrace), raises.capture.object))
+            cost = learn(row, now - raises.capture.at, depth);
         disarm();
         raises.until_bracket = next_distance();
     } else if (captured && !find_origin(exception, backtrace)) {
@@ -409,9 +408,35 @@ static bool is_same_method(struct place one, struct place other)
 }
 #endif
 
+static ps_row *row_of_site(const ps_site *site)
+{
+    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)site, 0, 0);
+    if (!row->site) PS_WRITE_RELEASE(row->site, site);
+    return row;
+}
+
+/* The row of a raise at this place: a class of the same name raised there has the same one. */
+static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long line)
+{
+    ps_address by_class = PS_ADDRESS(klass), by_path = PS_ADDRESS(path), by_line = PS_ADDRESS(line);
+    ps_known *known = ps_known_find(&known_raises, by_class, by_path, by_line);
+    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
+    char name[PS_NAME_BUFFER];
+    size_t size = ps_class_name(name, klass);
+    const ps_site *site = ps_ruby_site(name, size, path, line);
+    ps_row *row = row_of_site(site);
+    if (!row->at[PS_EXCEPTION_RAISED_IN] && site != &ps_site_overflow && !ps_row_is_overflow(&ps_exceptions, row)) {
+        size = ps_event_name(name, arg);
+        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site());
+        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_ruby_site(name, size, path, line));
+    }
+    ps_known_put(&known_raises, by_class, by_path, by_line, row);
+    return row;
+}
+
 static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception, struct place *raised_in)
 {
-    VALUE path = rb_tracearg_path(arg), klass = rb_obj_class(exception);
+    VALUE path = rb_tracearg_path(arg);
     long line = NUM2LONG(rb_tracearg_lineno(arg));
     *raised_in = place_of(0);
     if (raises.rescue_on || is_internal(path)) {
@@ -423,16 +448,7 @@ static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception, struct place *rais
             line = nearest_line;
         }
     }
-    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)klass, NIL_P(path) ? 0 : (uintptr_t)path, (uintptr_t)line);
-    if (PS_UNLIKELY(!row->site)) {
-        char name[PS_NAME_BUFFER];
-        size_t size = ps_method_name(name, rb_tracearg_defined_class(arg), rb_tracearg_method_id(arg));
-        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_ruby_site(name, size, path, line));
-        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site());
-        size = ps_class_name(name, klass);
-        PS_WRITE_RELEASE(row->site, ps_ruby_site(name, size, path, line));
-    }
-    return row;
+    return row_of_raise(arg, rb_obj_class(exception), path, line);
 }
 
 /* The counters to add to. */
@@ -477,8 +493,7 @@ static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t c
     ps_fire_exception__detail(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost), &more);
 }
 
-static void remember(VALUE exception, VALUE backtrace, struct place raised_in, ps_row *row, uint64_t at,
-                     uint32_t depth)
+static void remember(VALUE exception, VALUE backtrace, struct place raised_in, ps_row *row, uint64_t at, uint32_t depth)
 {
     ps_row *origin = find_origin(exception, backtrace);
     uint32_t i = raises.next_recent++ % RECENT;
@@ -524,23 +539,12 @@ const ps_site *ps_exceptions_origin(VALUE exception, VALUE backtrace)
     return row ? row->site : NULL;
 }
 
-/* The row of a raise that was too long ago to be known by its exception. One from before the attach gets a row by its site. */
-static ps_row *row_of_site(VALUE klass, const ps_site *site)
-{
-    for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
-        ps_row *row = ps_table_at(&ps_exceptions, i);
-        if (row->site == site && row->key[0] == (uintptr_t)klass) return row;
-    }
-    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)klass, 0, (uintptr_t)site);
-    if (!row->site) PS_WRITE_RELEASE(row->site, site);
-    return row;
-}
-
 void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origin, const ps_site *asked, uint64_t ticks)
 {
     if (!raises.on) return;
     ps_row *row = find_origin(exception, backtrace);
-    if (!row) row = row_of_site(rb_obj_class(exception), origin);
+    /* One that was raised before the attach, or too long ago to be known by its address, has a row by its place. */
+    if (!row) row = row_of_site(origin);
     /* Nobody asked where Ruby itself reports an exception that ends a thread. */
     if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
     PS_ADD_LAST(counted(row)[PS_EXCEPTION_STRINGS], ticks);
@@ -558,7 +562,7 @@ static const ps_site *rescue_site(rb_trace_arg_t *arg, VALUE path)
                  ps_address_equal(kept->method_id, PS_ADDRESS(method_id)) && kept->line == line;
     if (!known) {
         char name[PS_NAME_BUFFER];
-        size_t size = ps_method_name(name, klass, method_id);
+        size_t size = ps_event_name(name, arg);
         const ps_site *site = ps_ruby_site(name, size, path, line);
         *kept = (struct rescuer){PS_ADDRESS(path), PS_ADDRESS(klass), PS_ADDRESS(method_id), line, site};
     }
@@ -646,6 +650,7 @@ bool ps_exceptions_switch(uint32_t wanted)
         if (!ps_stats_try_lock()) return false;
         ps_table_clear(&ps_exceptions);
         ps_stats_unlock();
+        ps_known_clear(&known_raises);
     }
     raises.clearing = false;
     raises.on = on;

@@ -14,7 +14,7 @@
  * them, in slices too. None of it happens while nobody listens: the library holds no ISeq, but for the files' under YJIT.
  *
  * A TracePoint of one method carries its row, so the hook looks nothing up. One that covers several finds the row by
- * method id and class.
+ * method id and class. No class is kept alive for that: a singleton class keeps the application's object.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -30,6 +30,7 @@
 #include "coverage.h"
 #include "hooks.h"
 #include "info.h"
+#include "known.h"
 #include "memory.h"
 #include "methods.h"
 #include "names.h"
@@ -46,6 +47,8 @@ struct target {
     ps_row *row;       /* of the one method that it covers, once it was called; NULL when it covers several */
     ps_row *line_row;  /* of `lines`, likewise */
     bool several;      /* a whole file, or a method that defines others */
+    bool shared;       /* several classes had the method when the walk came to it */
+    bool superseded;   /* the target of a method around it covers it, too: it stays out */
     bool has_lines;    /* false for a define_method body whose block another target covers already */
     bool has_run;      /* a file loaded before: lines outside of its methods are not told, as without YJIT */
     bool lends_blocks; /* a block in it is a define_method body, so its lines belong to several functions */
@@ -70,7 +73,8 @@ static struct {
     struct target **targets;
     long target_count, target_capacity;
     long next_target, last_target; /* while their events are changed */
-    VALUE covered; /* identity Hash of the ISeqs that have a TracePoint, alone or through one around them */
+    VALUE
+        covered; /* identity Hash: ISeq that has a TracePoint -> the target's number, or true when it is of one around it */
     VALUE blocks;  /* identity Hash: ISeq of a block inside a target -> the target's number */
     VALUE bodies;  /* Hash of the define_method methods that have one, see body_of: many can share one block's ISeq */
     VALUE files;   /* Array of the kept ISeqs, while a walk is under way */
@@ -106,6 +110,9 @@ static struct {
 
 /* The functions whose lines were told: their names; nothing is counted in it. */
 static ps_table lines;
+
+/* Method, class and target -> row of ps_functions, and of `lines`. */
+static ps_known_table known_calls, known_lines;
 
 /* What they have in common: the state in which they are. functions__all only widens them. */
 static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
@@ -165,15 +172,6 @@ void ps_functions_stop(void)
     kept.files = kept.hook = Qnil;
 }
 
-/* The class in a row's key: its address must not come to mean another class. */
-static void mark_classes(ps_table *table)
-{
-    for (uint32_t i = 0; i < table->rows; i++) {
-        uintptr_t klass = ps_table_at(table, i)->key[1];
-        if (klass) rb_gc_mark((VALUE)klass);
-    }
-}
-
 void ps_functions_mark(void)
 {
     rb_gc_mark(functions.tracepoints);
@@ -190,48 +188,86 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.script_hook);
     rb_gc_mark(functions.raise_hook);
     rb_gc_mark(functions.fiber_hook);
-    mark_classes(&ps_functions);
-    mark_classes(&lines);
 }
 
-/* Rows: one for each (method, class, target), so that a method that is defined anew gets a new row. */
-static ps_row *find_row(const struct target *target, rb_trace_arg_t *arg)
+/* The method that an event is of; outside methods the frame. */
+static ps_address what_runs(VALUE method_id)
 {
-    VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_row *row =
-        ps_table_find(&ps_functions, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
-    return row ? row : &ps_functions.overflow;
+    VALUE frame;
+    int line;
+    if (RB_SYMBOL_P(method_id)) return PS_ADDRESS(method_id);
+    return rb_profile_frames(0, 1, &frame, &line) == 1 ? PS_ADDRESS(frame) : PS_ADDRESS(Qnil);
 }
 
-/* In ps_functions at an entry only: its line is the definition's, while an exit's is where the method was left. */
-static ps_row *make_row(ps_table *table, const struct target *target, rb_trace_arg_t *arg)
+/*
+ * The row of a call, or of a line. In ps_functions it is keyed by name and place, in `lines` by name and file: so a method that is
+ * defined anew gets a new row, and one that many objects have is one row.
+ */
+static ps_row *make_row(ps_table *table, ps_known_table *known_rows, const struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_row *row = ps_table_row(table, (uintptr_t)method_id, NIL_P(klass) ? 0 : (uintptr_t)klass, (uintptr_t)target);
-    if (PS_UNLIKELY(!row->site)) {
-        char name[PS_NAME_BUFFER];
-        size_t size = ps_method_name(name, klass, method_id);
-        VALUE path = rb_tracearg_path(arg);
-        long line = table == &lines ? 0 : NUM2LONG(rb_tracearg_lineno(arg));
-        name[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
-        row->excluded = !ps_covers_function(path, name, functions.everything);
-        PS_WRITE_RELEASE(row->site, ps_ruby_site(name, size, path, line));
+    ps_address method = what_runs(method_id);
+    ps_known *known = ps_known_find(known_rows, method, PS_ADDRESS(klass), PS_ADDRESS(target));
+    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
+    char name[PS_NAME_BUFFER];
+    size_t size = ps_event_name(name, arg);
+    VALUE path = rb_tracearg_path(arg);
+    long line = table == &lines ? 0 : NUM2LONG(rb_tracearg_lineno(arg));
+    if (known && ps_ruby_site_is(known->row->site, name, size, path, line)) {
+        ps_known_renew(known);
+        return known->row;
     }
+    const ps_site *site = ps_ruby_site(name, size, path, line);
+    ps_row *row = ps_table_row(table, (uintptr_t)site, 0, 0);
+    if (PS_UNLIKELY(!row->site)) {
+        row->excluded = !ps_covers_function(path, name, functions.everything);
+        PS_WRITE_RELEASE(row->site, site);
+    }
+    ps_known_put(known_rows, method, PS_ADDRESS(klass), PS_ADDRESS(target), row);
     return row;
 }
 
+/* At an entry only: its line is the definition's, while an exit's is where the method was left. */
 static ps_row *make_function_row(struct target *target, rb_trace_arg_t *arg)
 {
-    ps_row *row = make_row(&ps_functions, target, arg);
-    if (!target->several && !ps_row_is_overflow(&ps_functions, row)) target->row = row;
+    ps_row *row = make_row(&ps_functions, &known_calls, target, arg);
+    if (!target->several && !target->shared && !ps_row_is_overflow(&ps_functions, row)) target->row = row;
     return row;
+}
+
+static bool is_named(const ps_row *row, const char *name, size_t size, VALUE path)
+{
+    return row->site && ps_ruby_site_is(row->site, name, size, path, (long)row->site->line);
+}
+
+/* At an exit: the row of the innermost open call of a method of this name, when it is not known by its address. */
+static ps_row *find_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
+{
+    VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
+    ps_known *known = ps_known_find(&known_calls, PS_ADDRESS(method_id), PS_ADDRESS(klass), PS_ADDRESS(target));
+    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
+    char name[PS_NAME_BUFFER];
+    size_t size = ps_event_name(name, arg);
+    VALUE path = rb_tracearg_path(arg);
+    if (known && is_named(known->row, name, size, path)) {
+        ps_known_renew(known);
+        return known->row;
+    }
+    for (uint32_t i = ps_stack_depth(stack); i-- > 0;) {
+        ps_row *row = stack->frames[i].row;
+        if (!is_named(row, name, size, path)) continue;
+        ps_known_put(&known_calls, PS_ADDRESS(method_id), PS_ADDRESS(klass), PS_ADDRESS(target), row);
+        return row;
+    }
+    return &ps_functions.overflow;
 }
 
 static ps_row *find_line_row(struct target *target, rb_trace_arg_t *arg)
 {
     if (PS_LIKELY(target->line_row != NULL)) return target->line_row;
-    ps_row *row = make_row(&lines, target, arg);
-    if (!target->several && !target->lends_blocks && !ps_row_is_overflow(&lines, row)) target->line_row = row;
+    ps_row *row = make_row(&lines, &known_lines, target, arg);
+    bool one = !target->several && !target->shared && !target->lends_blocks;
+    if (one && !ps_row_is_overflow(&lines, row)) target->line_row = row;
     return row;
 }
 
@@ -317,7 +353,7 @@ static void on_event(VALUE tracepoint, void *data)
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack)) return;
     ps_row *row = target->row;
-    if (!row) row = is_call ? make_function_row(target, arg) : find_row(target, arg);
+    if (!row) row = is_call ? make_function_row(target, arg) : find_row(stack, target, arg);
     if (PS_UNLIKELY(row->excluded)) return;
     if (is_call) {
         if (PS_UNLIKELY(is_retry(stack, row, target))) return;
@@ -348,7 +384,7 @@ static void enable_target(long number, bool may_raise)
 {
     struct target *target = functions.targets[number];
     rb_event_flag_t events = functions.events & ~(target->has_lines ? 0u : (rb_event_flag_t)RUBY_EVENT_LINE);
-    if (!events) return;
+    if (!events || target->superseded) return;
     VALUE tracepoint = rb_tracepoint_new(0, events, on_event, target);
     /* Kept before it is enabled: were an exception to leave from here, it would still be disabled some day. */
     rb_ary_store(functions.tracepoints, number, tracepoint);
@@ -419,6 +455,18 @@ static void note_method(VALUE iseq, struct ps_contents contents)
     if (contents.end_line || contents.returns_early || contents.rescues) found.list[found.count++] = contents;
 }
 
+/*
+ * A method that another one defines may be found before that one, whose target covers it as well: each call would count twice. Where it
+ * is the target of several classes' method, the one around it is left to tell them apart.
+ */
+static void supersede(VALUE iseq)
+{
+    VALUE number = rb_hash_lookup(functions.covered, iseq);
+    if (!FIXNUM_P(number) || FIX2LONG(number) >= functions.target_count) return;
+    functions.targets[FIX2LONG(number)]->superseded = true;
+    disable_target(FIX2LONG(number));
+}
+
 static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
 
 /* Notes all ISeqs inside this one, which is about to become a target, as covered; says what stands in them, at any depth. */
@@ -434,8 +482,10 @@ static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
     struct ps_contents *sum = (struct ps_contents *)contents, inside = note_children(child);
     bool is_block = ps_is_block(child);
     /* A block may become a define_method body, which wants a TracePoint of its own. */
-    if (!is_block) rb_hash_aset(functions.covered, child, Qtrue);
-    else if (NIL_P(rb_hash_lookup(functions.blocks, child)))
+    if (!is_block) {
+        supersede(child);
+        rb_hash_aset(functions.covered, child, Qtrue);
+    } else if (NIL_P(rb_hash_lookup(functions.blocks, child)))
         rb_hash_aset(functions.blocks, child, LONG2FIX(functions.target_count));
     if (ps_contents_include(sum, child, &inside)) note_method(child, inside);
     return Qnil;
@@ -474,14 +524,27 @@ static VALUE body_of(VALUE method)
     return LONG2FIX((FIX2LONG(rb_hash(method)) ^ (long)(SYM2ID(name) * 31)) & (FIXNUM_MAX >> 1));
 }
 
+/* A method that has a target by itself is found once more: an alias, or the same definition in another class. */
+static void note_other_class(VALUE iseq, VALUE method, VALUE name)
+{
+    VALUE number = rb_hash_lookup(functions.covered, iseq);
+    if (!FIXNUM_P(number) || FIX2LONG(number) >= functions.target_count) return;
+    if (rb_funcall(method, id_original_name, 0) != name) return;
+    struct target *target = functions.targets[FIX2LONG(number)];
+    target->shared = true;
+    target->row = target->line_row = NULL;
+}
+
 static void look_at_method(VALUE module, VALUE name)
 {
     VALUE method = ps_find_method(module, name);
     VALUE iseq = ps_iseq_of(method);
     if (NIL_P(iseq)) return; /* written in C */
     bool is_body = ps_is_block(iseq);
-    if (is_body ? RTEST(rb_hash_lookup(functions.bodies, body_of(method))) : is_covered(iseq))
-        return; /* seen, or an alias */
+    if (is_body ? RTEST(rb_hash_lookup(functions.bodies, body_of(method))) : is_covered(iseq)) {
+        if (!is_body) note_other_class(iseq, method, name);
+        return;
+    }
     if (functions.bodies_only && !is_body) return;
     if (is_body && functions.next_module < RARRAY_LEN(functions.modules)) {
         rb_ary_push(functions.bodies_seen, rb_assoc_new(module, name));
@@ -496,11 +559,11 @@ static void look_at_method(VALUE module, VALUE name)
         if (!ps_covers_function(path, text, false)) return;
     }
     struct target target = {.contents = note_children(iseq), .has_lines = !is_body || !share_block(iseq)};
-    target.several = target.contents.methods && !is_body;
+    target.several = target.contents.methods;
     if (target.several) note_method(iseq, target.contents);
     else ps_find_end(iseq, &target.contents);
     if (is_body) rb_hash_aset(functions.bodies, body_of(method), Qtrue);
-    else rb_hash_aset(functions.covered, iseq, Qtrue);
+    else rb_hash_aset(functions.covered, iseq, LONG2FIX(functions.target_count));
     add_target(is_body ? method : iseq, target, false);
 }
 
@@ -720,6 +783,7 @@ static bool forget_calls(void)
     ps_stack_epoch++;
     ps_table_clear(&ps_functions);
     ps_stats_unlock();
+    ps_known_clear(&known_calls);
     for (long i = 0; i < functions.target_count; i++) functions.targets[i]->row = NULL;
     return true;
 }
@@ -759,6 +823,7 @@ static bool switch_off(uint64_t end)
     }
     if (!forget_calls()) return false;
     ps_table_clear(&lines);
+    ps_known_clear(&known_lines);
     ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*functions.targets));
     functions.targets = NULL;
     functions.target_capacity = 0;

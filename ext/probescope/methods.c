@@ -201,13 +201,21 @@ bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg)
     return contents->end_line && !contents->returns_early;
 }
 
+/* Has the method of several objects an entry for each? */
+static bool is_same_definition(VALUE frame, VALUE other)
+{
+    return frame == other || (rb_profile_frame_path(frame) == rb_profile_frame_path(other) &&
+                              rb_profile_frame_first_lineno(frame) == rb_profile_frame_first_lineno(other) &&
+                              rb_profile_frame_base_label(frame) == rb_profile_frame_base_label(other));
+}
+
 uint32_t ps_count_frames(void)
 {
     enum { LOOK_AT = 1024 };
     VALUE frames[LOOK_AT];
     int lines[LOOK_AT], count = rb_profile_frames(0, LOOK_AT, frames, lines);
     uint32_t same = 0;
-    for (int i = 0; i < count; i++) same += frames[i] == frames[0];
+    for (int i = 0; i < count; i++) same += is_same_definition(frames[i], frames[0]);
     return same;
 }
 

@@ -1,8 +1,5 @@
 #include "names.h"
 
-#include <ruby/debug.h>
-
-#include <stdio.h>
 #include <string.h>
 
 #include "compat.h"
@@ -94,7 +91,6 @@ static size_t name_of_method(char *to, VALUE klass, VALUE method)
 
 size_t ps_method_name(char *to, VALUE klass, VALUE method_id)
 {
-    if (!RB_SYMBOL_P(method_id)) return APPEND(to, 0, "<main>");
     return name_of_method(to, klass, rb_sym2str(method_id));
 }
 
@@ -151,6 +147,19 @@ size_t ps_frame_name(char *to, VALUE frame)
     if (!RB_TYPE_P(name, T_STRING)) name = rb_profile_frame_full_label(frame);
     if (!RB_TYPE_P(name, T_STRING)) return 0;
     return append(to, 0, RSTRING_PTR(name), (size_t)RSTRING_LEN(name));
+}
+
+size_t ps_event_name(char *to, rb_trace_arg_t *arg)
+{
+    enum { LOOK_NEAR = 8 };
+    VALUE method_id = rb_tracearg_method_id(arg);
+    if (RB_SYMBOL_P(method_id)) return ps_method_name(to, rb_tracearg_defined_class(arg), method_id);
+    VALUE found[LOOK_NEAR];
+    int lines[LOOK_NEAR], count = rb_profile_frames(0, LOOK_NEAR, found, lines);
+    /* A function in C that raises is a frame of its own, without a path. */
+    for (int i = 0; i < count; i++)
+        if (!NIL_P(rb_profile_frame_path(found[i]))) return ps_frame_name(to, found[i]);
+    return APPEND(to, 0, "<main>");
 }
 
 static VALUE expected_class; /* while the library is loaded */

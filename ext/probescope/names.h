@@ -10,6 +10,7 @@
 #define PS_RUBY_NAMES_H
 
 #include <ruby/ruby.h>
+#include <ruby/debug.h>
 
 #include "sites.h"
 
@@ -17,10 +18,12 @@ enum { PS_NAME_BUFFER = PS_NAME_MAX + 1 };
 
 /* "Foo::Bar"; "(anonymous Foo)" for a class without a name, by its nearest superclass that has one. Returns the length. */
 size_t ps_class_name(char *to, VALUE klass);
-/* "Foo#bar", "Foo.bar" for a singleton method of a module, "#<Foo>.bar" for one of another object, "<main>" outside. */
+/* "Foo#bar", "Foo.bar" for a singleton method of a module, "#<Foo>.bar" for one of another object. method_id: a Symbol. */
 size_t ps_method_name(char *to, VALUE klass, VALUE method_id);
 /* The same, also for a block in it; "<main>", "<class:Foo>" and the like outside methods. frame: of rb_profile_frames(). */
 size_t ps_frame_name(char *to, VALUE frame);
+/* Of the method that an event is of; outside methods as the frame's name. */
+size_t ps_event_name(char *to, rb_trace_arg_t *arg);
 /* Is it of a method, or of a block in one? */
 bool ps_frame_is_method(VALUE frame);
 /* path is a String or nil. */

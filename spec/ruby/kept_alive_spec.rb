@@ -42,7 +42,8 @@ RSpec.describe "the application's objects", :bpf do
     Gate.done holders: alive[0], failures: alive[1], boxes: alive[2]
   RUBY
 
-  fields = { sample__stats: %i[function line self], backtrace__done: %i[function line type] }
+  fields = { sample__stats: %i[function line self], backtrace__done: %i[function line type], exception__stats: %i[type line raised],
+             function__stats: %i[function line calls], line: %i[function line] }
 
   # Two classes of each are there for good, and a stale word on the stack may hold one more.
   fields.each do |probe, names|

@@ -45,6 +45,7 @@ RSpec.describe "the name of a method", :bpf do
       single.defined_alone
       "".work
       work
+      eval("class Late\n" + WORK.lines[1..-2].join + "end", TOPLEVEL_BINDING, __FILE__, 1600)
     end
     Gate.done
   RUBY
@@ -64,15 +65,72 @@ RSpec.describe "the name of a method", :bpf do
 
   it "is the same whichever probe tells of it, and has no address in it" do
     run = trace(source, fields)
-    expected = names.transform_values { |name| [name] }
-    expect(named(run, :function__stats)).to eq(expected)
-    expect(named(run, :function__slow1ms)).to eq(expected)
+    methods = names.transform_values { |name| [name] }
+    expected = methods.merge(1600 => ["<class:Late>"])
+    expect(named(run, :function__stats)).to eq(methods)
+    expect(named(run, :function__slow1ms)).to eq(methods)
     expect(named(run, :exception__stats)).to eq(expected)
-    expect(named(run, :line)).to eq(expected)
+    expect(named(run, :line)).to eq(expected.merge(1600 => ["<class:Late>", "<main>"]))
     # Ruby's frames of a define_method body say what its block is in, and not which method runs it.
     blocks = { 1200 => ["block in <main>"], 1300 => ["block in <main>"] }
     expect(named(run, :backtrace__done)).to eq(expected.merge(blocks))
     expect(named(run, :sample__stats)).to eq(expected.except(*blocks.keys))
     expect(run.out).not_to match(/0x\h/)
+  end
+
+  it "is one row for 10,000 objects that were given the method, and for one that is evaluated again and again" do
+    run = trace(<<~RUBY, { function__stats: %i[function line calls], exception__stats: %i[type line raised] })
+      def give(object)
+        def object.work(deep = false) = deep ? (raise(Class.new(ArgumentError)) rescue 1) : 2
+        object
+      end
+      Gate.on :function__stats, :exception__stats
+      Gate.flushed(1)
+      10_000.times { |n| give(Object.new).work(n % 10 == 0) }
+      1_000.times { Module.new.module_eval("def self.again = 3; again", __FILE__, 50) }
+      Gate.done used: Probescope.status[:memory_used], dropped: Probescope.status[:rows_dropped]
+    RUBY
+    expect(run.totals(:function__stats, %i[function line])).to include(["#<Object>.work", 2] => { calls: 10_000 },
+                                                                       ["(anonymous).again", 50] => { calls: 1_000 })
+    expect(run.totals(:exception__stats, %i[type line])).to eq(["(anonymous ArgumentError)", 2] => { raised: 1_000 })
+    rows = run.events(:stats__done).map { |event| event[:rows] }
+    expect(rows).to all(be <= 6)
+    expect(run.report[:dropped]).to eq(0)
+  end
+
+  it "is that of each class where one definition is made in several" do
+    run = trace(<<~RUBY, { function__stats: %i[function line calls] })
+      module Kind
+        def self.included(klass) = klass.class_eval { def both = yield }
+      end
+      class A; include Kind; end
+      class B; include Kind; end
+      Gate.on :function__stats
+      A.new.both { B.new.both { A.new.both { 1 } } }
+      Gate.done
+    RUBY
+    expect(run.totals(:function__stats)).to include("A#both" => { calls: 2 }, "B#both" => { calls: 1 })
+  end
+
+  it "is that of the method, and its calls count once, whichever method defines it" do
+    fields = { function__stats: %i[function line calls] }
+    source = <<~RUBY
+      class A
+        def define = self.class.class_eval { def defined = 1 }
+        define_method(:define_in_a_block) { self.class.class_eval { def defined_in_a_block = 2 } }
+      end
+      a = A.new
+      work = proc { a.define; a.define_in_a_block; 2.times { a.defined; a.defined_in_a_block } }
+      $VERBOSE = nil
+      work.call if ARGV.include?("before")
+      Gate.on :function__stats
+      3.times(&work)
+      Gate.done
+    RUBY
+    runs = [[], ["before"]].map { |args| trace(source, fields, args: args) }
+    expect(runs.map { |run| run.totals(:function__stats) }).to all(
+      include("A#define" => { calls: 3 }, "A#define_in_a_block" => { calls: 3 }, "A#defined" => { calls: 6 },
+              "A#defined_in_a_block" => { calls: 6 })
+    )
   end
 end
