@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
@@ -98,7 +99,7 @@ def test_trace_runs_a_program_on_a_process_until_ctrl_c_and_leaves_it_as_it_was(
     out = children[-1].out
     assert re.search(r"^ *SELF +ELAPSED +CALLS +MAX +RAISED  FUNCTION +DEFINED AT$", out, re.MULTILINE), out
     assert re.search(rf"^( *\d\S* .?s){{2}} +1,000 +\d\S* .?s +0  parse +(.*/)?app.py:{line}$", out, re.MULTILINE), out
-    assert re.search(rf"^process {started.pid}, \d+\.\d s, \d+\.\d % CPU$", out, re.MULTILINE)
+    assert re.search(rf"^process {started.pid}, \d+\.\d s, \d+\.\d % CPU, from [\d:.]+ to [\d:.]+$", out, re.MULTILINE)
     # Strings of a process are hostile.
     assert "owned" in out
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f]", out)
@@ -165,7 +166,10 @@ def test_trace_ends_after_its_time_and_its_bpftrace_with_it_however_it_ends(bpf,
         0,
         f"How often are functions called, and how long do they take? Process {started.pid}",
     )
-    assert float(re.search(r"process \d+, (\d+\.\d) s", out)[1]) >= 0.9
+    seconds, began, ended = re.search(r"^process \d+, (\d+\.\d) s, .* from (\S+) to (\S+)$", out, re.MULTILINE).groups()
+    assert float(seconds) >= 0.9
+    began, ended = (datetime.datetime.strptime(moment, "%H:%M:%S.%f") for moment in (began, ended))
+    assert (ended - began).total_seconds() % 86400 == pytest.approx(float(seconds), abs=0.2)
     children.append(Child([*COMMAND, "trace", "calls", "-p", str(started.pid)], env=environment()))
     wait_for("the second tracer", lambda: started.out.count("on\n") == 2)
     children[-1].process.kill()
@@ -174,7 +178,8 @@ def test_trace_ends_after_its_time_and_its_bpftrace_with_it_however_it_ends(bpf,
     children.append(Child([*COMMAND, "trace", "calls", "-p", str(started.pid)], env=environment()))
     wait_for("the third tracer", lambda: started.out.count("on\n") == 3)
     started.process.kill()
-    assert children[-1].wait() == 0
+    assert children[-1].wait() == 1
+    assert f"nothing is known of process {started.pid}: no interval ended" in children[-1].err
 
 
 @pytest.mark.smoke

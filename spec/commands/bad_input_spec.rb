@@ -104,6 +104,29 @@ RSpec.describe "Bad input" do
       process.signal(:STOP)
       expect(refuse("hot", "-p", process.pid)).to include("nothing is known of process #{process.pid}: it is stopped")
     end
+
+    # One call into C that keeps the VM lock, for minutes: no hook can come in.
+    it "is a Ruby that ran in C all the time" do
+      process = target(<<~'RUBY').ready
+        puts "ready"
+        $stdout.flush
+        "word".crypt("$6$rounds=999999999$salt")
+      RUBY
+      expect(refuse("calls", "-p", process.pid, "-d", 1))
+        .to include("nothing is known of process #{process.pid}: its hooks never came in: it ran, and let none of them in ")
+    end
+
+    it "is a Ruby that slept in C all the time" do
+      process = target(<<~'RUBY').ready
+        require "fiddle"
+        sleeping = Fiddle::Function.new(Fiddle.dlopen(nil)["poll"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT], Fiddle::TYPE_INT, need_gvl: true)
+        puts "ready"
+        $stdout.flush
+        loop { sleeping.call(nil, 0, 600_000) }
+      RUBY
+      expect(refuse("calls", "-p", process.pid, "-d", 1))
+        .to include("nothing is known of process #{process.pid}: its hooks never came in: no thread of it ran")
+    end
   end
 
   describe "on the machine" do

@@ -188,7 +188,7 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       ruby.puts("burst")
       ruby.await_line(/\Adid burst$/, within: 120)
       all.signal(:CONT)
-      await("the losses") { all.out.include?('"event":"lost"') }
+      await("the losses", within: 120) { all.out.include?('"event":"lost"') }
       await_intervals(ruby, 2)
       order(ruby, "fiber")
       ruby.close_stdin

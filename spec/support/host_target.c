@@ -4,12 +4,13 @@
  * than once a second.
  *
  *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings] [--abi N] [--state N] [--old]
- *               [--old-ruby]
+ *               [--old-ruby] [--number N]
  *
  * As the library does, it flushes while somebody listens: first when no semaphore has changed for a period, then once a
  * period. A flush is one event for each row and each kind of statistics, then stats__done, which always says that one
  * second passed and half a second of CPU was used. --burst N: N flushes after the first one, then silence until other
  * tracers come, so that a spec knows the sums. --flushes N: ends after those. --strings: its backtraces became strings.
+ * --number N: its ids are those of process N, so that they are known before.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -94,9 +95,11 @@ static uint64_t p(const char *text)
 }
 
 /* Each process has requests of its own. */
+static uint64_t number;
+
 static uint64_t request_id(int row)
 {
-    return 100000u * (uint64_t)getpid() + 70 + row;
+    return 100000u * number + 70 + row;
 }
 
 /* Of each flush: row 0 takes 4 ms and is called by row 1, which takes 8 ms, and so on; the last one is in no call, and raises. */
@@ -107,8 +110,8 @@ static void slow_call(int row, int rows, const char *function, const char *file,
                               : row & 1 ? "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
                                         : "";
     int outer = row + 1 == rows;
-    uint64_t id = ((uint64_t)getpid() << 32 | ++ids) * 0x9e3779b97f4a7c15u, elapsed = 4000000u * (row + 1);
-    uint64_t caller = ((uint64_t)getpid() << 32 | (ids + 1)) * 0x9e3779b97f4a7c15u;
+    uint64_t id = (number << 32 | ++ids) * 0x9e3779b97f4a7c15u, elapsed = 4000000u * (row + 1);
+    uint64_t caller = (number << 32 | (ids + 1)) * 0x9e3779b97f4a7c15u;
     const uint64_t request = row == 0 ? 0 : request_id(row);
     const uint64_t more[] = {p(file), 100 + row, outer, p(traceparent), id, outer ? 0 : caller, request};
     if (probescope_function__slow1ms_semaphore)
@@ -252,12 +255,14 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--hostile")) hostile = 1;
         else if (!strcmp(argv[i], "--mute")) probescope_info.flags = 3;
         else if (!strcmp(argv[i], "--strings")) strings = 1;
+        else if (!strcmp(argv[i], "--number")) number = value;
         else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
         else if (!strcmp(argv[i], "--state")) state = value;
         else if (!strcmp(argv[i], "--old-ruby")) no_rescues = 1;
         else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3; /* knows nothing of the later probes */
     }
     probescope_info.pid = getpid();
+    if (!number) number = (uint64_t)getpid();
     probescope_info.probes_offset = (uint32_t)((char *)probescope_info.probes - (char *)&probescope_info);
 #define NAME(name) #name,
     static const char *const names[] = {PROBES(NAME)};

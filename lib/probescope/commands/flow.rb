@@ -67,10 +67,7 @@ module Probescope
 
       def program_arguments = @function ? [@function] : []
 
-      def call
-        @tree = Host::CallTree.new(@min_ns) { |call| print_call(call) }
-        super
-      end
+      def prepare = @tree = Host::CallTree.new(@min_ns) { |call| print_call(call) }
 
       # "> number pid thread context depth line \t function \t file", "< ... depth elapsed self outcome \t function", "= number pid"
       def receive(text)

@@ -30,7 +30,7 @@ module Probescope
         parser.on("--json", "a JSON object a line instead of columns") { @json = true }
       end
 
-      def call = report(trace_processes)
+      def prepare = nil
 
       def report(trace)
         check(trace)

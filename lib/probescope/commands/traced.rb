@@ -94,8 +94,13 @@ module Probescope
       end
 
       def call
-        say("--top is for tables: JSON has every row") if @json && @top_given && @top.positive?
+        prepare
         report(trace_processes)
+      end
+
+      # Before anything is heard.
+      def prepare
+        say("--top is for tables: JSON has every row") if @json && @top_given && @top.positive?
       end
 
       # Shows a trace. Returns the exit status.
@@ -129,28 +134,35 @@ module Probescope
 
         Host::Kernel.new.check
         bpftrace = Host::Bpftrace.find
-        output = listen
-        ended = nil
         Host::Client.open(Host::Privilege.new.prefix(bpftrace)) do |client|
           progressing do |progress|
             @client = client
             ending_early(client) do
               client.trace(order(bpftrace)) do |answer|
-                case answer[:is]
-                when "output" then output << answer[:line]
-                when "leaving" then output.deaf = true
-                when "counting" then progress.count
-                when "ended" then ended = answer
-                else heard(answer)
-                end
+                progress.count if answer[:is] == "counting"
+                told(answer)
               end
             end
           end
         end
-        Host::Trace.new(output, ended, program_path)
+        result
       end
 
+      # Takes an answer of the helper, of which bpftrace's lines are a part.
+      def told(answer)
+        case answer[:is]
+        when "output" then output << answer[:line]
+        when "leaving" then output.deaf = true
+        when "ended" then @ended = answer
+        else heard(answer)
+        end
+      end
+
+      # What was told, once it is all.
+      def result = Host::Trace.new(output, @ended, program_path)
+
       # What takes bpftrace's output.
+      def output = @output ||= listen
       def listen = Host::Output.new
 
       # Other answers of the helper.

@@ -3,6 +3,7 @@
 require_relative "descendants"
 require_relative "error"
 require_relative "names"
+require_relative "strangers"
 require_relative "target"
 
 module Probescope
@@ -17,12 +18,13 @@ module Probescope
       attr_reader :notes
 
       # order: {"pids" => [Integer], "comm" => String or nil, "workers" => true or false}
-      def initialize(order, most: MOST)
+      def initialize(order, most: MOST, now: nil)
         @pids = order.fetch("pids").uniq
         @comm = order["comm"]
         @workers = order["workers"]
         @most = most
         @notes = []
+        @strangers = Strangers.new(&now)
       end
 
       # True when only the one process is to be traced, and none that comes later.
@@ -46,7 +48,9 @@ module Probescope
       def newcomers(known)
         return [] unless @workers
 
-        (@roots.flat_map { |pid| Descendants.of(pid) }.uniq - known).filter_map { |pid| Target.try(pid) }
+        children = @roots.flat_map { |pid| Descendants.of(pid) }.uniq - known
+        @strangers.keep(children)
+        children.filter_map { |pid| @strangers.look(pid) { Target.try(pid) } }
       end
 
       # False when nobody is left who could have children.

@@ -68,6 +68,7 @@ module Probescope
       def read(stream)
         tracer = @tracers.find { |one| one.streams.include?(stream) } or return
         @since = now if @state == :ending # it prints its maps, which may be large
+        look if %i[waiting counting].include?(@state) # what a line is about is to be known before the line
         tracer.read(stream) { |line| output(tracer, line) }
       end
 
@@ -159,11 +160,13 @@ module Probescope
         follow
         return everybody_ended if alive.empty? && !(@selection.roots? && @state == :counting)
 
-        @participants.each { |one| tell_states(one) if one.look(now) && one.keep }
+        look
         return tracer_ended if @tracers.any?(&:status)
 
         send(@state)
       end
+
+      def look = @participants.each { |one| tell_states(one) if one.look(now) && one.keep }
 
       def tell_states(one) = @tell.call(:states, pid: one.pid, states: one.states)
 

@@ -34,7 +34,9 @@ SLOW = "{:<8}  {:>8} {:>8}  {}".format
 
 def _second(line: str, light: bool = False) -> str:
     """ "= PID WALL CPU CALLS RAISED BACKTRACE_NS ALLOCATED BYTES GC_NS SAMPLES DROPPED MISSED SUPPRESSED END" """
-    wall, cpu, calls, raised, cost, allocated, size, collected, samples, dropped, missed, _ = map(int, line.split()[2:14])
+    wall, cpu, calls, raised, cost, allocated, size, collected, samples, dropped, missed, _ = map(
+        int, line.split()[2:14]
+    )
     share = f"{100 * cpu / wall:.1f} %" if wall else "-"
     costly = ("-", "-", "-") if light else (f"{calls:,}", f"{allocated:,}", f"{size / (1 << 20):,.1f} MiB")
     cheap = (f"{raised:,}", duration(cost))

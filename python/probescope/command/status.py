@@ -28,7 +28,8 @@ def run(options: Any) -> int:
 def _shaped(known: Dict[str, Any]) -> Dict[str, Any]:
     """As docs/schema/status.json has it."""
     rows = [
-        {"name": name, **{key: probe[key] for key in ("state", "listened", "reason")}} for name, probe in known["probes"].items()
+        {"name": name, **{key: probe[key] for key in ("state", "listened", "reason")}}
+        for name, probe in known["probes"].items()
     ]
     return {
         "schema": SCHEMA,

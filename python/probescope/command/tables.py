@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Tuple
+import os
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from probescope.command.columns import BY_REQUEST
 from probescope.command.text import clean, duration
@@ -42,13 +44,19 @@ LOST = {
     "samples_missed": "samples could not be taken",
 }
 MOST = 20
+# Since then bpftrace's `nsecs` goes on while the machine is suspended.
+BOOTTIME_SINCE = (5, 8)
+
+
+def has_table(program: str) -> bool:
+    return _name(program) in SHAPES
 
 
 class Tables:
     def __init__(self, pid: int, program: str) -> None:
         self._pid = pid
         self._by_request = program.endswith(BY_REQUEST)
-        self._shape = SHAPES.get(program[: -len(BY_REQUEST)] if self._by_request else program)
+        self._shape = SHAPES.get(_name(program))
         self._maps: Dict[str, Dict[str, Any]] = {}
 
     def add(self, maps: Dict[str, Dict[str, Any]]) -> None:
@@ -62,8 +70,16 @@ class Tables:
         if wall:
             taken = self._sum("samples_taken")
             rate = f", {taken * 1e9 / cpu:.0f} samples a second of it" if taken and cpu else ""
-            lines.append(f"\nprocess {self._pid}, {wall / 1e9:.1f} s, {100 * cpu / wall:.1f} % CPU{rate}")
+            lines.append(f"\nprocess {self._pid}, {wall / 1e9:.1f} s, {100 * cpu / wall:.1f} % CPU{rate}{self._span()}")
         return lines + [f"{self._sum(name):,} {text}" for name, text in LOST.items() if self._sum(name)]
+
+    def covered(self) -> bool:
+        """Whether an interval of the process has ended."""
+        return bool(self._sum("wall_ns"))
+
+    def _span(self) -> str:
+        began, ended = (_time_of_day(self._sum(name)) for name in ("began", "ended"))
+        return f", from {began} to {ended}" if began and ended else ""
 
     def _table(self, shape: Shape) -> List[str]:
         def figure(name: str, key: str) -> int:
@@ -92,6 +108,20 @@ class Tables:
     def _sum(self, name: str) -> int:
         """Of what is kept for the process as a whole."""
         return sum(map(int, self._maps.get(name, {}).values()))
+
+
+def _name(program: str) -> str:
+    return program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
+
+
+def _time_of_day(nsecs: int) -> Optional[str]:
+    """Of bpftrace's `nsecs`; None where they are 0."""
+    if not nsecs:
+        return None
+    release = tuple(int(number) for number in os.uname().release.split("-")[0].split(".")[:2])
+    clock = time.CLOCK_BOOTTIME if release >= BOOTTIME_SINCE else time.CLOCK_MONOTONIC
+    at = time.time_ns() - time.clock_gettime_ns(clock) + nsecs
+    return f"{time.strftime('%H:%M:%S', time.localtime(at // 10**9))}.{at // 10**6 % 1000:03}"
 
 
 def _where(shape: Shape, row: List[Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from probescope.command import columns, machine
 from probescope.command.errors import CommandError
 from probescope.command.programs import probes, program, question
-from probescope.command.tables import Tables
+from probescope.command.tables import Tables, has_table
 from probescope.command.target import Target, find
 from probescope.command.text import clean
 
@@ -34,6 +34,10 @@ ATTACH_SECONDS = 30
 FLUSH_SECONDS = 1.2
 # How long it may take to switch its hooks, when its threads have much to do.
 HOOK_SECONDS = 2
+# How long it may take until its hooks are in and its interval begins.
+FIRST_FLUSH_SECONDS = 5
+# Flushes drift: one that comes so many seconds before the time is up ends the interval.
+EARLY_SECONDS = 0.25
 
 
 def run(options: Any) -> int:
@@ -45,19 +49,29 @@ def run(options: Any) -> int:
     target = find_or_trust(options.pid, bool(prefix))
     names = probes(path)
     semaphores = check_target(target, names) if target else []
-    tracer = Tracer([*prefix, *command(bpftrace.path, options.pid, str(path))], options.pid, path.stem)
+    words = [*command(bpftrace.path, options.pid, str(path)), *arguments(path.stem, options.seconds)]
+    tracer = Tracer([*prefix, *words], options.pid, path.stem)
     try:
         tracer.attach(target, semaphores)
         check_served(options.pid, tracer.answers(target, names))
         print(f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}", file=sys.stderr)
         tracer.head()
+        if FLUSH in names:
+            tracer.begin(target)
         tracer.read(options.seconds, target)
     except KeyboardInterrupt:
         pass
     except CommandError:
         tracer.end()
         raise
-    return tracer.finish()
+    return tracer.finish(FLUSH in names)
+
+
+def arguments(name: str, seconds: Optional[float]) -> List[str]:
+    """What a program finds in $2: one with a table ends its interval by itself, at the first flush after so many ns."""
+    if not seconds or not has_table(name):
+        return []
+    return [str(max(1, round((seconds - EARLY_SECONDS) * 1e9)))]
 
 
 def command(bpftrace: str, pid: int, path: str) -> List[str]:
@@ -133,6 +147,46 @@ def has_ended(pid: int) -> bool:
 
 
 CHECK = "python -m probescope doctor"
+# The probe that ends an interval.
+FLUSH = "stats__done"
+
+
+class Shown:
+    """What `bpftrace -f json` says, as lines to print."""
+
+    def __init__(self, pid: int, program: str) -> None:
+        self._tables = Tables(pid, program)
+        self._columns = columns.of(program)
+        self._heading = self._columns.heading
+        self._lost = 0
+        self._printed = False
+
+    def head(self) -> List[str]:
+        """Once, before the first line."""
+        heading, self._heading = self._heading, ""
+        return [heading] if heading else []
+
+    def take(self, line: bytes) -> List[str]:
+        """What is to be printed at once of a line of it."""
+        kind, data = message(line)
+        if kind == "map":
+            self._tables.add(data)
+        elif kind == "printf":
+            shown = self._columns.show(str(data).rstrip("\n"))
+            self._printed = self._printed or bool(shown)
+            return [*self.head(), shown] if shown else []
+        elif kind == "lost_events":
+            self._lost += int(data["events"])
+        return []
+
+    def known(self) -> bool:
+        """Whether anything is: an interval ended, or a line came."""
+        return self._printed or self._tables.covered()
+
+    def rest(self) -> List[str]:
+        """What is to be printed at its end."""
+        lost = [f"{self._lost:,} events were lost between the kernel and bpftrace"] if self._lost else []
+        return [*self._tables.lines(), *lost]
 
 
 class Tracer:
@@ -140,13 +194,10 @@ class Tracer:
         pipe = subprocess.PIPE
         self._pid = pid
         self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
-        self._tables = Tables(pid, program)
-        self._columns = columns.of(program)
-        self._heading = self._columns.heading
+        self._shown = Shown(pid, program)
         self._rest = {"out": b"", "err": b""}
         self._streams = {self._process.stdout: "out", self._process.stderr: "err"}
         self._errors: List[str] = []
-        self._lost = 0
 
     def attach(self, target: Optional[Target], semaphores: List[int]) -> None:
         """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended."""
@@ -176,9 +227,19 @@ class Tracer:
 
     def head(self) -> None:
         """Once, before the first line."""
-        if self._heading:
-            print(self._heading, flush=True)
-        self._heading = ""
+        _print(self._shown.head())
+
+    def begin(self, target: Optional[Target]) -> None:
+        """Waits for the first flush, which comes when every hook is in, or until bpftrace has ended."""
+        try:
+            before = target.info.flushes() if target else 0
+            deadline = time.monotonic() + FIRST_FLUSH_SECONDS
+            while target and self._streams and time.monotonic() < deadline and not has_ended(self._pid):
+                if target.info.flushes() != before:
+                    return
+                self._take(0.02)
+        except OSError:  # the process has ended
+            pass
 
     def read(self, seconds: Optional[float], target: Optional[Target]) -> None:
         """For so long, and to the end of the second that the process is in."""
@@ -207,17 +268,16 @@ class Tracer:
             except KeyboardInterrupt:
                 continue  # it is ending
 
-    def finish(self) -> int:
-        """Ends it and prints what it has to say. Returns the exit status."""
+    def finish(self, flushes: bool) -> int:
+        """Ends it and prints what it has to say. flushes: whether its program knows of intervals. Returns the exit status."""
         ended = has_ended(self._pid)
         status = self.end()
         if status:
             errors = [line for line in self._errors if "RLIMIT_MEMLOCK" not in line] or [f"exit status {status}"]
             raise CommandError(f"process {self._pid} has ended" if ended else f"bpftrace: {errors[-1]}", CHECK)
-        for line in self._tables.lines():
-            print(line)
-        if self._lost:
-            print(f"{self._lost:,} events were lost between the kernel and bpftrace")
+        if flushes and not self._shown.known():
+            raise CommandError(f"nothing is known of process {self._pid}: no interval ended", f"{CHECK} -p {self._pid}")
+        _print(self._shown.rest())
         return 0
 
     def _until(self, deadline: Optional[float]) -> None:
@@ -241,13 +301,9 @@ class Tracer:
             if line.strip():
                 self._errors.append(line.decode(errors="replace"))
             return
-        kind, data = message(line)
-        if kind == "map":
-            self._tables.add(data)
-        elif kind == "printf":
-            shown = self._columns.show(str(data).rstrip("\n"))
-            if shown:
-                self.head()
-                print(shown, flush=True)
-        elif kind == "lost_events":
-            self._lost += int(data["events"])
+        _print(self._shown.take(line))
+
+
+def _print(lines: List[str]) -> None:
+    for line in lines:
+        print(line, flush=True)

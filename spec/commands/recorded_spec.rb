@@ -1,0 +1,93 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/replay"
+require "support/schemas"
+
+# Every table and JSON of both hosts, of what real versions of bpftrace printed (spec/fixtures/bpftrace), without BPF. What they
+# print is the same for each version, and stands in spec/fixtures/golden: `rake fixtures:golden` writes it.
+RSpec.describe "On what bpftrace printed once" do
+  golden = File.join(Support::ROOT, "spec/fixtures/golden")
+  recordings = Support::Recordings
+  define_method(:recordings) { recordings }
+
+  # Options beside those on which the program depends.
+  def options(kind, command)
+    several = [[], ["--by-pid"]] if kind == "several"
+    some = [["--top", "1", "--min", "20"]] if %w[one full].include?(kind) && !%w[stat flow slow].include?(command)
+    [*(several || [[]]), *some].flat_map { |words| [words, [*words, "--json"]] }
+  end
+
+  # What several processes tell live comes in an order of its own each time.
+  def gem(program, recorded)
+    others = recordings::LIVE.key?(program) ? %w[lost several] : %w[plain]
+    recorded.reject { |head, _| others.include?(head[:recording]) }.flat_map do |head, answers|
+      options(head[:recording], head[:command]).map { |words| Support::Replay.gem(head, answers, *words) }
+    end
+  end
+
+  def wheel(program, recorded)
+    plain = program.start_with?("slow") ? %w[plain] : %w[one hostile full strings]
+    recorded.select { |head, _| plain.include?(head[:recording]) }.map do |head, answers|
+      Support::Replay.wheel(head, program, answers.select { |answer| answer[:is] == "output" }.map { |answer| answer[:line] })
+    end
+  end
+
+  # Compares with the file, or writes it.
+  def expect_golden(path, text)
+    if ENV["PROBESCOPE_GOLDEN"] == "write"
+      FileUtils.mkdir_p(File.dirname(path))
+      return File.write(path, text)
+    end
+    expect(text).to eq(File.read(path))
+  end
+
+  recordings.versions.each do |version|
+    recordings::PROGRAMS.each do |program, (command)|
+      it "of bpftrace #{version}, #{program}: the gem's tables and JSON are the known ones, and fit the schema" do
+        told = gem(program, recordings.read(version, program))
+        expect(told.flat_map(&:objects)).to fit_the_schema_of(command)
+        expect_golden(File.join(golden, "gem", "#{program}.txt"), told.map(&:text).join)
+      end
+
+      it "of bpftrace #{version}, #{program}: the wheel's lines are the known ones" do
+        expect_golden(File.join(golden, "wheel", "#{program}.txt"), wheel(program, recordings.read(version, program)).join)
+      end
+    end
+  end
+
+  # Three rows of 1, 2 and 3 calls in one process, two in another, one in the third; three flushes of each.
+  def live_sums(lines) = %w[calls raises gc_ns samples].map { |figure| lines.sum { |line| line[figure] } }
+
+  recordings.versions.each do |version|
+    it "of bpftrace #{version}: stat adds up several processes, in whatever order they tell" do
+      head, answers = recordings.read(version, "stat").find { |one, _| one[:recording] == "several" }
+      [[], ["--by-pid"]].each do |options|
+        lines = Support::Replay.gem(head, answers, "--json", *options).objects
+        expect(lines).to fit_the_schema_of("stat")
+        expect(live_sums(lines)).to eq([3 * (6 + 3 + 1), 3 * (6 + 3 + 1), 3 * (3 + 3 + 1) * 1_000_000, 3 * (3 + 2 + 1)])
+        expect(lines.flat_map { |line| line["pids"] }.tally).to eq(40_001 => 3, 40_002 => 3, 40_003 => 3)
+      end
+    end
+
+    # Which ones were lost depends on the machine.
+    it "of bpftrace #{version}: events that the kernel lost are counted by both hosts" do
+      head, answers = recordings.read(version, "flow").find { |one, _| one[:recording] == "lost" }
+      told = Support::Replay.gem(head, answers).text
+      number = told[/^probescope: (\d+) events were lost between the kernel and bpftrace$/, 1].to_i
+      expect(number).to be_positive
+      lines = answers.select { |answer| answer[:is] == "output" }.map { |answer| answer[:line] }
+      expect(Support::Replay.wheel(head, "flow",
+                                   lines).delete(",")).to include("\n#{number} events were lost between the kernel and bpftrace")
+      json = Support::Replay.gem(head, answers, "--json").objects
+      expect(json).to fit_the_schema_of("flow")
+    end
+  end
+
+  it "has recordings of several versions, each of every program and kind" do
+    expect(recordings.versions).to include("0.17", "0.20", "0.23", "0.27")
+    recordings.versions.product(recordings.all.to_a).each do |version, (program, expected)|
+      expect(recordings.read(version, program).map { |head, _| head[:recording] }).to eq(expected.map(&:kind)), "#{version} #{program}"
+    end
+  end
+end

@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+require "probescope/host/selection"
+require "probescope/host/strangers"
+
+RSpec.describe Probescope::Host::Strangers do
+  before { @now = 100.0 }
+
+  def strangers = @strangers ||= described_class.new { @now }
+
+  # Moments at which the block was asked within so many seconds, looking four times a second.
+  def looks(pid, seconds)
+    (0..(seconds * 4)).filter_map do |step|
+      @now = 100 + (step / 4.0)
+      asked = nil
+      strangers.look(pid) { (asked = @now) && nil }
+      asked && (asked - 100)
+    end
+  end
+
+  it "looks at a child without the library after pauses that double, up to five seconds" do
+    expect(looks(Process.pid, 20)).to eq([0.0, 0.25, 0.75, 1.75, 3.5, 6.75, 11.75, 16.75])
+  end
+
+  it "looks again at once when the child runs another program, or its number is another child's" do
+    child = keep(Support::Child.new("sh", "-c", "read -r _; exec cat", stdin: true))
+    expect(looks(child.pid, 3).size).to eq(4)
+    before = File.readlink("/proc/#{child.pid}/exe")
+    child.puts("")
+    await("its exec") { File.readlink("/proc/#{child.pid}/exe") != before }
+    @now = 103.1
+    expect { |block| strangers.look(child.pid, &block) }.to yield_control
+  end
+
+  it "hands on what is found, and forgets who is gone" do
+    expect(strangers.look(Process.pid) { :found }).to eq(:found)
+    expect(strangers.look(Process.pid) { :again }).to eq(:again)
+    strangers.look(Process.pid) { nil }
+    strangers.keep([])
+    expect { |block| strangers.look(Process.pid, &block) }.to yield_control
+    child = keep(Support::Child.new("true"))
+    child.wait
+    expect { |block| strangers.look(child.pid, &block) }.not_to yield_control
+  end
+
+  it "reads what children map eight times in twenty seconds, and not a hundred times" do
+    shell = keep(Support::Child.new("sh", "-c", "sleep 600 & sleep 600 & wait"))
+    children = await("its children") { (found = Probescope::Host::Descendants.of(shell.pid)).size == 2 && found }
+    now = 100.0
+    selection = Probescope::Host::Selection.new({"pids" => [shell.pid], "comm" => nil, "workers" => true}, now: -> { now })
+    reads = Hash.new(0)
+    allow(Probescope::Host::Mappings).to(receive(:files).and_wrap_original { |files, pid| (reads[pid] += 1) && files.call(pid) })
+    expect { selection.targets }.to raise_error(Probescope::Host::Error)
+    101.times do |step|
+      now = 100 + (step / 5.0)
+      selection.newcomers([])
+    end
+    expect(children.map { |pid| reads[pid] }).to all(be_between(8, 12))
+  end
+end

@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+require "json"
+require "stringio"
+require "support/recordings"
+require "probescope/cli"
+
+module Support
+  # Runs a command of either host on what a bpftrace printed once, without BPF, and gives what it prints as a text.
+  module Replay
+    # What differs between two recordings of the same.
+    VARYING = {
+      /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/ => "YYYY-MM-DDThh:mm:ss.uuuuuuZ", /\b\d\d:\d\d:\d\d(\.\d{3})?\b/ => 'hh:mm:ss\1',
+      /(?<=hh:mm:ss)\.\d{3}/ => ".mmm", /(waited (?:up to )?)[\d.]+ \w+ for/ => '\1N ms for', /("waited_ns": )\d+/ => '\1N'
+    }.freeze
+
+    module_function
+
+    # text: with the command line before it and stderr behind it. objects: what it printed as JSON.
+    Told = Struct.new(:text, :objects)
+
+    # A Told, as the gem's command prints it. argv: what it is given besides what the program depends on.
+    def gem(head, answers, *argv)
+      words = [head[:command], *head[:pids].flat_map { |pid| ["-p", pid.to_s] }, "-d", "2", *head[:argv], *argv]
+      out, err = captured { command(words).then { |command| play(command, answers) } }
+      objects = argv.include?("--json") ? out.lines.map { |line| JSON.parse(line) } : []
+      out = "#{JSON.pretty_generate(objects.first)}\n" if objects.one?
+      Told.new(section("probescope #{words.join(" ")}", out, err), objects)
+    end
+
+    def command(words)
+      Probescope::CLI.command(words.first).new.tap { |command| command.send(:parse, words.drop(1)) }
+    end
+
+    def play(command, answers)
+      command.send(:prepare)
+      answers.each { |answer| command.send(:told, answer) }
+      command.send(:report, command.send(:result))
+    rescue Probescope::Host::Error => e
+      Probescope::CLI.complain(e)
+    end
+
+    # As `python -m probescope trace` prints it: of one process.
+    def wheel(head, program, lines)
+      pid = head[:pids].first
+      output = lines.join("\n").force_encoding(Encoding::ISO_8859_1).encode(Encoding::UTF_8)
+      python.puts(JSON.generate({program: program, pid: pid, output: output}))
+      answer = python.gets or raise "the wheel's host ended on #{program}"
+      section("python -m probescope trace #{program} -p #{pid}", JSON.parse(answer), "")
+    end
+
+    # One for all: it ends with this process, whose end closes its input.
+    def python
+      env = Support.plain_env.merge(Python.env(loaded: false), "TZ" => "UTC")
+      @python ||= IO.popen(env, [Python.interpreter, File.join(ROOT, "tests/replay.py")], "r+", unsetenv_others: true)
+    end
+
+    def section(title, out, err)
+      text = "$ #{title}\n#{out}#{"--- stderr\n#{err}" unless err.empty?}\n"
+      VARYING.reduce(text) { |varying, (pattern, fixed)| varying.gsub(pattern, fixed) }
+    end
+
+    def captured
+      zone, ENV["TZ"] = ENV.fetch("TZ", nil), "UTC"
+      before = [$stdout, $stderr]
+      $stdout, $stderr = StringIO.new, StringIO.new
+      yield
+      [$stdout.string, $stderr.string]
+    ensure
+      $stdout, $stderr = before
+      ENV["TZ"] = zone
+    end
+  end
+end
