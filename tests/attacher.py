@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from tracing import ROOT, Child
+from tracing import ROOT, Child, wait_for
 
 SOURCE = ROOT / "spec/support/attacher.c"
 BINARY = ROOT / "tmp/attacher"
@@ -65,6 +65,13 @@ class Attacher(Child):
         """Waits until all probes are raised."""
         self.line("attached ", within)
         return self
+
+    def tell(self, step: str, within: float = 60) -> None:
+        """Without cycles. "attach" or "detach": returns when that is done."""
+        done = self.out.count(f"{step}ed")
+        self.process.stdin.write(f"{step}\n".encode())
+        self.process.stdin.flush()
+        wait_for(f"{step}ed", lambda: self.out.count(f"{step}ed") > done, within)
 
     def finish(self, within: float = 60) -> List[Dict[str, float]]:
         """Ends it. The figures of each cycle in milliseconds: {"attach_ms": 8.1, "hooked_ms": 31.0, ...}."""

@@ -194,8 +194,7 @@ static bool sleep_until(uint64_t ns)
 static void *watch(void *unused)
 {
     (void)unused;
-    uint64_t next_look = ps_monotonic_ns(), now;
-    bool at_ticks;
+    uint64_t next_look = ps_monotonic_ns(), now, next;
     do {
         now = ps_monotonic_ns();
         if (now >= next_look) {
@@ -205,8 +204,11 @@ static void *watch(void *unused)
         }
         sample_when_due(now);
         /* It looks around when it is up anyway, where there is no hurry: to wake up is dear. */
-        at_ticks = watcher.sampling && (watcher.next_sample_ns < next_look || !is_switching(now));
-    } while (sleep_until(at_ticks ? watcher.next_sample_ns : next_look));
+        bool at_ticks = watcher.sampling && (watcher.next_sample_ns < next_look || !is_switching(now));
+        next = at_ticks ? watcher.next_sample_ns : next_look;
+        uint64_t next_step = watcher.vm->step ? watcher.vm->step(now) : 0;
+        if (next_step && next_step < next) next = next_step;
+    } while (sleep_until(next));
     return NULL;
 }
 

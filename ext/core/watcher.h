@@ -35,6 +35,8 @@ typedef struct ps_vm {
     bool (*needs_upkeep)(void);
     /* ps_stats_try_lock(), when no hook is under way on another thread; NULL: the VM lock sees to that. Called with that. */
     bool (*try_lock_tables)(void);
+    /* May be NULL. Called each time the watcher is awake; returns when it has to be awake again (CLOCK_MONOTONIC), or 0. */
+    uint64_t (*step)(uint64_t now);
 } ps_vm;
 
 /* A bit for each probe with a listener. */

@@ -13,7 +13,7 @@
 struct shadow {
     ps_stack *stack;
     ps_address greenlet; /* the one that waits with it; of nothing: none does */
-    bool own;           /* the thread's, part of its context */
+    bool own;            /* the thread's, part of its context */
     struct shadow *next;
 };
 

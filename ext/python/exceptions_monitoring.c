@@ -180,7 +180,8 @@ static struct under_way *find(PyThreadState *thread, ps_address exception)
 {
     for (uint32_t i = handled.count; i-- > 0;) {
         struct under_way *one = &handled.under_way[i];
-        if (ps_address_equal(one->exception, exception) && ps_address_equal(one->thread, PS_ADDRESS(thread))) return one;
+        if (ps_address_equal(one->exception, exception) && ps_address_equal(one->thread, PS_ADDRESS(thread)))
+            return one;
     }
     return NULL;
 }
@@ -340,8 +341,7 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     one->entries = entries;
     one->rescuer = rescuer;
     one->elapsed = (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) ? since_raise(address, ps_ticks()) : 0;
-    *seen_of(address) =
-        (struct seen){address, PS_ADDRESS(top), PS_ADDRESS(last), entries, ++handled.seen_number, NULL};
+    *seen_of(address) = (struct seen){address, PS_ADDRESS(top), PS_ADDRESS(last), entries, ++handled.seen_number, NULL};
 }
 
 /* At the first handler it is the one that is current. */

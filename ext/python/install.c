@@ -14,6 +14,7 @@
 #include <pthread.h>
 
 #include "eval_breaker.h"
+#include "gil_wait.h"
 #include "info.h"
 #include "memory.h"
 
@@ -30,7 +31,11 @@ static struct {
 } change = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
 static const ps_vm vm = {
-    .request = ps_worker_request, .needs_upkeep = ps_parts_need_upkeep, .try_lock_tables = ps_tables_try_lock};
+    .request = ps_worker_request,
+    .needs_upkeep = ps_parts_need_upkeep,
+    .try_lock_tables = ps_tables_try_lock,
+    .step = ps_gil_wait_step,
+};
 
 /* An errno. */
 static int start(void)
@@ -41,6 +46,7 @@ static int start(void)
     if (!ps_parts_installed()) {
         change.half_done = true;
         ps_memory_set_limit(change.memory_limit);
+        ps_gil_wait_init();
         error = ps_parts_install(&vm);
         change.half_done = false;
     }
@@ -162,5 +168,6 @@ void ps_uninstall_at_end(void)
     ps_parts_uninstall();
     ps_exceptions_end();
     ps_watcher_stop();
+    ps_gil_wait_abandon();
     ps_parts_unhook();
 }

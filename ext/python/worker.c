@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "clock.h"
+#include "gil_wait.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -51,10 +52,12 @@ static void become_idle(void)
 static void serve(void)
 {
     become_busy();
+    ps_gil_wait_begin(worker.requests);
     pthread_mutex_unlock(&worker.lock);
     /* One thread state for all of it. To make one allocates without the GIL, which tracemalloc survives not always when it is
        switched off at that moment (cpython#128679, up to 3.12.8 and 3.13.1). */
     PyGILState_STATE gil = PyGILState_Ensure();
+    ps_gil_wait_end();
     pthread_mutex_lock(&worker.lock);
     while (!worker.stop && worker.requests) {
         unsigned what = worker.requests;
@@ -67,8 +70,10 @@ static void serve(void)
         while (!worker.stop && !worker.requests && ps_watcher_wanted())
             pthread_cond_wait(&worker.changed, &worker.lock);
         become_busy();
+        ps_gil_wait_begin(worker.requests);
         pthread_mutex_unlock(&worker.lock);
         PyEval_RestoreThread(state);
+        ps_gil_wait_end();
         pthread_mutex_lock(&worker.lock);
     }
     pthread_mutex_unlock(&worker.lock);
@@ -88,6 +93,7 @@ static void *work(void *unused)
 {
     (void)unused;
     is_here = true;
+    ps_gil_wait_prepare();
     pthread_mutex_lock(&worker.lock);
     worker.thread = PyThread_get_thread_ident();
     while (!worker.stop && worker.requests) serve();
@@ -104,6 +110,7 @@ void ps_worker_request(unsigned what)
     if (what == PS_REQUEST_SAMPLE && ps_sampling_ask()) return;
     pthread_mutex_lock(&worker.lock);
     worker.requests |= what;
+    ps_gil_wait_hurry(what);
     if (!worker.running && !worker.stop && !ps_fork_under_way()) {
         pthread_t thread;
         worker.running = pthread_create(&thread, NULL, work, NULL) == 0;
@@ -193,6 +200,7 @@ static void after_fork_in_child(void)
     worker.running = worker.stop = worker.busy = false;
     worker.forking = 0;
     worker.requests = 0;
+    ps_gil_wait_abandon();
     ps_turns_after_fork();
     ps_sampling_after_fork();
 }

@@ -561,6 +561,26 @@ static void survives_forks_while_it_is_busy(void)
     begin_again();
 }
 
+static uint64_t steps; /* of a VM that wants one each ms */
+
+static uint64_t step(uint64_t now)
+{
+    PS_ADD(steps, 1);
+    return now + 1000000;
+}
+
+static void is_awake_when_the_vm_wants_it(void)
+{
+    static const ps_vm stepping = {.request = request, .needs_upkeep = needs_upkeep, .step = step};
+    ps_watcher_start(&stepping);
+    await_looks();
+    uint64_t looked = looks(), stepped = PS_READ(steps);
+    AWAIT(PS_READ(steps) > stepped + 100);
+    /* A look takes 50 of these; on a machine that was busy meanwhile, fewer. */
+    CHECK(looks() - looked < 50);
+    begin_again();
+}
+
 static void stay_without_watcher(void)
 {
     CHECK(!(probescope_info.flags & PS_INFO_WATCHING));
@@ -595,6 +615,7 @@ int main(void)
     RUN(flushes_each_second_while_somebody_listens);
     RUN(begins_anew_after_a_restart);
     RUN(asks_for_samples_while_somebody_listens);
+    RUN(is_awake_when_the_vm_wants_it);
     RUN(is_a_thread_that_nobody_notices);
     RUN(has_a_name_and_ends_when_stopped);
     RUN(flushes_a_last_time_when_stopped);

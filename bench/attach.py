@@ -1,0 +1,108 @@
+"""How long it takes until hooks are in, in programs that hold the GIL each in its own way (tests/temperaments.py).
+
+    sudo python bench/attach.py [--cycles 100] [--busy 2] [--write] ["os.stat() every 2 ms" ...]
+
+Counts from when the watcher has seen that a tracer came (it looks every 50 ms) to when the hooks are in. --busy: beside so many processes
+that spin. --write puts the column of this version of CPython into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import temperaments  # noqa: E402
+from attacher import Attacher  # noqa: E402
+from tracing import start_program  # noqa: E402
+
+PAGE = ROOT / "docs/performance.md"
+BEGIN, END = "<!-- bench/attach.py -->\n", "<!-- end of bench/attach.py -->\n"
+TEXT = """\
+From when the watcher has seen that a tracer came until the hooks are in: median / 99 of 100 / longest, in ms, of {cycles} attaches of
+`exception__stats` to programs that hold the GIL each in its own way (`tests/temperaments.py`). The watcher looks every 50 ms, so half of
+that comes before it. An interval begins when the hooks are in. A thread in a call of C of 20 ms does not come to them before the call ends.
+"""
+
+
+@contextlib.contextmanager
+def spinning(count):
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def measure(name, cycles):
+    with tempfile.TemporaryDirectory() as directory:
+        temperaments.Counts(Path(directory))
+        program = start_program(temperaments.source(name), Path(directory))
+        try:
+            program.line("ready")
+            figures = Attacher(program.pid, "exception__stats", cycles=cycles, await_hooks=True).finish(1800)
+        finally:
+            program.kill()
+    return sorted(cycle["switch_ms"] for cycle in figures)
+
+
+def shown(times):
+    places = (times[len(times) // 2], times[int(len(times) * 0.99)], times[-1])
+    return " / ".join(f"{time:.1f}" if time < 100 else f"{time:.0f}" for time in places)
+
+
+def table(text):
+    """{version: {program: figures}} of the page's section."""
+    lines = [
+        [cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines() if line.startswith("|")
+    ]
+    if not lines:
+        return {}
+    head, _, *rows = lines
+    return {version: {row[0]: row[at] for row in rows} for at, version in enumerate(head[1:], 1)}
+
+
+def write(figures, column, cycles):
+    page = PAGE.read_text()
+    found = re.search(re.escape(BEGIN) + "(.*?)" + re.escape(END), page, re.DOTALL)
+    columns = {**table(found[1] if found else ""), column: figures}
+    versions = sorted(columns, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    programs = list(dict.fromkeys(program for version in versions for program in columns[version]))
+    lines = [f"| | {' | '.join(versions)} |", "|---" * (len(versions) + 1) + "|"]
+    lines += [
+        f"| {name} | " + " | ".join(columns[version].get(name, "") for version in versions) + " |" for name in programs
+    ]
+    by = f"Written by `bench/attach.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, run by each of these versions."
+    section = "\n".join([BEGIN.strip(), TEXT.format(cycles=cycles), *lines, "", by, END])
+    PAGE.write_text(page.replace(found[0], section) if found else f"{page}\n{section}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cycles", type=int, default=100)
+    parser.add_argument("--busy", type=int, default=0)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("programs", nargs="*")
+    options = parser.parse_args()
+    column, figures = platform.python_version() + (f", {options.busy} processes spin" if options.busy else ""), {}
+    with spinning(options.busy):
+        for name in options.programs or temperaments.PROGRAMS:
+            figures[name] = shown(measure(name, options.cycles))
+            print(f"{column}: {name}: {figures[name]} ms, load {os.getloadavg()[0]:.1f}", flush=True)
+    if options.write:
+        write(figures, column, options.cycles)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""How soon hooks come into programs that hold the GIL each in its own way, and what becomes of their switch interval."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sysconfig
+
+import pytest
+import temperaments
+from tracing import wait_for
+
+pytestmark = pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there is no GIL")
+
+# These run no bytecode for 20 ms and longer, and their threads take turns.
+IN_C = ("calls of C, 20 ms each", "4 threads of such calls")
+
+
+def start(name, program, tmp_path, source=""):
+    counts = temperaments.Counts(tmp_path)
+    started = program(source + temperaments.source(name))
+    started.line("ready")
+    return started, counts
+
+
+# No thread asks another for the GIL for so long, of its own accord.
+PATIENT = "import sys\nsys.setswitchinterval(30)\n"
+
+
+def switch_ms(started, attach):
+    cycles = attach(started, "exception__stats", cycles=5, await_hooks=True).finish()
+    return [cycle["switch_ms"] for cycle in cycles]
+
+
+@pytest.mark.parametrize("name", [name for name in temperaments.PROGRAMS if name not in IN_C])
+def test_hooks_are_in_as_soon_as_the_program_runs(name, program, attach, tmp_path):
+    started, _ = start(name, program, tmp_path, PATIENT)
+    assert max(switch_ms(started, attach)) < 5000
+
+
+@pytest.mark.parametrize("name", temperaments.PROGRAMS)
+def test_all_that_is_raised_after_the_interval_began_is_reported(name, trace, tmp_path):
+    counts = temperaments.Counts(tmp_path)
+    run = trace(temperaments.source(name), {"exception__stats": ["type", "raised"]}, finish=False)
+    run.program.line("ready")
+    before = counts.raised()
+    wait_for("the first flush", lambda: run.events("stats__done"), 120)
+    begun = counts.raised()
+    wait_for("raises", lambda: counts.raised() > begun + 20, 120)
+    counts.stop()
+    wait_for("the end of the raises", counts.stopped, 120)
+    flushes = len(run.events("stats__done"))
+    wait_for("two flushes more", lambda: len(run.events("stats__done")) >= flushes + 2, 120)
+    reported = run.totals("exception__stats")["ValueError"]["raised"]
+    # A thread counts a raise just before it happens.
+    assert counts.raised() - begun <= reported <= counts.raised() - before + temperaments.THREADS
+    assert {event["dropped"] for event in run.events("stats__done")} == {0}
+
+
+# Where the interval is not what the interpreter says it is, it is not found.
+NOT_FOUND = (
+    PATIENT
+    + """
+interval, sys.getswitchinterval = sys.getswitchinterval, lambda: 1.0
+"""
+)
+
+
+@pytest.mark.parametrize("name", ["a CPU loop", "traceback.format_exc()", "os.stat() every 0.1 ms"])
+def test_where_the_interval_is_not_found_the_main_thread_is_asked(name, program, attach, tmp_path):
+    started, _ = start(name, program, tmp_path, NOT_FOUND)
+    assert max(switch_ms(started, attach)) < 5000
+
+
+# Looks at its interval as often as it can while hooks come and go, until it finds one of ours; then acts, and goes on when nobody listens.
+LOOKS = """
+import gate, os, sys, time
+
+own = seen = sys.getswitchinterval()
+while seen == own:
+    seen = sys.getswitchinterval()
+{}
+print("seen", flush=True)
+gate.open("left")
+gate.off("exception__stats")
+{}
+gate.done(own=own, seen=seen, after=sys.getswitchinterval())
+"""
+
+
+@pytest.fixture
+def look(program, attach, tmp_path):
+    """look(act, then): what the program above reports."""
+
+    def run(act="", then=""):
+        started = program(LOOKS.format(act, then))
+        attacher = attach(started, "exception__stats").attached()
+        steps = itertools.cycle(("detach", "attach"))
+        while "seen" not in started.out:
+            attacher.tell(next(steps))
+        attacher.finish()
+        (tmp_path / "left").touch()
+        return json.loads(started.line("report "))
+
+    return run
+
+
+def test_the_interval_is_the_applications_again(look):
+    report = look()
+    assert report["seen"] < 0.001
+    assert report["after"] == report["own"]
+
+
+def test_an_interval_that_the_application_sets_meanwhile_stays(look):
+    assert look("sys.setswitchinterval(0.02)")["after"] == 0.02
+
+
+def test_one_of_ours_that_the_application_sets_later_becomes_what_it_stood_for(look):
+    report = look("sys.setswitchinterval(0.02)", """
+sys.setswitchinterval(seen)
+while sys.getswitchinterval() == seen: time.sleep(0.002)
+""")  # fmt: skip
+    assert report["after"] == report["own"]
+
+
+def test_a_child_that_is_forked_during_a_wait_has_the_applications_interval(look):
+    report = look("""
+child = os.fork()
+if not child:
+    os._exit(42 if sys.getswitchinterval() == own else 1)
+own = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+""")  # fmt: skip
+    assert report["own"] == 42
