@@ -54,9 +54,11 @@ module Probescope
 
       def cost(row, trace)
         capture = row.number("backtrace_ns") || 0
-        strings = row.number("strings_ns") || 0
-        share = ratio(capture + strings, trace.cpu_ns)
-        {backtrace_cost_ns: capture + strings, capture_ns: capture, strings_ns: strings, cpu_share: share, share: share}
+        # Where nothing tells of backtraces that become strings, what that takes is not known.
+        strings = trace.serve?(row.pids, "backtrace__done") ? row.number("strings_ns") || 0 : row.number("strings_ns")
+        cost = capture + (strings || 0)
+        share = ratio(cost, trace.cpu_ns)
+        {backtrace_cost_ns: cost, capture_ns: capture, strings_ns: strings, cpu_share: share, share: share}
       end
 
       # The application's own line is worth a word where it is not the one that raised.
@@ -81,7 +83,7 @@ module Probescope
       end
 
       def cells(row)
-        strings = row[:strings_ns].zero? ? nil : row[:strings_ns]
+        strings = row[:strings_ns]&.positive? ? row[:strings_ns] : nil
         [Host::Figure.share(row[:cpu_share]), Host::Figure.time(row[:backtrace_cost_ns]), Host::Figure.time(strings),
          Host::Figure.count(row[:count]), Host::Figure.decimal(row[:per_second]), Host::Figure.decimal(row[:mean_depth]),
          row[:type], where(row), row[:function] || "-", row[:app_at] || "-", Host::Figure.share(row[:rescued_at_once_share]),
