@@ -229,6 +229,26 @@ RSpec.describe "The commands that trace", :bpf do
     TEXT
   end
 
+  it "stat: shows - and not 0 for what a process does not serve, and the rest" do
+    process = host_target("--burst", 4, "--without", "object__stats")
+    result = probescope("stat", "-p", process.pid, "-d", 2, "--json")
+    expect(result.status.exitstatus).to eq(0), result.err
+    lines = result.out.lines.map { |line| JSON.parse(line) }
+    expect(lines.map { |line| line.values_at("calls", "allocations", "bytes", "gc_ns") }).to eq([[6, nil, nil, 3_000_000]] * 4)
+    expect(result.err).to include("process #{process.pid} does not serve object__stats: not with this runtime")
+    table = probescope("stat", "-p", host_target("--burst", 1, "--without", "gc__done").pid, "-d", 1).out
+    expect(table.lines[1].split).to eq(["50.0", "%", "6", "6", "60.0", "ms", "6", "240", "B", "-", "3", "7"])
+    none = probescope("stat", "-p", host_target("--state", 3).pid, "-d", 1)
+    expect([none.status.exitstatus, none.out]).to eq([1, ""])
+  end
+
+  it "exceptions: does not know what strings took where nothing tells of them" do
+    process = host_target("--burst", 2, "--without", "backtrace__done")
+    rows = probescope("exceptions", "-p", process.pid, "-d", 1, "--json").json["rows"]
+    expect(rows.map { |row| row.values_at("strings_ns", "capture_ns") }).to all(match([nil, be_positive]))
+    expect(rows.map { |row| row["backtrace_cost_ns"] }).to eq(rows.map { |row| row["capture_ns"] })
+  end
+
   it "stat: adds several processes up, or has a line for each with --by-pid" do
     pair = -> { [host_target("--burst", 4), host_target("--burst", 4, "--rows", 1)] }
     lines = streamed("stat", processes: pair.call)

@@ -4,13 +4,13 @@
  * than once a second.
  *
  *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings] [--abi N] [--state N] [--old]
- *               [--old-ruby] [--number N]
+ *               [--old-ruby] [--number N] [--without PROBE]
  *
  * As the library does, it flushes while somebody listens: first when no semaphore has changed for a period, then once a
  * period. A flush is one event for each row and each kind of statistics, then stats__done, which always says that one
  * second passed and half a second of CPU was used. --burst N: N flushes after the first one, then silence until other
  * tracers come, so that a spec knows the sums. --flushes N: ends after those. --strings: its backtraces became strings.
- * --number N: its ids are those of process N, so that they are known before.
+ * --without PROBE: its runtime does not serve that one. --number N: its ids are those of process N, so that they are known before.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -246,6 +246,7 @@ static void hooks_asked(void)
 int main(int argc, char **argv)
 {
     int period = 50, rows = 3, hostile = 0, no_rescues = 0, state = 1, burst = -1, flushes = -1;
+    const char *without = "";
     for (int i = 1; i < argc; i++) {
         int value = i + 1 < argc ? atoi(argv[i + 1]) : 0;
         if (!strcmp(argv[i], "--period")) period = value;
@@ -255,6 +256,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--hostile")) hostile = 1;
         else if (!strcmp(argv[i], "--mute")) probescope_info.flags = 3;
         else if (!strcmp(argv[i], "--strings")) strings = 1;
+        else if (!strcmp(argv[i], "--without")) without = argv[i + 1];
         else if (!strcmp(argv[i], "--number")) number = value;
         else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
         else if (!strcmp(argv[i], "--state")) state = value;
@@ -269,6 +271,10 @@ int main(int argc, char **argv)
     for (int i = 0; i < PROBE_COUNT; i++) {
         strcpy(probescope_info.probes[i].name, names[i]);
         probescope_info.probes[i].semaphore = (uint64_t)semaphores[i];
+        if (!strcmp(names[i], without)) {
+            probescope_info.probes[i].state = 4;
+            strcpy(probescope_info.probes[i].reason, "not with this runtime");
+        }
         if (no_rescues && !strcmp(names[i], "exception__rescue")) probescope_info.probes[i].state = 4;
         if (state > 1) {
             probescope_info.probes[i].state = state;

@@ -9,6 +9,7 @@ module Probescope
     class Stat < Streamed
       PROGRAM = "stat.bt"
       LIGHT = "light.bt"
+      SOME = true
       USAGE = "stat -p PID [options]"
       ABOUT = <<~TEXT
         What happens in the process, a line each second, as vmstat does for the machine. It counts every call of the

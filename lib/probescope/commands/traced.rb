@@ -37,6 +37,8 @@ module Probescope
       BY_REQUEST = false
       # Are its figures samples, whose rate is worth a word?
       SAMPLES = false
+      # Is it worth tracing a process that serves a part of its probes?
+      SOME = false
       # Headings of columns that are left out when they have nothing to say in any row.
       OPTIONAL = [].freeze
 
@@ -181,8 +183,8 @@ module Probescope
       def order(bpftrace)
         programs = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
         {pids: @pids, comm: @comm, workers: @workers || false, programs: programs, arguments: program_arguments,
-         seconds: @seconds, keys: keys, pages: self.class::PAGES, bpftrace: bpftrace.path, version: bpftrace.version,
-         setpriv: Host::Path.find("setpriv")}
+         seconds: @seconds, keys: keys, pages: self.class::PAGES, some: self.class::SOME,
+         bpftrace: bpftrace.path, version: bpftrace.version, setpriv: Host::Path.find("setpriv")}
       end
 
       def keys
@@ -235,7 +237,7 @@ module Probescope
           probes = targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
           refused = probes.select { |_, probe| %w[refused unsupported].include?(probe[:state]) }
           why = "#{list(refused.keys)} #{refused.one? ? "does" : "do"} not serve #{name}: #{refused.values.first[:reason]}" if refused.any?
-          raise Host::Error.new(why, doctor(refused.keys)) if refused.any? && refused.size == probes.size
+          raise Host::Error.new(why, doctor(refused.keys)) if refused.any? && refused.size == probes.size && !self.class::SOME
 
           degraded = probes.select { |_, probe| probe[:state] == "degraded" }
           say(why) if refused.any?

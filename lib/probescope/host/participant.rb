@@ -12,16 +12,19 @@ module Probescope
 
       # Of the states that a process tells, those in which a probe never fires.
       NEVER = %w[refused unsupported].freeze
+      # Ends each interval, and is served wherever the library is.
+      ALWAYS = "stats__done"
       # The watcher thread's name.
       WATCHER = "probescope"
       # So many hundredths of a second of CPU time, and a process ran.
       RAN_TICKS = 2
 
-      # target: Target. probes: names of the probes that are traced. Raises Error when it does not serve one of them, or when it
-      # has just ended.
-      def initialize(target, probes)
+      # target: Target. probes: names of the probes that are traced. some: whether a part of them is worth tracing. Raises Error when
+      # it does not serve one of them, with `some` any of them, or when it has just ended.
+      def initialize(target, probes, some: false)
         @target = target
         @probes = probes
+        @some = some
         @snapshot = target.info.snapshot
         @semaphores = probes.map { |name| served(name).fetch(:semaphore) }
         @before = tracers
@@ -58,8 +61,11 @@ module Probescope
         !ended
       end
 
-      # True when the process, now that it is asked, will not serve one of the probes.
-      def refuses? = @snapshot[:probes].slice(*@probes).any? { |_, probe| NEVER.include?(probe[:state]) }
+      # True when the process, now that it is asked, will not serve one of the probes, or with `some` any.
+      def refuses?
+        refused = @snapshot[:probes].slice(*@probes).select { |_, probe| NEVER.include?(probe[:state]) }.keys
+        @some ? (@probes - refused - [ALWAYS]).empty? : refused.any?
+      end
 
       # Forgets the flushes so far, but for what the process says of its probes.
       def begin(now)
@@ -158,7 +164,7 @@ module Probescope
         probe = @snapshot[:probes][name] or
           raise Error.new("the library in process #{pid} (#{@snapshot[:library]}) does not have the probe #{name}",
                           "update it there")
-        return probe unless NEVER.include?(probe[:state])
+        return probe unless NEVER.include?(probe[:state]) && refuses?
 
         raise Error.new("process #{pid} does not serve #{name}: #{probe[:reason]}", "probescope doctor -p #{pid}")
       end

@@ -37,7 +37,7 @@ module Probescope
       OWN_NUMBERS_SINCE = [0, 23].freeze
 
       # order: {"pids" => [Integer], "comm" => name or nil, "workers" => bool (see Selection), "programs" => [paths], "seconds" =>
-      # Numeric, "bpftrace" => path, "version" => [Integer], "setpriv" => path or nil, "keys" and "pages" => Integer (see
+      # Numeric, "bpftrace" => path, "version" => [Integer], "setpriv" => path or nil, "keys" and "pages" => Integer, "some" => bool (see
       # Commands::Traced), "arguments" => [what the programs find in $2 and later]}; the first program is the one whose output
       # counts. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
@@ -113,7 +113,7 @@ module Probescope
       def participants(targets)
         refused = []
         found = targets.filter_map do |target|
-          Participant.new(target, @probes)
+          Participant.new(target, @probes, some: @order["some"])
         rescue Error => e
           refused << e
           nil
@@ -229,7 +229,7 @@ module Probescope
 
       # Two files that look the same need not be one.
       def switched_on?(target)
-        Participant.new(target, @probes).raised?
+        Participant.new(target, @probes, some: @order["some"]).raised?
       rescue Error
         false
       end
@@ -275,7 +275,7 @@ module Probescope
         @selection.newcomers(known).each do |target|
           next unless covered?(target)
 
-          @participants << Participant.new(target, @probes)
+          @participants << Participant.new(target, @probes, some: @order["some"])
           @tell.call(:joined, pid: target.pid)
           tell_states(@participants.last)
         rescue Error
