@@ -14,7 +14,8 @@ static uint32_t place_of(ps_address frame, uint32_t capacity)
 static ps_suspended *find(const ps_suspended_table *table, ps_address frame)
 {
     uint32_t i = place_of(frame, table->capacity);
-    while (ps_address_known(table->calls[i].frame) && !ps_address_equal(table->calls[i].frame, frame)) i = (i + 1) & (table->capacity - 1);
+    while (ps_address_known(table->calls[i].frame) && !ps_address_equal(table->calls[i].frame, frame))
+        i = (i + 1) & (table->capacity - 1);
     return &table->calls[i];
 }
 

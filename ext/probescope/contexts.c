@@ -72,7 +72,8 @@ static ps_stack *find_stack(VALUE fiber)
 ps_stack *ps_contexts_current(void)
 {
     VALUE fiber = rb_fiber_current();
-    if (PS_LIKELY(ps_address_equal(last.fiber, PS_ADDRESS(fiber)) && last.generation == PS_READ(generation))) return last.stack;
+    if (PS_LIKELY(ps_address_equal(last.fiber, PS_ADDRESS(fiber)) && last.generation == PS_READ(generation)))
+        return last.stack;
     return find_stack(fiber);
 }
 

@@ -36,6 +36,7 @@ have_func("rb_postponed_job_preregister", "ruby/debug.h") # 3.3
 have_func("rb_class_attached_object", "ruby.h")           # 3.2
 have_func("RTYPEDDATA_EMBEDDED_P", "ruby.h")             # 3.3
 have_func("rb_gc_obj_slot_size")                         # 3.2; exported, but in no header: objects.c
+have_func("rb_objspace_reachable_objects_from")          # exported for ext/objspace, but in no header: methods.c
 have_func("rb_internal_thread_add_event_hook", "ruby/thread.h")      # 3.2
 have_func("rb_internal_thread_specific_key_create", "ruby/thread.h") # 3.3
 have_func("malloc_usable_size", "malloc.h")

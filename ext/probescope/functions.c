@@ -42,6 +42,11 @@
 #define SLICE_NS      2000000u
 #define LOAD_PAUSE_NS 200000000u
 #define CALL_EVENTS   (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)
+/*
+ * Evals that are hooked at a time: those that define methods, and those without whose lines are told. An application can evaluate texts
+ * without end, and what is hooked stays in memory.
+ */
+enum { EVALS_MAX = 4096, LINE_EVALS = 256 };
 
 struct target {
     ps_row *row;       /* of the one method that it covers, once it was called; NULL when it covers several */
@@ -52,6 +57,11 @@ struct target {
     bool has_lines;    /* false for a define_method body whose block another target covers already */
     bool has_run;      /* a file loaded before: lines outside of its methods are not told, as without YJIT */
     bool lends_blocks; /* a block in it is a define_method body, so its lines belong to several functions */
+    bool is_eval;      /* a text that defines methods */
+    bool retired;      /* its place is free for another */
+    uint32_t added;    /* the number of the walk before it was added */
+    uint32_t seen;     /* the number of the last walk that saw a method of it */
+    long next_free;    /* of the retired: the number of the next one, or -1 */
     struct ps_contents contents;
     struct ps_contents *methods; /* of several, those that have a return */
     uint32_t method_count;
@@ -73,10 +83,16 @@ static struct {
     struct target **targets;
     long target_count, target_capacity;
     long next_target, last_target; /* while their events are changed */
-    VALUE
-        covered; /* identity Hash: ISeq that has a TracePoint -> the target's number, or true when it is of one around it */
+    long free_number;              /* of the first retired target, or -1 */
+    uint32_t evals;                /* targets that are evals with methods */
+    long line_evals[LINE_EVALS];   /* numbers of the last ones without; -1: none */
+    uint32_t next_line_eval;
+    uint32_t walks, whole_walk; /* how many have begun; the number of the last one that came to its end */
+    bool walk_now;
+    VALUE covered; /* identity Hash: an ISeq that a TracePoint covers -> the target's number */
     VALUE blocks;  /* identity Hash: ISeq of a block inside a target -> the target's number */
-    VALUE bodies;  /* Hash of the define_method methods that have one, see body_of: many can share one block's ISeq */
+    VALUE bodies;  /* Hash: a define_method body, see body_of -> its target's number; many can share one block's ISeq */
+    VALUE retired; /* Array of TracePoints of such bodies that are disabled: see disable_target */
     VALUE files;   /* Array of the kept ISeqs, while a walk is under way */
     VALUE modules; /* Array, likewise */
     VALUE names;   /* Array, likewise: of the methods of the module that it is at */
@@ -90,6 +106,7 @@ static struct {
                .covered = Qnil,
                .blocks = Qnil,
                .bodies = Qnil,
+               .retired = Qnil,
                .files = Qnil,
                .modules = Qnil,
                .names = Qnil,
@@ -125,7 +142,7 @@ static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
 enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 
 static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object, id_instruction_sequence,
-    id_eval_script, id_values;
+    id_eval_script;
 
 static void after_fork_in_child(void);
 
@@ -138,8 +155,14 @@ void ps_functions_init(void)
     id_each_object = rb_intern("each_object");
     id_instruction_sequence = rb_intern("instruction_sequence");
     id_eval_script = rb_intern("eval_script");
-    id_values = rb_intern("values");
     pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
+/* From ObjectSpace.each_object, which hands the application whatever has a class. Nothing may be called on it from then on. */
+static VALUE hidden(VALUE object)
+{
+    rb_obj_hide(object);
+    return object;
 }
 
 static VALUE keep_file(VALUE tracepoint)
@@ -155,13 +178,15 @@ static VALUE keep_file(VALUE tracepoint)
 /* Called by Ruby as on_script, also while nobody listens. Files only: there may be evals without end. */
 static void on_file(VALUE tracepoint, void *unused)
 {
+    /* Without files attaching takes longer. What the application could see of each eval is worse. */
+    if (!ps_script_hide(tracepoint)) rb_tracepoint_disable(kept.hook);
     if (ps_contexts_on_main_ractor()) ps_objects_leave_out(keep_file, tracepoint);
 }
 
 void ps_functions_start(void)
 {
     if (!ps_jit_may_come()) return;
-    kept.files = rb_hash_new();
+    kept.files = hidden(rb_hash_new());
     kept.hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_file, NULL);
     rb_tracepoint_enable(kept.hook);
 }
@@ -179,6 +204,7 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.covered);
     rb_gc_mark(functions.blocks);
     rb_gc_mark(functions.bodies);
+    rb_gc_mark(functions.retired);
     rb_gc_mark(kept.files);
     rb_gc_mark(kept.hook);
     rb_gc_mark(functions.files);
@@ -372,17 +398,22 @@ static void on_event(VALUE tracepoint, void *data)
 /* ---- Targets ---- */
 
 /* A method that stays without a hook for want of memory must not look like one that is never called. */
-static void no_memory(void)
+static void degrade(const char *reason)
 {
-    static const char reason[] = "PROBESCOPE_MEMORY is used up: some functions are not hooked and not counted";
     for (int i = 0; i < PROBES; i++)
         if (ps_info_state_of(probes[i]) != PS_STATE_DEGRADED) ps_info_state(probes[i], PS_STATE_DEGRADED, reason);
+}
+
+static void no_memory(void)
+{
+    degrade("PROBESCOPE_MEMORY is used up: some functions are not hooked and not counted");
 }
 
 /* Puts target number's TracePoint in, with the events that are wanted now. */
 static void enable_target(long number, bool may_raise)
 {
     struct target *target = functions.targets[number];
+    if (target->retired) return;
     rb_event_flag_t events = functions.events & ~(target->has_lines ? 0u : (rb_event_flag_t)RUBY_EVENT_LINE);
     if (!events || target->superseded) return;
     VALUE tracepoint = rb_tracepoint_new(0, events, on_event, target);
@@ -393,11 +424,17 @@ static void enable_target(long number, bool may_raise)
         rb_ary_store(functions.tracepoints, number, Qnil);
 }
 
+/*
+ * While a TracePoint of somebody else's on the same method runs, ours stays in the list of its hooks after it was disabled. The method's
+ * entry marks it there, but it may have no write barrier for it (methods.h), so it is kept until hooks are next put in or out.
+ */
 static void disable_target(long number)
 {
     VALUE tracepoint = RARRAY_AREF(functions.tracepoints, number);
     rb_ary_store(functions.tracepoints, number, Qnil);
-    if (!NIL_P(tracepoint)) rb_tracepoint_disable(tracepoint);
+    if (NIL_P(tracepoint)) return;
+    if (RTEST(rb_obj_is_method(RARRAY_AREF(functions.places, number)))) rb_ary_push(functions.retired, tracepoint);
+    rb_tracepoint_disable(tracepoint);
 }
 
 static void free_target(struct target *target)
@@ -406,37 +443,66 @@ static void free_target(struct target *target)
     ps_memory_give(target, sizeof(*target));
 }
 
-/* Adds an ISeq or method, and its TracePoint, with the methods that were found in it. */
-static void add_target(VALUE place, struct target is, bool may_raise)
+/* The number of the target that is added next. */
+static long next_number(void)
 {
-    uint32_t methods = is.several ? found.count : 0;
-    found.count = 0;
+    return functions.free_number >= 0 ? functions.free_number : functions.target_count;
+}
+
+/* Room for one more target under that number. */
+static bool make_room(void)
+{
+    if (functions.free_number >= 0) return true;
     if (functions.target_count == functions.target_capacity) {
         long capacity = functions.target_capacity ? functions.target_capacity * 2 : 256;
         struct target **targets = ps_memory_take((size_t)capacity * sizeof(*targets));
-        if (!targets) {
-            no_memory();
-            return;
-        }
+        if (!targets) return false;
         for (long i = 0; i < functions.target_count; i++) targets[i] = functions.targets[i];
         ps_memory_give(functions.targets, (size_t)functions.target_capacity * sizeof(*targets));
         functions.targets = targets;
         functions.target_capacity = capacity;
     }
-    struct target *target = ps_memory_take(sizeof(*target));
+    return true;
+}
+
+/* Puts it where next_number() says. */
+static void put_target(struct target *target, VALUE place)
+{
+    long number = next_number();
+    if (number == functions.target_count) {
+        rb_ary_push(functions.places, place);
+        rb_ary_push(functions.tracepoints, Qnil);
+        functions.target_count++;
+    } else {
+        struct target *before = functions.targets[number];
+        functions.free_number = before->next_free;
+        rb_ary_store(functions.places, number, place);
+        free_target(before);
+        ps_known_epoch++; /* rows are known by it */
+    }
+    functions.targets[number] = target;
+}
+
+/* Adds an ISeq or method, and its TracePoint, with the methods that were found in it. Returns its number, or -1 without memory. */
+static long add_target(VALUE place, struct target is, bool may_raise)
+{
+    uint32_t methods = is.several ? found.count : 0;
+    found.count = 0;
+    struct target *target = make_room() ? ps_memory_take(sizeof(*target)) : NULL;
     if (!target) {
         no_memory();
-        return;
+        return -1;
     }
     *target = is;
+    target->added = functions.walks;
     if (methods && (target->methods = ps_memory_take(methods * sizeof(struct ps_contents))) != NULL) {
         memcpy(target->methods, found.list, methods * sizeof(struct ps_contents));
         target->method_count = methods;
     }
-    rb_ary_push(functions.places, place);
-    rb_ary_push(functions.tracepoints, Qnil);
-    functions.targets[functions.target_count] = target;
-    enable_target(functions.target_count++, may_raise);
+    long number = next_number();
+    put_target(target, place);
+    enable_target(number, may_raise);
+    return number;
 }
 
 /* Notes a method inside of what becomes a target. Without memory it has no lines, and what is told of it is less sure. */
@@ -455,14 +521,22 @@ static void note_method(VALUE iseq, struct ps_contents contents)
     if (contents.end_line || contents.returns_early || contents.rescues) found.list[found.count++] = contents;
 }
 
+/* The number of its target, when that is not one around it; else nil. */
+static VALUE own_target(VALUE iseq)
+{
+    VALUE number = rb_hash_lookup(functions.covered, iseq);
+    if (NIL_P(number) || FIX2LONG(number) >= functions.target_count) return Qnil;
+    return RARRAY_AREF(functions.places, FIX2LONG(number)) == iseq ? number : Qnil;
+}
+
 /*
  * A method that another one defines may be found before that one, whose target covers it as well: each call would count twice. Where it
  * is the target of several classes' method, the one around it is left to tell them apart.
  */
 static void supersede(VALUE iseq)
 {
-    VALUE number = rb_hash_lookup(functions.covered, iseq);
-    if (!FIXNUM_P(number) || FIX2LONG(number) >= functions.target_count) return;
+    VALUE number = own_target(iseq);
+    if (NIL_P(number)) return;
     functions.targets[FIX2LONG(number)]->superseded = true;
     disable_target(FIX2LONG(number));
 }
@@ -482,11 +556,13 @@ static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
     struct ps_contents *sum = (struct ps_contents *)contents, inside = note_children(child);
     bool is_block = ps_is_block(child);
     /* A block may become a define_method body, which wants a TracePoint of its own. */
+    VALUE number = LONG2FIX(next_number());
     if (!is_block) {
         supersede(child);
-        rb_hash_aset(functions.covered, child, Qtrue);
-    } else if (NIL_P(rb_hash_lookup(functions.blocks, child)))
-        rb_hash_aset(functions.blocks, child, LONG2FIX(functions.target_count));
+        rb_hash_aset(functions.covered, child, number);
+    } else if (NIL_P(rb_hash_lookup(functions.blocks, child))) {
+        rb_hash_aset(functions.blocks, child, number);
+    }
     if (ps_contents_include(sum, child, &inside)) note_method(child, inside);
     return Qnil;
 }
@@ -496,15 +572,55 @@ static bool is_covered(VALUE iseq)
     return RTEST(rb_hash_lookup(functions.covered, iseq));
 }
 
+static VALUE forget_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, number));
+
+static void forget_children(VALUE iseq, VALUE number)
+{
+    rb_block_call(iseq, id_each_child, 0, NULL, forget_child, number);
+}
+
+static VALUE forget_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, number))
+{
+    forget_children(child, number);
+    rb_hash_delete(functions.covered, child);
+    if (rb_hash_lookup(functions.blocks, child) == number) rb_hash_delete(functions.blocks, child);
+    return Qnil;
+}
+
+/* Takes out a target that is not needed any more; what it was on may go. */
+static void retire(long number)
+{
+    struct target *target = functions.targets[number];
+    VALUE place = RARRAY_AREF(functions.places, number);
+    disable_target(number);
+    forget_children(place, LONG2FIX(number));
+    rb_hash_delete(functions.covered, place);
+    rb_ary_store(functions.places, number, Qnil);
+    if (target->is_eval) functions.evals--;
+    target->retired = true;
+    target->next_free = functions.free_number;
+    functions.free_number = number;
+}
+
+/* Retires evals of which the last walk saw no method any more. */
+static void retire_evals(void)
+{
+    for (long i = 0; i < functions.target_count; i++) {
+        const struct target *target = functions.targets[i];
+        if (!target->is_eval || target->retired || target->lends_blocks) continue;
+        if (target->added < functions.whole_walk && target->seen < functions.whole_walk) retire(i);
+    }
+}
+
 /* A block becomes a define_method body: does another target tell of its lines? It finds out whose they are, then. */
 static bool share_block(VALUE iseq)
 {
     VALUE number = rb_hash_lookup(functions.blocks, iseq);
     if (NIL_P(number)) {
-        rb_hash_aset(functions.blocks, iseq, LONG2FIX(functions.target_count));
+        rb_hash_aset(functions.blocks, iseq, LONG2FIX(next_number()));
         return false;
     }
-    if (FIX2LONG(number) < functions.target_count) {
+    if (FIX2LONG(number) != next_number()) {
         struct target *target = functions.targets[FIX2LONG(number)];
         target->lends_blocks = true;
         target->line_row = NULL;
@@ -527,8 +643,8 @@ static VALUE body_of(VALUE method)
 /* A method that has a target by itself is found once more: an alias, or the same definition in another class. */
 static void note_other_class(VALUE iseq, VALUE method, VALUE name)
 {
-    VALUE number = rb_hash_lookup(functions.covered, iseq);
-    if (!FIXNUM_P(number) || FIX2LONG(number) >= functions.target_count) return;
+    VALUE number = own_target(iseq);
+    if (NIL_P(number)) return;
     if (rb_funcall(method, id_original_name, 0) != name) return;
     struct target *target = functions.targets[FIX2LONG(number)];
     target->shared = true;
@@ -541,13 +657,21 @@ static void look_at_method(VALUE module, VALUE name)
     VALUE iseq = ps_iseq_of(method);
     if (NIL_P(iseq)) return; /* written in C */
     bool is_body = ps_is_block(iseq);
-    if (is_body ? RTEST(rb_hash_lookup(functions.bodies, body_of(method))) : is_covered(iseq)) {
+    VALUE shared = is_body ? rb_hash_lookup(functions.bodies, body_of(method)) : Qnil;
+    if (!NIL_P(shared)) {
+        VALUE tracepoint = RARRAY_AREF(functions.tracepoints, FIX2LONG(shared));
+        if (!NIL_P(tracepoint)) ps_write_barrier(tracepoint, method);
+    }
+    VALUE number = is_body ? rb_hash_lookup(functions.blocks, iseq) : rb_hash_lookup(functions.covered, iseq);
+    if (!NIL_P(number) && FIX2LONG(number) < functions.target_count)
+        functions.targets[FIX2LONG(number)]->seen = functions.walks;
+    if (is_body ? !NIL_P(shared) : !NIL_P(number)) { /* seen, or an alias */
         if (!is_body) note_other_class(iseq, method, name);
         return;
     }
     if (functions.bodies_only && !is_body) return;
     if (is_body && functions.next_module < RARRAY_LEN(functions.modules)) {
-        rb_ary_push(functions.bodies_seen, rb_assoc_new(module, name));
+        rb_ary_push(functions.bodies_seen, hidden(rb_assoc_new(module, name)));
         return;
     }
     VALUE path = rb_funcall(iseq, id_path, 0);
@@ -562,8 +686,8 @@ static void look_at_method(VALUE module, VALUE name)
     target.several = target.contents.methods;
     if (target.several) note_method(iseq, target.contents);
     else ps_find_end(iseq, &target.contents);
-    if (is_body) rb_hash_aset(functions.bodies, body_of(method), Qtrue);
-    else rb_hash_aset(functions.covered, iseq, LONG2FIX(functions.target_count));
+    if (is_body) rb_hash_aset(functions.bodies, body_of(method), LONG2FIX(next_number()));
+    else rb_hash_aset(functions.covered, iseq, LONG2FIX(next_number()));
     add_target(is_body ? method : iseq, target, false);
 }
 
@@ -586,25 +710,91 @@ static bool look_at_module(VALUE module, uint64_t end)
 {
     VALUE own = Qfalse;
     if (NIL_P(functions.names)) {
-        functions.names = rb_class_instance_methods(1, &own, module);
-        rb_ary_concat(functions.names, rb_class_private_instance_methods(1, &own, module));
+        functions.names = hidden(rb_class_instance_methods(1, &own, module));
+        rb_ary_concat(functions.names, hidden(rb_class_private_instance_methods(1, &own, module)));
         functions.next_name = 0;
     }
     while (functions.next_name < RARRAY_LEN(functions.names)) {
-        try_method(rb_assoc_new(module, RARRAY_AREF(functions.names, functions.next_name++)));
+        try_method(hidden(rb_assoc_new(module, RARRAY_AREF(functions.names, functions.next_name++))));
         if (ps_monotonic_ns() > end) return false;
     }
     functions.names = Qnil;
     return true;
 }
 
-/* Covers a file, or the text of an eval, by its top-level ISeq. False when it is not to be covered, or is already. */
+static bool is_to_be_covered(VALUE iseq)
+{
+    return !is_covered(iseq) && ps_covers_file(rb_funcall(iseq, id_path, 0), functions.everything);
+}
+
+/* Covers a file, or the text of an eval, by its top-level ISeq. Returns the target's number, or -1. */
+static long add_top(VALUE iseq, struct target is)
+{
+    note_children(iseq);
+    rb_hash_aset(functions.covered, iseq, LONG2FIX(next_number()));
+    is.several = is.has_lines = true;
+    return add_target(iseq, is, !is.has_run);
+}
+
+/* False when it is not to be covered, or is already. */
 static bool add_file(VALUE iseq, bool has_run)
 {
-    if (is_covered(iseq) || !ps_covers_file(rb_funcall(iseq, id_path, 0), functions.everything)) return false;
-    note_children(iseq);
-    rb_hash_aset(functions.covered, iseq, Qtrue);
-    add_target(iseq, (struct target){.several = true, .has_lines = true, .has_run = has_run}, !has_run);
+    if (!is_to_be_covered(iseq)) return false;
+    add_top(iseq, (struct target){.has_run = has_run});
+    return true;
+}
+
+/* In place of the one that was evaluated longest ago. */
+static void add_line_eval(VALUE iseq)
+{
+    long *place = &functions.line_evals[functions.next_line_eval++ % LINE_EVALS];
+    if (*place >= 0 && !functions.targets[*place]->lends_blocks) retire(*place);
+    *place = add_top(iseq, (struct target){0});
+}
+
+/*
+ * What stands in a text, or in one that is equal. Programs evaluate the same again and again, and to look takes as long as to evaluate; and
+ * on Ruby 3.1 each look at the children of an ISeq leaks 150 bytes (not on 3.3).
+ */
+static struct ps_contents contents_of_text(VALUE iseq, VALUE text)
+{
+    enum { KNOWN = 256 };
+    static struct {
+        st_index_t hash;
+        long size;
+        struct ps_contents contents;
+    } known[KNOWN];
+    if (!RB_TYPE_P(text, T_STRING)) return ps_contents_of(iseq);
+    st_index_t hash = rb_str_hash(text);
+    int i = (int)(hash % KNOWN);
+    if (known[i].hash != hash || known[i].size != RSTRING_LEN(text)) {
+        known[i].contents = ps_contents_of(iseq);
+        known[i].hash = hash;
+        known[i].size = RSTRING_LEN(text);
+    }
+    return known[i].contents;
+}
+
+/*
+ * The text of an eval: true when it may have left define_method bodies. Those are looked for in a walk. One without methods has to be
+ * covered for its lines alone.
+ */
+static bool add_eval(VALUE iseq, VALUE text)
+{
+    static const char reason[] = "so many evals define methods that some are not hooked and not counted";
+    if (!is_to_be_covered(iseq)) return false;
+    struct ps_contents contents = contents_of_text(iseq, text);
+    if (!contents.methods) {
+        if (functions.events & RUBY_EVENT_LINE) add_line_eval(iseq);
+        return contents.blocks;
+    }
+    if (functions.evals >= EVALS_MAX) retire_evals();
+    functions.walk_now = functions.evals >= EVALS_MAX / 2;
+    if (functions.evals >= EVALS_MAX) {
+        degrade(reason);
+        return true;
+    }
+    if (add_top(iseq, (struct target){.is_eval = true}) >= 0) functions.evals++;
     return true;
 }
 
@@ -620,19 +810,28 @@ static VALUE collect_module(RB_BLOCK_CALL_FUNC_ARGLIST(module, list))
     return Qnil;
 }
 
+static int collect_file(VALUE path, VALUE iseq, VALUE list)
+{
+    rb_ary_push(list, iseq);
+    return ST_CONTINUE;
+}
+
 static void begin_walk(bool bodies_only)
 {
     VALUE argument = rb_cModule;
-    functions.modules = rb_ary_new();
+    functions.modules = hidden(rb_ary_new());
     functions.names = Qnil;
-    functions.bodies_seen = rb_ary_new();
+    functions.bodies_seen = hidden(rb_ary_new());
     functions.next_file = functions.next_module = functions.next_body = 0;
     /* Where names decide, few of a file's methods may be wanted. */
     bool by_file =
         !bodies_only && ps_jit_is_on() && !NIL_P(kept.files) && (functions.everything || !ps_coverage_by_name());
-    functions.files = by_file ? rb_funcall(kept.files, id_values, 0) : rb_ary_new();
+    functions.files = hidden(rb_ary_new());
+    if (by_file) rb_hash_foreach(kept.files, collect_file, functions.files);
     functions.bodies_only = bodies_only;
     functions.loaded_ns = 0;
+    functions.walks++;
+    functions.walk_now = false;
     rb_block_call(rb_const_get(rb_cObject, rb_intern("ObjectSpace")), id_each_object, 1, &argument, collect_module,
                   functions.modules);
 }
@@ -657,6 +856,8 @@ static bool continue_walk(uint64_t end)
         if (ps_monotonic_ns() > end) return false;
     }
     functions.files = functions.modules = functions.bodies_seen = Qnil;
+    functions.whole_walk = functions.walks;
+    if (functions.evals >= EVALS_MAX / 2) retire_evals();
     return true;
 }
 
@@ -688,7 +889,9 @@ bool ps_functions_put_off(void)
 static VALUE begin_adding(VALUE tracepoint)
 {
     VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
-    if (!NIL_P(iseq) && add_file(iseq, false)) functions.loaded_ns = ps_monotonic_ns();
+    VALUE text = rb_funcall(tracepoint, id_eval_script, 0);
+    if (NIL_P(iseq)) return Qnil;
+    if (NIL_P(text) ? add_file(iseq, false) : add_eval(iseq, text)) functions.loaded_ns = ps_monotonic_ns();
     return Qnil;
 }
 
@@ -717,14 +920,15 @@ static VALUE add_script(VALUE tracepoint)
 /* Called by Ruby when a file or an eval was compiled and is about to run. */
 static void on_script(VALUE tracepoint, void *unused)
 {
+    ps_script_hide(tracepoint);
     if (ps_contexts_on_main_ractor()) ps_objects_leave_out(add_script, tracepoint);
 }
 
 bool ps_functions_need_walk(void)
 {
     uint64_t loaded = PS_READ(functions.loaded_ns);
-    return PS_READ(functions.on) &&
-           (!NIL_P(functions.modules) || (loaded && ps_monotonic_ns() - loaded > LOAD_PAUSE_NS));
+    return PS_READ(functions.on) && (!NIL_P(functions.modules) || PS_READ(functions.walk_now) ||
+                                     (loaded && ps_monotonic_ns() - loaded > LOAD_PAUSE_NS));
 }
 
 static VALUE walk_slice(VALUE unused)
@@ -758,11 +962,15 @@ static void switch_on(bool everything, rb_event_flag_t events)
     functions.everything = everything;
     functions.events = events;
     functions.next_target = functions.last_target = 0;
-    functions.tracepoints = rb_ary_new();
-    functions.places = rb_ary_new();
-    functions.blocks = rb_funcall(rb_hash_new(), id_compare_by_identity, 0);
-    functions.covered = rb_funcall(rb_hash_new(), id_compare_by_identity, 0);
-    functions.bodies = rb_hash_new();
+    functions.free_number = -1;
+    functions.evals = functions.next_line_eval = functions.walks = functions.whole_walk = 0;
+    for (int i = 0; i < LINE_EVALS; i++) functions.line_evals[i] = -1;
+    functions.tracepoints = hidden(rb_ary_new());
+    functions.places = hidden(rb_ary_new());
+    functions.blocks = hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0));
+    functions.covered = hidden(rb_funcall(rb_hash_new(), id_compare_by_identity, 0));
+    functions.bodies = hidden(rb_hash_new());
+    functions.retired = hidden(rb_ary_new());
     if (NIL_P(functions.script_hook))
         functions.script_hook = rb_tracepoint_new(0, RUBY_EVENT_SCRIPT_COMPILED, on_script, NULL);
     if (NIL_P(functions.raise_hook))
@@ -794,6 +1002,9 @@ static void change_events(rb_event_flag_t events)
     functions.events = events;
     functions.next_target = 0;
     functions.last_target = functions.target_count;
+    functions.retired = hidden(rb_ary_new());
+    /* Methods that share a body want a look: their entries have no write barrier for its new TracePoint. */
+    functions.loaded_ns = ps_monotonic_ns();
     switch_beside_calls((events & CALL_EVENTS) != 0);
 }
 

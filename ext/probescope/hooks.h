@@ -43,6 +43,9 @@ void ps_functions_walk(void);
 /* The coverage changed: begin again. */
 void ps_functions_restart(void);
 
+/* scripts.c: called in a :script_compiled hook, before anything else: hides what Ruby made for the event. False when it cannot. */
+bool ps_script_hide(VALUE tracepoint);
+
 /* exceptions.c: exception__raise, __detail, __rescue, __stats */
 void ps_exceptions_init(void);
 bool ps_exceptions_switch(uint32_t wanted);

@@ -27,6 +27,7 @@ struct method {
     VALUE module, name;             /* the name is a Symbol */
     VALUE original_name;            /* under which Ruby tells of it: it may be an alias */
     VALUE tracepoint, iseq, target; /* nil while it is not hooked */
+    VALUE retired;                  /* the last TracePoint that was disabled: see disable_target() in functions.c */
     uint64_t key;                   /* of its open calls: another one each time that it is hooked */
     struct ps_contents contents;
     bool gone; /* traced no more */
@@ -51,6 +52,7 @@ void ps_latency_mark(void)
         rb_gc_mark(method->name);
         rb_gc_mark(method->original_name);
         rb_gc_mark(method->tracepoint);
+        rb_gc_mark(method->retired);
         rb_gc_mark(method->iseq);
         rb_gc_mark(method->target);
     }
@@ -122,7 +124,9 @@ static void unhook(struct method *method)
 {
     VALUE tracepoint = method->tracepoint;
     method->tracepoint = method->iseq = method->target = Qnil;
-    if (!NIL_P(tracepoint)) rb_tracepoint_disable(tracepoint);
+    if (NIL_P(tracepoint)) return;
+    method->retired = tracepoint;
+    rb_tracepoint_disable(tracepoint);
 }
 
 /* What the module itself has under the name now; nil: nothing, or what a TracePoint cannot be put on. */
@@ -260,8 +264,8 @@ static VALUE trace_latency(VALUE self, VALUE module, VALUE name, VALUE probe)
     struct method *method = find(latency, module, name);
     if (!method) {
         method = ZALLOC(struct method);
-        *method =
-            (struct method){.next = methods, .latency = latency, .tracepoint = Qnil, .iseq = Qnil, .target = Qnil};
+        *method = (struct method){
+            .next = methods, .latency = latency, .tracepoint = Qnil, .iseq = Qnil, .target = Qnil, .retired = Qnil};
         method->original_name = method->name = name;
         method->module = module;
         methods = method;

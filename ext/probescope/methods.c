@@ -79,18 +79,46 @@ VALUE ps_hold_vm_lock(VALUE (*work)(VALUE), VALUE argument)
     return rb_ensure(begin_slice, (VALUE)&slice, end_slice, (VALUE)&slice);
 }
 
-static VALUE enable_protected(VALUE pair)
+/* Exported, in no public header. */
+#ifdef HAVE_RB_OBJSPACE_REACHABLE_OBJECTS_FROM
+extern void rb_objspace_reachable_objects_from(VALUE object, void (*tell)(VALUE, void *), void *argument);
+
+static void find_entry(VALUE object, void *entry)
 {
+    if (RB_BUILTIN_TYPE(object) == RUBY_T_IMEMO) *(VALUE *)entry = object;
+}
+#endif
+
+void ps_write_barrier(VALUE tracepoint, VALUE method)
+{
+#ifdef HAVE_RB_OBJSPACE_REACHABLE_OBJECTS_FROM
+    VALUE entry = 0;
+    rb_objspace_reachable_objects_from(method, find_entry, &entry);
+    if (entry) RB_OBJ_WRITTEN(entry, Qundef, tracepoint);
+#endif
+}
+
+struct enabling {
+    VALUE tracepoint, place;
+};
+
+static VALUE enable_protected(VALUE pointer)
+{
+    const struct enabling *enabling = (const struct enabling *)pointer;
     VALUE options = rb_hash_new();
-    rb_hash_aset(options, rb_id2sym(id_target), RARRAY_AREF(pair, 1));
-    return rb_funcallv_kw(RARRAY_AREF(pair, 0), id_enable, 1, &options, RB_PASS_KEYWORDS);
+    rb_hash_aset(options, rb_id2sym(id_target), enabling->place);
+    return rb_funcallv_kw(enabling->tracepoint, id_enable, 1, &options, RB_PASS_KEYWORDS);
 }
 
 bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
 {
     int state = 0;
-    rb_protect(enable_protected, rb_assoc_new(tracepoint, iseq_or_method), &state);
-    if (!state) return true;
+    struct enabling enabling = {tracepoint, iseq_or_method};
+    rb_protect(enable_protected, (VALUE)&enabling, &state);
+    if (!state) {
+        if (RTEST(rb_obj_is_method(iseq_or_method))) ps_write_barrier(tracepoint, iseq_or_method);
+        return true;
+    }
     /* ArgumentError: nothing to hook there. */
     if (may_raise && rb_obj_class(rb_errinfo()) != rb_eArgError) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
@@ -153,7 +181,9 @@ void ps_find_end(VALUE iseq, struct ps_contents *contents)
 bool ps_contents_include(struct ps_contents *sum, VALUE child, const struct ps_contents *inside)
 {
     bool is_rescue = label_starts_with(child, "rescue "), is_ensure = label_starts_with(child, "ensure ");
-    if (!ps_is_block(child) && !is_rescue && !is_ensure) {
+    bool is_block = ps_is_block(child);
+    sum->blocks |= is_block || inside->blocks;
+    if (!is_block && !is_rescue && !is_ensure) {
         sum->methods = true;
         return true;
     }

@@ -12,6 +12,7 @@
 struct ps_contents {
     int line;           /* of its definition */
     bool methods;       /* others are defined in it */
+    bool blocks;        /* there are blocks in it, which may become define_method bodies */
     bool rescues;       /* it has a rescue clause */
     bool swallows;      /* it can return from an ensure clause, or (before 3.3) from a rescue clause */
     bool returns_early; /* not on its last line alone */
@@ -42,6 +43,12 @@ uint32_t ps_real_depth(void);
 
 /* Runs work(argument) while no other thread can come in. */
 VALUE ps_hold_vm_lock(VALUE (*work)(VALUE), VALUE argument);
+/*
+ * What Ruby omits when a TracePoint is enabled on a Method of a define_method body: the write barrier of the method's entry, which has
+ * the hooks (3.1 to 3.4). For each Method that shares the body. Whoever enables keeps the TracePoint alive until some time after it is
+ * disabled: entries that no Method leads to (of a module's method in a class that includes it) go without the barrier.
+ */
+void ps_write_barrier(VALUE tracepoint, VALUE method);
 /* TracePoint#enable(target:). False: there is nothing to hook. may_raise: in a hook, where other errors are the application's. */
 bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise);
 /* Has the JIT throw away code that was compiled with hooks in it. */

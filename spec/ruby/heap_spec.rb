@@ -1,0 +1,95 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+# What the probes leave among the application's objects.
+RSpec.describe "the heap of a traced application", :bpf do
+  # What the program reports with these probes' hooks in.
+  def report(probes, source, options: [])
+    target, = program("Gate.on(#{probes.map { |probe| ":#{probe}" }.join(", ")})\n#{source}", options: options)
+    attacher(target, *probes.map(&:to_s)).attached
+    JSON.parse(target.await_line(/\Areport (.*)/, within: 120)[1], symbolize_names: true)
+  end
+
+  everything = %i[function__stats functions__all line exception__stats object__stats sample__stats backtrace__done]
+
+  # Ruby's own test_each_object_no_garbage.
+  it "shows ObjectSpace.each_object no Array or Hash that cannot be inspected, while functions are hooked" do
+    seen = report(everything, <<~RUBY)
+      Shop = Class.new
+      GC.disable
+      seen = 40.times.map do |n|
+        eval("class Shop; def work\#{n} = 1; define_method(:made\#{n}) { |x| x }; end; Shop.new.made\#{n}(1)")
+        kept = [Array, Hash].flat_map { |type| [].tap { |list| ObjectSpace.each_object(type) { |one| list << one if one.size < 20 } } }
+        kept.map { |one| one.inspect.class }.uniq
+      end
+      Gate.done seen: seen.uniq
+    RUBY
+    expect(seen).to eq(seen: [["String"]])
+  end
+
+  # Nobody listens. Where there is a YJIT, what is loaded is heard of all the same.
+  it "shows none while nobody listens" do
+    target, = program(<<~RUBY)
+      GC.disable
+      20.times { |n| eval("n + \#{n}") }
+      kept = []
+      ObjectSpace.each_object(Array) { |one| kept << one if one.size < 20 }
+      Gate.done seen: kept.map { |one| one.inspect.class }.uniq
+    RUBY
+    expect(JSON.parse(target.await_line(/\Areport (.*)/)[1])).to eq("seen" => ["String"])
+  end
+
+  # Ruby has no write barrier for a TracePoint on a define_method body; GC.verify_internal_consistency aborts where one is missing.
+  it "is consistent when bodies of define_method are hooked, those with two names as well" do
+    seen = report(%i[function__stats functions__all], <<~RUBY)
+      class Shop
+        30.times { |n| define_method(:"made\#{n}") { n } }
+        10.times { |n| alias_method :"also\#{n}", :"made\#{n}" }
+      end
+      6.times { GC.start }
+      30.times do |n|
+        eval("class Shop; define_method(:later\#{n}) { n }; end")
+        Shop.new.made1
+        GC.verify_internal_consistency
+      end
+      Gate.flushed
+      GC.start(full_mark: false)
+      GC.verify_internal_consistency
+      GC.compact if GC.respond_to?(:compact)
+      GC.verify_internal_consistency
+      Gate.done made: Shop.new.made3, also: Shop.new.also3
+    RUBY
+    expect(seen).to eq(made: 3, also: 3)
+  end
+
+  # Ruby's own test_kwarg_eval_memory_leak has RSS grow by a fifth at most.
+  it "keeps nothing of what is evaluated, nor of objects with methods of their own" do
+    live = report(%i[function__stats functions__all line], <<~'RUBY')
+      class Held; end
+      def lines(n) = n.times { eval("Hash.new.size") }
+      def blocks(n) = n.times { eval("[1].each { |one| one }") }
+      def methods_anew(n) = n.times { |i| Object.class_eval("def evaluated = #{i}"); evaluated }
+      def singletons(n) = n.times { object = Held.new; def object.work = 1; object.work }
+      def live(work)
+        send(work, 100)
+        GC.start
+        before = GC.stat(:heap_live_slots)
+        send(work, 6000)
+        Gate.flushed
+        3.times { GC.start }
+        GC.stat(:heap_live_slots) - before
+      end
+      singletons(100)
+      GC.start
+      Gate.done lines: live(:lines), blocks: live(:blocks), singletons: live(:singletons), methods: live(:methods_anew),
+                held: ObjectSpace.each_object(Held).count
+    RUBY
+    expect(live[:held]).to be < 20
+    # An ISeq, its String, its TracePoint and its Hash for each that stays: up to 256 for their lines, and 4096 with methods.
+    expect(live.values_at(:lines, :blocks)).to all(be < 6000)
+    expect(live[:singletons]).to be < 6000
+    expect(live[:methods]).to be < 6 * 6000
+  end
+end
