@@ -307,3 +307,38 @@ gate.done()
     run.program.line("gone")
     assert "40 40 40 40\n" in run.program.out
     assert run.program.err == ""
+
+
+def test_code_is_not_kept_alive_and_has_one_row_however_often_it_is_made(trace):
+    run = trace(
+        """
+import collections, gate, gc, time, weakref
+
+SOURCE = '''
+def work():
+    ends = time.monotonic() + 0.004
+    while time.monotonic() < ends: pass
+'''
+
+def make():
+    scope = {"time": time, "__name__": "made"}
+    exec(compile(SOURCE, "made.py", "exec"), scope)
+    return scope["work"]
+
+gate.on("sample__stats")
+codes = []
+for _ in range(400):
+    work = make()
+    codes.append(weakref.ref(work.__code__))
+    work()
+work = None
+gc.collect()
+gate.done(alive=sum(code() is not None for code in codes))
+""",
+        {"sample__stats": ["function", "line", "self_samples"], "stats__done": ["rows"]},
+    )
+    assert run.report["alive"] == 0
+    rows = [row for row in run.events("sample__stats") if row["function"] == "made.work"]
+    assert sum(row["self_samples"] for row in rows) > 20
+    # One row a flush.
+    assert len(rows) <= len(run.events("stats__done"))

@@ -130,6 +130,7 @@ void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t
 bool ps_forced(void);
 
 /* sampling.c: sample, sample__stats, sample__frame */
+void ps_sampling_init(void);
 bool ps_sampling_switch(uint32_t wanted);
 const char *ps_sampling_refused(void);
 /* Has the main thread take a sample, without the GIL. False: the worker is to take it. */

@@ -208,6 +208,7 @@ static int execute(PyObject *module)
     executed = true;
     ps_clock_start();
     ps_functions_init();
+    ps_sampling_init();
     ps_latency_init();
     ps_collections_init();
     char version[32];

@@ -4,17 +4,17 @@
  * (for a lock, a child, a connection) makes no calls, so after LATE_NS the worker takes the GIL for that tick instead, and
  * does so from then on until the main thread has come back.
  *
- * What is known about a code object is kept by its address while somebody listens, which is why it is kept alive.
+ * What is known about a code object is kept by its address. None of them is kept alive: each that was met has a mark, and CPython tells
+ * when what has one is freed.
  */
 #include "hooks.h"
-
-#include <stdlib.h>
 
 #include "atomic.h"
 #include "clock.h"
 #include "coverage.h"
 #include "eval_breaker.h"
 #include "info.h"
+#include "known.h"
 #include "probe.h"
 #include "samples.h"
 #include "stats.h"
@@ -29,31 +29,51 @@ static struct {
     uint64_t worker;   /* our own thread state: not worth a look at its clock */
 } sampling;
 
+/* Code object -> row of ps_sampled. */
+static ps_known_table known_codes;
+static Py_ssize_t mark_index;
+
+/* Called by CPython with the mark of a code object that is freed: its address may come to mean another. */
+static void forget_code(void *code)
+{
+    ps_known *known = ps_known_find(&known_codes, PS_ADDRESS(code), PS_NO_ADDRESS, PS_NO_ADDRESS);
+    if (known) known->epoch = ps_known_epoch - 1;
+}
+
+void ps_sampling_init(void)
+{
+    mark_index = PyUnstable_Eval_RequestCodeExtraIndex(forget_code);
+}
+
+/* The mark is the address. False: there is no room for one. */
+static bool mark(PyCodeObject *code)
+{
+    if (PyUnstable_Code_SetExtra((PyObject *)code, mark_index, code) == 0) return true;
+    PyErr_Clear();
+    return false;
+}
+
+/* Keyed by name and place: code that is made again and again, as that of a namedtuple's methods, has one row. */
 static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
 {
-    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)code, 0, 0);
-    if (PS_LIKELY(row->site != NULL) || ps_row_is_overflow(&ps_sampled, row)) return row;
-    Py_INCREF(code);
+    ps_known *known = ps_known_find(&known_codes, PS_ADDRESS(code), PS_NO_ADDRESS, PS_NO_ADDRESS);
+    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
     const ps_site *site = ps_code_site(code, ps_walked_globals(frame));
-    row->excluded = ps_coverage_is_ours(site->path);
-    PS_WRITE_RELEASE(row->site, site);
+    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
+    if (!row->site) {
+        row->excluded = ps_coverage_is_ours(site->path);
+        PS_WRITE_RELEASE(row->site, site);
+    }
+    if (mark(code)) ps_known_put(&known_codes, PS_ADDRESS(code), PS_NO_ADDRESS, PS_NO_ADDRESS, row);
     return row;
 }
 
-/* Code is let go of after the rows are cleared: who waits for its end by a weak reference is the application. */
 static bool forget_rows(void)
 {
     if (!ps_tables_try_lock()) return false;
-    uint32_t rows = ps_sampled.rows;
-    PyObject **held = rows ? calloc(rows, sizeof(*held)) : NULL;
-    for (uint32_t i = 0; held && i < rows; i++) {
-        const ps_row *row = ps_table_at(&ps_sampled, i);
-        if (row->site) held[i] = (PyObject *)row->key[0];
-    }
     ps_table_clear(&ps_sampled);
     ps_stats_unlock();
-    for (uint32_t i = 0; held && i < rows; i++) Py_XDECREF(held[i]);
-    free(held);
+    ps_known_clear(&known_codes);
     return true;
 }
 
