@@ -76,7 +76,10 @@ def table(text):
 def write(figures, column, cycles):
     page = PAGE.read_text()
     found = re.search(re.escape(BEGIN) + "(.*?)" + re.escape(END), page, re.DOTALL)
-    columns = {**table(found[1] if found else ""), column: figures}
+    before = {
+        name: rows for name, rows in table(found[1] if found else "").items() if not name.startswith(f"{column}, load")
+    }
+    columns = {**before, f"{column}, load {os.getloadavg()[1]:.0f}": figures}
     versions = sorted(columns, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
     programs = list(dict.fromkeys(program for version in versions for program in columns[version]))
     lines = [f"| | {' | '.join(versions)} |", "|---" * (len(versions) + 1) + "|"]

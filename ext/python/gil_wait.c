@@ -31,7 +31,8 @@ enum phase { NONE, SHORT, LONGER, REST, PHASES };
 
 static const uint64_t phase_ns[PHASES] = {[REST] = 30000000, [SHORT] = 1000000, [LONGER] = 10000000};
 static const enum phase phase_after[PHASES] = {[REST] = SHORT, [SHORT] = LONGER, [LONGER] = REST};
-static const enum phase first_phase[] = {[UPKEEP] = REST, [SAMPLE] = LONGER, [SWITCH] = SHORT};
+/* Samples come 99 times a second: with LONGER first, among four busy threads, the worker took 2 % of the CPU time instead of 1 %. */
+static const enum phase first_phase[] = {[UPKEEP] = REST, [SAMPLE] = REST, [SWITCH] = SHORT};
 
 /*
  * Intervals of ours, in us. Each row stands for one value of the application's for ever. Values of the application's up to LONG_US are
