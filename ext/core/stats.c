@@ -52,10 +52,17 @@ bool ps_stats_wanted(void)
            PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME) || PS_ENABLED(STATS__DONE) || PS_ENABLED(STATUS);
 }
 
-void ps_stats_begin(void)
+static void begin(void)
 {
     flushed.began_ns = ps_monotonic_ns();
     flushed.began_cpu_ns = ps_process_cpu_ns();
+}
+
+void ps_stats_begin(void)
+{
+    pthread_mutex_lock(&lock);
+    begin();
+    pthread_mutex_unlock(&lock);
 }
 
 /* What a counter grew by since it was last fired. */
@@ -278,7 +285,7 @@ void ps_stats_flush(void)
     if (PS_ENABLED(STATUS)) fire_states();
 
     uint64_t began_ns = flushed.began_ns, began_cpu_ns = flushed.began_cpu_ns;
-    ps_stats_begin();
+    begin();
     uint64_t dropped = growth(all_overflowed(), &flushed.dropped);
     struct ps_more_stats__done more = {
         .samples_missed = growth(PS_READ(ps_samples_missed), &flushed.missed),
@@ -298,18 +305,18 @@ void ps_stats_flush(void)
 /* maximum: the counter that is not summed, or -1. */
 static void forget_unsent(ps_table *table, int maximum)
 {
-    for (uint32_t number = 0; number <= table->rows; number++) {
-        ps_row *row = number < table->rows ? ps_table_at(table, number) : &table->overflow;
-        if (maximum >= 0) row->count[maximum] = 0;
-        for (int i = 0; i < PS_ROW_COUNTERS; i++) row->sent[i] = row->count[i];
+    uint32_t rows = PS_READ_ACQUIRE(table->rows);
+    for (uint32_t number = 0; number <= rows; number++) {
+        ps_row *row = number < rows ? ps_table_at(table, number) : &table->overflow;
+        if (maximum >= 0) PS_WRITE(row->count[maximum], 0);
+        for (int i = 0; i < PS_ROW_COUNTERS; i++) row->sent[i] = PS_READ(row->count[i]);
     }
     if (table->by_request) forget_unsent(table->by_request, maximum);
 }
 
-void ps_stats_after_fork(void)
+/* What was counted so far is never fired. */
+static void forget_all_unsent(void)
 {
-    /* The watcher of the parent may have held it; it does not exist here. */
-    pthread_mutex_init(&lock, NULL);
     forget_unsent(&ps_functions, PS_FUNCTION_MAX);
     forget_unsent(&ps_exceptions, PS_EXCEPTION_DEPTH_MAX);
     forget_unsent(&ps_objects, -1);
@@ -318,4 +325,26 @@ void ps_stats_after_fork(void)
     flushed.suppressed = ps_details_suppressed;
     flushed.missed = ps_samples_missed;
     flushed.taken = ps_samples_taken;
+}
+
+void ps_stats_after_fork(void)
+{
+    /* The watcher of the parent may have held it; it does not exist here. */
+    pthread_mutex_init(&lock, NULL);
+    forget_all_unsent();
+}
+
+void ps_stats_mark(void)
+{
+    forget_all_unsent();
+    begin();
+}
+
+void ps_stats_flush_since_mark(void)
+{
+    /* Without rows, and of no time: it begins the interval of whoever listens. */
+    const struct ps_more_stats__done none = {0};
+    PS_WRITE(flushed.sequence, flushed.sequence + 1);
+    if (PS_ENABLED(STATS__DONE)) ps_fire_stats__done(flushed.sequence, 0, 0, 0, 0, &none);
+    ps_stats_flush();
 }

@@ -18,6 +18,11 @@ void ps_stats_begin(void);
 /* Fires the rows and stats__done, and begins the next interval. */
 void ps_stats_flush(void);
 
+/* With the lock. Has the next flush fire nothing of what was counted until now. */
+void ps_stats_mark(void);
+/* For a listener who has heard no flush yet: one without rows, which begins its interval, and one with what was counted since the mark. */
+void ps_stats_flush_since_mark(void);
+
 /* Held by the flush. Whoever clears a table tries it, and never waits. */
 bool ps_stats_try_lock(void);
 void ps_stats_unlock(void);

@@ -33,6 +33,7 @@ static struct {
     uint32_t applied;    /* the probes whose hooks are in and no others; SWITCHING while that changes, RECHECK before */
     uint32_t covered;    /* the probes whose hooks were in when the VM last finished switching */
     uint64_t applied_ns; /* when that was */
+    uint32_t marked;     /* those probes, where no flush came since */
     uint64_t progress_ns; /* when the VM last did a slice of what is under way */
     /* The thread's own. */
     uint64_t changed_ns; /* when a semaphore last changed */
@@ -54,10 +55,21 @@ uint32_t ps_watcher_switching(void)
     return ps_watcher_wanted();
 }
 
+/* The process may end before the first flush. Then the last one tells what was counted since these hooks came in. */
+static void mark(uint32_t probes)
+{
+    if (!ps_stats_try_lock()) return;
+    bool unheard = !PS_READ(watcher.flushing);
+    if (unheard) ps_stats_mark();
+    ps_stats_unlock();
+    PS_WRITE(watcher.marked, unheard ? probes : 0);
+}
+
 void ps_watcher_applied(uint32_t probes)
 {
     if (PS_EXCHANGE(watcher.covered, probes) != probes) PS_ADD(probescope_info.switches, 1);
     PS_WRITE(watcher.applied_ns, ps_monotonic_ns());
+    mark(probes);
     /* A change of the coverage that came while the VM switched is not applied. */
     uint32_t before = PS_READ(watcher.applied);
     while (before != RECHECK && !PS_REPLACE(watcher.applied, before, probes)) {
@@ -147,13 +159,13 @@ static bool may_flush(void)
 static void flush_when_due(uint64_t now)
 {
     if (!ps_stats_wanted()) {
-        watcher.flushing = false;
+        PS_WRITE(watcher.flushing, false);
         return;
     }
     if (!watcher.flushing) {
         if (!may_begin(now)) return;
         ps_stats_begin();
-        watcher.flushing = true;
+        PS_WRITE(watcher.flushing, true);
         watcher.next_flush_ns = now;
     }
     if (now < watcher.next_flush_ns || !may_flush()) return;
@@ -277,6 +289,7 @@ void ps_watcher_stop(void)
     if (watcher.running) end_thread();
     ps_info_flag(PS_INFO_WATCHING, 0);
     if (watcher.flushing) ps_stats_flush();
+    else if (ps_stats_wanted() && read_semaphores() == watcher.marked) ps_stats_flush_since_mark();
     /* Last: a child that another thread forks until here has its own watcher and sound tables (after_fork_in_child()). */
     watcher.running = watcher.paused = false;
 }

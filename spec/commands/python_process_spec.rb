@@ -74,7 +74,29 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
         burn()
   PYTHON
 
-  it_behaves_like "a process under the commands", suffix: ".py", work: work, burn: burn, separator: ".", error: "ValueError",
+  short = <<~PYTHON
+    import time
+
+    import probescope
+
+
+    def work():
+        pass
+
+
+    print("ready", flush=True)
+    while any(probescope.status()["probes"][name][0] != "on" for name in ("function__stats", "functions__all", "stats__done")):
+        time.sleep(0.001)
+    for _ in range(1000):
+        work()
+  PYTHON
+  deaf = <<~PYTHON
+    print("ready", flush=True)
+    sum(range(10**13))
+  PYTHON
+
+  it_behaves_like "a process under the commands", suffix: ".py", work: work, burn: burn, short: short, deaf: deaf,
+                                                  separator: ".", error: "ValueError",
                                                   allocates: "return Thing()", allocated: nil,
                                                   formatted: "traceback.format_exc", asks: "traceback.format_exc()"
 

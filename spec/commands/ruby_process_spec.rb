@@ -44,7 +44,24 @@ RSpec.describe "The commands on a Ruby process", :bpf do
 
   burn = "def burn = 10_000.times { |i| i }\n$stdout.sync = true\nputs 'ready'\nloop { burn }"
 
-  it_behaves_like "a process under the commands", suffix: ".rb", work: work, burn: burn, separator: "#", error: "ArgumentError",
+  short = <<~RUBY
+    def work = nil
+
+    $stdout.sync = true
+    puts "ready"
+    sleep 0.001 until %i[function__stats functions__all stats__done].all? { |name| Probescope.status[:probes][name].first == :on }
+    1000.times { work }
+  RUBY
+  deaf = <<~RUBY
+    require "fiddle"
+
+    $stdout.sync = true
+    puts "ready"
+    Fiddle::Function.new(Fiddle.dlopen(nil)["sleep"], [Fiddle::TYPE_INT], Fiddle::TYPE_INT, need_gvl: true).call(600)
+  RUBY
+
+  it_behaves_like "a process under the commands", suffix: ".rb", work: work, burn: burn, short: short, deaf: deaf,
+                                                  separator: "#", error: "ArgumentError",
                                                   allocates: "def allocate", allocated: "Object",
                                                   formatted: "backtrace", asks: "e.backtrace"
 end

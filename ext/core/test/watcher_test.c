@@ -20,6 +20,7 @@ static struct {
     uint64_t switch_after; /* applies from this request to switch on, counted from 1; 0 never */
     uint64_t applied_ns;
     bool has_upkeep;
+    bool finished; /* has switched hooks */
     bool blocks_signals;
     uint64_t stack_bytes;
 } vm_state;
@@ -48,6 +49,7 @@ static void switch_hooks(void)
     uint32_t wanted = ps_watcher_switching();
     PS_WRITE(vm_state.applied_ns, ps_monotonic_ns());
     ps_watcher_applied(wanted);
+    PS_WRITE(vm_state.finished, true);
 }
 
 static void request(unsigned what)
@@ -454,6 +456,33 @@ static void flushes_a_last_time_when_stopped(void)
     begin_again();
 }
 
+/* The hooks are in, and no flush came yet: what they counted is told, and nothing that was counted before. */
+static void tells_what_was_counted_when_stopped_before_the_first_flush(void)
+{
+    bool flushed = true;
+    for (int tries = 0; flushed && tries < 20; tries++) {
+        PS_WRITE(vm_state.switch_after, 1);
+        ps_row *row = function("short_lived");
+        PS_ADD(row->count[PS_FUNCTION_CALLS], 5);
+        RAISE(FUNCTION__STATS);
+        RAISE(STATS__DONE);
+        ps_watcher_start(&vm);
+        while (!PS_READ(vm_state.finished)) sched_yield();
+        flushed = recorder_total() != 0; /* on a machine so busy that the time was over */
+        PS_ADD(row->count[PS_FUNCTION_CALLS], 3);
+        ps_watcher_stop();
+        if (!flushed) {
+            CHECK_EQUAL(recorder_total(), 3);
+            CHECK_EQUAL(recorder_at(0).probe, PS_PROBE_STATS__DONE);
+            CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, "short_lived", 3), 3);
+            CHECK_EQUAL(recorder_at(2).probe, PS_PROBE_STATS__DONE);
+            CHECK(recorder_at(2).arg[1] > 0);
+        }
+        begin_again();
+    }
+    CHECK(!flushed);
+}
+
 /* Runs in a forked child and fails with it. */
 static void check_in_child(void (*checks)(void))
 {
@@ -619,6 +648,7 @@ int main(void)
     RUN(is_a_thread_that_nobody_notices);
     RUN(has_a_name_and_ends_when_stopped);
     RUN(flushes_a_last_time_when_stopped);
+    RUN(tells_what_was_counted_when_stopped_before_the_first_flush);
     RUN_FORKING(starts_again_in_a_forked_child);
     RUN_FORKING(fires_what_the_parent_counted_in_the_parent_alone);
     RUN_FORKING(survives_forks_while_it_is_busy);

@@ -3,7 +3,8 @@
 # The commands on a real process that does known work: nothing until they are attached, then all of it. `language`: {suffix:,
 # work: a program that does 1000 calls, 500 raises and 2000 allocations on SIGUSR1, then three times `tell`, which makes a backtrace
 # text by what is called `formatted`, and `nap` of 20 ms, burn: one that burns CPU in a function of that
-# name, separator: between class and method, error: the type that is raised, allocated: the class of the objects}.
+# name, short: one that works 1000 times as soon as the hooks are in, and ends, deaf: one that lets no hook in, separator: between class
+# and method, error: the type that is raised, allocated: the class of the objects}.
 RSpec.shared_examples "a process under the commands" do |language|
   separator = language.fetch(:separator)
 
@@ -85,6 +86,26 @@ RSpec.shared_examples "a process under the commands" do |language|
 
     calls = found["flow"].select { |line| line["function"] == "Worker#{separator}nap" }
     expect(calls.map { |line| line["event"] }).to eq(%w[call] * 3), found["flow"].inspect
+  end
+
+  it "calls: what a process counted that ended before its first flush" do
+    process = target(script(language, language.fetch(:short))).ready
+    found = probescope("calls", "-p", process.pid, "-d", 600, "--all", "--json")
+    expect(found.status.exitstatus).to eq(0), found.err
+    calls = rows_of([found.json]).find { |row| row["function"].end_with?("work") }&.fetch("calls")
+    # Fewer where a busy machine let the first flush come in between.
+    expect(calls).to be_between(1, 1000), found.out
+    expect(found.err).to include("process #{process.pid} ended while it was traced; this is what was told until then")
+  end
+
+  it "calls: exit status 1 when the process ended before its hooks were in" do
+    process = target(script(language, language.fetch(:deaf))).ready
+    command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all")
+    await("the attach", within: 60) { %w[stats__done function__stats].all? { |name| process.info.semaphore(name).positive? } }
+    process.signal(:KILL)
+    expect(command.wait.exitstatus).to eq(1)
+    expect(command.err).to include("nothing is known of process #{process.pid}, which is left out: it ended before its hooks were in")
+    expect(command.out).to be_empty
   end
 
   it "hot: the function that burns, first" do
