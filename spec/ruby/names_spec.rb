@@ -71,7 +71,8 @@ RSpec.describe "the name of a method", :bpf do
     expect(named(run, :function__stats)).to eq(methods)
     expect(named(run, :function__slow1ms)).to eq(methods)
     expect(named(run, :exception__stats)).to eq(expected)
-    expect(named(run, :line)).to eq(expected.merge(1600 => ["<class:Late>", "<main>"]))
+    # The first line of the text that is evaluated is outside the class; 3.4 calls that "<compiled>".
+    expect(named(run, :line)).to match(expected.merge(1600 => ["<class:Late>", a_string_matching(/\A<(main|compiled)>\z/)]))
     # Ruby's frames of a define_method body say what its block is in, and not which method runs it.
     blocks = { 1200 => ["block in <main>"], 1300 => ["block in <main>"] }
     expect(named(run, :backtrace__done)).to eq(expected.merge(blocks))
