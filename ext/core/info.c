@@ -102,6 +102,14 @@ void ps_info_hooks(uint64_t asked_ns, uint64_t hooks_in_ns)
     end();
 }
 
+void ps_info_looking(uint64_t looking_ns, uint64_t cpu_ns)
+{
+    begin();
+    probescope_info.looking_ns += looking_ns;
+    probescope_info.looked_cpu_ns += cpu_ns;
+    end();
+}
+
 void ps_info_after_fork(void)
 {
     /* The parent's writer may have been in the middle: its thread does not exist here. */

@@ -32,6 +32,8 @@ struct ps_info {
     char note[128];
     /* CLOCK_MONOTONIC: when the watcher saw semaphores change last, and when every hook for that was in (0: not yet). */
     uint64_t asked_ns, hooks_in_ns;
+    /* CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them. */
+    uint64_t looking_ns, looked_cpu_ns;
     struct ps_info_probe probes[PS_PROBE_COUNT];
 };
 
@@ -50,6 +52,8 @@ extern const char *const ps_state_names[];
 /* The watcher's own: what it saw and counted. */
 void ps_info_refresh(void);
 void ps_info_hooks(uint64_t asked_ns, uint64_t hooks_in_ns);
+/* Adds an interval. */
+void ps_info_looking(uint64_t looking_ns, uint64_t cpu_ns);
 void ps_info_after_fork(void);
 
 #endif

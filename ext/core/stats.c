@@ -5,6 +5,7 @@
 #include "atomic.h"
 #include "clock.h"
 #include "info.h"
+#include "looking.h"
 #include "probe.h"
 #include "rows.h"
 #include "samples.h"
@@ -21,7 +22,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     uint64_t sequence;
     uint64_t began_ns, began_cpu_ns;
-    uint64_t dropped, suppressed, missed, taken; /* as far as they were fired */
+    uint64_t dropped, suppressed, missed, taken, looking; /* as far as they were fired */
 } flushed;
 
 bool ps_stats_try_lock(void)
@@ -62,6 +63,7 @@ void ps_stats_begin(void)
 {
     pthread_mutex_lock(&lock);
     begin();
+    flushed.looking = ps_looking_ns();
     pthread_mutex_unlock(&lock);
 }
 
@@ -291,7 +293,9 @@ void ps_stats_flush(void)
         .samples_missed = growth(PS_READ(ps_samples_missed), &flushed.missed),
         .details_suppressed = growth(PS_READ(ps_details_suppressed), &flushed.suppressed),
         .samples_taken = growth(PS_READ(ps_samples_taken), &flushed.taken),
+        .looking = growth(ps_looking_ns(), &flushed.looking),
     };
+    ps_info_looking(more.looking, flushed.began_cpu_ns - began_cpu_ns);
     PS_WRITE(probescope_info.rows_dropped, probescope_info.rows_dropped + dropped);
     flushed.sequence++;
     if (PS_ENABLED(STATS__DONE))
@@ -325,6 +329,7 @@ static void forget_all_unsent(void)
     flushed.suppressed = ps_details_suppressed;
     flushed.missed = ps_samples_missed;
     flushed.taken = ps_samples_taken;
+    flushed.looking = ps_looking_ns();
 }
 
 void ps_stats_after_fork(void)

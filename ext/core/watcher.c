@@ -12,6 +12,7 @@
 #include "clock.h"
 #include "info.h"
 #include "latency_probes.h"
+#include "looking.h"
 #include "process_context.h"
 #include "probe.h"
 #include "samples.h"
@@ -206,6 +207,7 @@ static bool sleep_until(uint64_t ns)
 static void *watch(void *unused)
 {
     (void)unused;
+    ps_looking_thread_begins();
     uint64_t next_look = ps_monotonic_ns(), now, next;
     do {
         now = ps_monotonic_ns();
@@ -221,6 +223,7 @@ static void *watch(void *unused)
         uint64_t next_step = watcher.vm->step ? watcher.vm->step(now) : 0;
         if (next_step && next_step < next) next = next_step;
     } while (sleep_until(next));
+    ps_looking_thread_ends();
     return NULL;
 }
 
@@ -251,6 +254,7 @@ static void after_fork_in_child(void)
     if (!watcher.running && !watcher.paused) return;
     watcher.paused = false;
     ps_info_after_fork();
+    ps_looking_after_fork(); /* the next one asks it */
     ps_stats_after_fork();
     ps_samples_after_fork();
     ps_process_context_after_fork();

@@ -20,6 +20,7 @@
 #include "covered.h"
 #include "hooks.h"
 #include "info.h"
+#include "looking.h"
 #include "names.h"
 #include "probe.h"
 #include "stopwatch.h"
@@ -214,10 +215,12 @@ static VALUE backtrace(VALUE self)
     backtraces.exception = self;
     backtraces.strings = strings;
     if (allocated <= (size_t)RARRAY_LEN(strings)) return strings;
+    ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool in_full_message;
     const ps_site *asked = find_asker(&in_full_message);
     /* That one counts it itself. */
     if (!in_full_message) record("backtrace", asked, self, held, strings, ticks);
+    ps_look_end(look);
     return strings;
 }
 
@@ -235,9 +238,11 @@ static VALUE full_message(int argc, VALUE *argv, VALUE self)
     uint64_t ticks = ps_stopwatch_stop(start);
     VALUE held = rb_attr_get(self, id_bt);
     if (!backtraces.exceptions_on || NIL_P(held)) return text;
+    ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool nested;
     VALUE strings = RB_TYPE_P(held, T_ARRAY) ? held : backtraces.exception == self ? backtraces.strings : Qnil;
     record("full_message", find_asker(&nested), self, held, strings, ticks);
+    ps_look_end(look);
     return text;
 }
 
@@ -299,9 +304,11 @@ static VALUE ask(const char *kind, VALUE original, VALUE self, int argc, const V
     uint64_t ticks = ps_stopwatch_stop(start);
     if (argc == 1 && RB_TYPE_P(frames, T_ARRAY) && !FIXNUM_P(shifted[0]) && begins_with_ours(shifted[0])) frames = Qnil;
     if (!backtraces.kernel_on || !ps_contexts_on_main_ractor()) return frames;
+    ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool nested;
     fire(kind, find_asker(&nested), &ps_site_none, RB_TYPE_P(frames, T_ARRAY) ? (uint64_t)RARRAY_LEN(frames) : 0,
          ticks);
+    ps_look_end(look);
     return frames;
 }
 

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "compat.h"
 #include "hooks.h"
+#include "looking.h"
 #include "probe.h"
 
 static struct {
@@ -49,8 +50,7 @@ static void finish(void)
                          rb_gc_stat(live_slots));
 }
 
-/* Called by Ruby inside the collector, on any thread, with the VM lock. */
-static void on_gc(VALUE tracepoint, void *unused)
+static void time_collection(VALUE tracepoint, void *unused)
 {
     switch (rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint))) {
     case RUBY_INTERNAL_EVENT_GC_ENTER:
@@ -62,6 +62,14 @@ static void on_gc(VALUE tracepoint, void *unused)
     case RUBY_INTERNAL_EVENT_GC_EXIT: leave(); break;
     default: break;
     }
+}
+
+/* Called by Ruby inside the collector, on any thread, with the VM lock. */
+static void on_gc(VALUE tracepoint, void *unused)
+{
+    ps_look look = ps_look_begin_rare(PS_LOOK_COLLECTION);
+    time_collection(tracepoint, unused);
+    ps_look_end(look);
 }
 
 void ps_collections_init(void)

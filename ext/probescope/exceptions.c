@@ -29,6 +29,7 @@
 #include "hooks.h"
 #include "info.h"
 #include "known.h"
+#include "looking.h"
 #include "names.h"
 #include "probe.h"
 #include "rows.h"
@@ -192,13 +193,20 @@ VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE known_depths)
 
 /* ---- Cost ---- */
 
-/* Called by Ruby at each allocation while a bracket is armed. No allocation, no look at a class. */
-static void on_newobj(VALUE tracepoint, void *unused)
+static void note_allocation(VALUE tracepoint, void *unused)
 {
     VALUE object = rb_tracearg_object(rb_tracearg_from_tracepoint(tracepoint));
     if (RB_BUILTIN_TYPE(object) != RUBY_T_DATA) return;
     raises.capture.object = PS_ADDRESS(object);
     raises.capture.at = ps_ticks();
+}
+
+/* Called by Ruby at each allocation while a bracket is armed. No allocation, no look at a class. */
+static void on_newobj(VALUE tracepoint, void *unused)
+{
+    ps_look look = ps_look_begin(PS_LOOK_BRACKET);
+    note_allocation(tracepoint, unused);
+    ps_look_end(look);
 }
 
 static uint64_t per_depth(uint64_t cost, uint64_t measured_depth, uint32_t depth)
@@ -219,8 +227,7 @@ static void end_freeing(uint64_t now)
     raises.freeing.count++;
 }
 
-/* Called by Ruby inside the collector: before an object is freed, and when a step of the collector ends. */
-static void on_free(VALUE tracepoint, void *unused)
+static void note_free(VALUE tracepoint, void *unused)
 {
     uint64_t now = ps_ticks();
     if (raises.freeing.began) end_freeing(now);
@@ -232,6 +239,14 @@ static void on_free(VALUE tracepoint, void *unused)
     /* Its first touch is part of what freeing costs, so the time began before it. */
     raises.freeing.of_depth = depth_of(object);
     raises.freeing.began = now;
+}
+
+/* Called by Ruby inside the collector: before an object is freed, and when a step of the collector ends. */
+static void on_free(VALUE tracepoint, void *unused)
+{
+    ps_look look = ps_look_begin(PS_LOOK_BRACKET);
+    note_free(tracepoint, unused);
+    ps_look_end(look);
 }
 
 static void watch_frees(bool on)
@@ -506,8 +521,7 @@ static void remember(VALUE exception, VALUE backtrace, struct place raised_in, p
     raises.recent[i].depth = depth;
 }
 
-/* Called by Ruby on the raising thread, with the VM lock, after the backtrace was captured. */
-static void on_raise(VALUE tracepoint, void *unused)
+static void count_raise(VALUE tracepoint, void *unused)
 {
     uint64_t now = ps_ticks();
     if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
@@ -528,6 +542,14 @@ static void on_raise(VALUE tracepoint, void *unused)
     remember(exception, backtrace, raised_in, row, now, depth);
     if (PS_ENABLED(EXCEPTION__RAISE)) fire_raise(row, depth, cost);
     if (PS_ENABLED(EXCEPTION__DETAIL)) fire_detail(row, exception, depth, cost);
+}
+
+/* Called by Ruby on the raising thread, with the VM lock, after the backtrace was captured. */
+static void on_raise(VALUE tracepoint, void *unused)
+{
+    ps_look look = ps_look_begin(PS_LOOK_EXCEPTION);
+    count_raise(tracepoint, unused);
+    ps_look_end(look);
 }
 
 /* ---- Strings ---- */
@@ -569,8 +591,7 @@ static const ps_site *rescue_site(rb_trace_arg_t *arg, VALUE path)
     return kept->site;
 }
 
-/* Called by Ruby on the rescuing thread, with the VM lock, before the first line of the matching clause. */
-static void on_rescue(VALUE tracepoint, void *unused)
+static void count_rescue(VALUE tracepoint, void *unused)
 {
     if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
@@ -599,6 +620,14 @@ static void on_rescue(VALUE tracepoint, void *unused)
         }
         return;
     }
+}
+
+/* Called by Ruby on the rescuing thread, with the VM lock, before the first line of the matching clause. */
+static void on_rescue(VALUE tracepoint, void *unused)
+{
+    ps_look look = ps_look_begin(PS_LOOK_EXCEPTION);
+    count_rescue(tracepoint, unused);
+    ps_look_end(look);
 }
 
 static bool rescue_wanted(uint32_t wanted)

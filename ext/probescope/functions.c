@@ -31,6 +31,7 @@
 #include "hooks.h"
 #include "info.h"
 #include "known.h"
+#include "looking.h"
 #include "memory.h"
 #include "methods.h"
 #include "names.h"
@@ -364,17 +365,8 @@ static void on_line(struct target *target, rb_trace_arg_t *arg)
     ps_fire_line(row->site->name, row->site->file, NUM2ULL(rb_tracearg_lineno(arg)), &more);
 }
 
-/* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call, :return and :line. */
-static void on_event(VALUE tracepoint, void *data)
+static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool is_call)
 {
-    struct target *target = data;
-    rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
-    rb_event_flag_t event = rb_tracearg_event_flag(arg);
-    if (event == RUBY_EVENT_LINE) {
-        on_line(target, arg);
-        return;
-    }
-    bool is_call = event == RUBY_EVENT_CALL;
     uint64_t now = is_call ? 0 : ps_ticks();
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack)) return;
@@ -393,6 +385,18 @@ static void on_event(VALUE tracepoint, void *data)
         if (PS_ENABLED(FUNCTION__RETURN)) ps_calls_fire_return(row, stack, &call, outcome);
         if (ps_slow_reached(&call)) fire_slow(row, stack, &call, outcome);
     }
+}
+
+/* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call, :return and :line. */
+static void on_event(VALUE tracepoint, void *data)
+{
+    struct target *target = data;
+    rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
+    rb_event_flag_t event = rb_tracearg_event_flag(arg);
+    ps_look look = ps_look_begin(event == RUBY_EVENT_LINE ? PS_LOOK_LINE : PS_LOOK_FUNCTION);
+    if (event == RUBY_EVENT_LINE) on_line(target, arg);
+    else on_call_or_return(target, arg, event == RUBY_EVENT_CALL);
+    ps_look_end(look);
 }
 
 /* ---- Targets ---- */

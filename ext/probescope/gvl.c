@@ -18,6 +18,7 @@
 #include "clock.h"
 #include "hooks.h"
 #include "info.h"
+#include "looking.h"
 #include "probe.h"
 
 #ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
@@ -84,8 +85,7 @@ static uint64_t take_ready(const rb_internal_thread_event_data_t *data)
 }
 #endif
 
-/* Called by Ruby, READY on any thread and without the VM lock, RESUMED on the thread itself and with it. */
-static void on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
+static void time_wait(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
 {
     if (!PS_READ(gvl.on)) return;
     uint64_t now = ps_monotonic_ns();
@@ -96,6 +96,14 @@ static void on_thread_event(rb_event_flag_t event, const rb_internal_thread_even
     uint64_t ready = take_ready(data);
     if (ready < PS_READ(gvl.since_ns) || now - ready < WAIT_NS) return;
     if (PS_ENABLED(GVL__WAIT)) ps_fire_gvl__wait(ps_thread_id(), now - ready);
+}
+
+/* Called by Ruby, READY on any thread and without the VM lock, RESUMED on the thread itself and with it. */
+static void on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
+{
+    ps_look look = ps_look_begin(PS_LOOK_LOCK);
+    time_wait(event, data, unused);
+    ps_look_end(look);
 }
 
 void ps_gvl_init(void)

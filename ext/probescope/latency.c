@@ -14,6 +14,7 @@
 #include "clock.h"
 #include "compat.h"
 #include "hooks.h"
+#include "looking.h"
 #include "methods.h"
 #include "names.h"
 
@@ -99,8 +100,7 @@ static void leave(const struct method *method, ps_open_calls *calls, rb_trace_ar
     ps_latency_fire(method->latency, now - call.start_ns, outcome);
 }
 
-/* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call and :return. */
-static void on_event(VALUE tracepoint, void *data)
+static void time_call(VALUE tracepoint, void *data)
 {
     const struct method *method = data;
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
@@ -116,6 +116,14 @@ static void on_event(VALUE tracepoint, void *data)
         ps_open_call *call = ps_open_calls_enter(calls, method->key);
         if (PS_LIKELY(call)) call->start_ns = ps_monotonic_ns();
     }
+}
+
+/* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call and :return. */
+static void on_event(VALUE tracepoint, void *data)
+{
+    ps_look look = ps_look_begin(PS_LOOK_LATENCY);
+    time_call(tracepoint, data);
+    ps_look_end(look);
 }
 
 /* ---- On and off ---- */

@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "hooks.h"
 #include "info.h"
+#include "looking.h"
 #include "names.h"
 #include "rows.h"
 #include "stats.h"
@@ -98,8 +99,7 @@ static size_t slot_size(VALUE object)
 #endif
 }
 
-/* Called by Ruby on the allocating thread, with the VM lock, before the object has contents. */
-static void on_newobj(VALUE tracepoint, void *unused)
+static void count_object(VALUE tracepoint, void *unused)
 {
     if (PS_UNLIKELY(ours || !ps_contexts_on_main_ractor())) return;
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
@@ -111,6 +111,14 @@ static void on_newobj(VALUE tracepoint, void *unused)
     size_t size = slot_size(object);
     ps_row *row = ps_table_row(&ps_objects, (uintptr_t)klass, NIL_P(path) ? 0 : (uintptr_t)path, (uintptr_t)line);
     ps_allocations_add(row, size, ps_requests_counted());
+}
+
+/* Called by Ruby on the allocating thread, with the VM lock, before the object has contents. */
+static void on_newobj(VALUE tracepoint, void *unused)
+{
+    ps_look look = ps_look_begin(PS_LOOK_OBJECT);
+    count_object(tracepoint, unused);
+    ps_look_end(look);
 }
 
 void ps_objects_init(void)

@@ -19,9 +19,11 @@
 #include "hooks.h"
 #include "info.h"
 #include "known.h"
+#include "looking.h"
 #include "memory.h"
 #include "methods.h"
 #include "names.h"
+#include "stopwatch.h"
 
 static ps_job job;
 static unsigned requests; /* what the watcher asked for and no job has done yet */
@@ -129,7 +131,10 @@ static void run_job(void *unused)
         PS_FETCH_OR(requests, hooks);
         what &= ~hooks;
     }
-    if (what) ps_objects_leave_out(do_jobs, what);
+    if (!what) return;
+    ps_stopwatch began = ps_stopwatch_start();
+    ps_objects_leave_out(do_jobs, what);
+    ps_looking_add(ps_stopwatch_stop(began));
 }
 
 /*
@@ -241,6 +246,13 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
 
     ps_clock_start();
     ps_names_init();
+    ps_looking_besides(PS_LOOK_FUNCTION, 16);
+    ps_looking_besides(PS_LOOK_LINE, 16);
+    ps_looking_besides(PS_LOOK_LATENCY, 16);
+    /* The VM asks for a backtrace at each raise, by the method that is redefined meanwhile. */
+    ps_looking_besides(PS_LOOK_EXCEPTION, 160);
+    ps_looking_besides(PS_LOOK_OBJECT, 22);
+    ps_looking_besides(PS_LOOK_BRACKET, 10);
     ps_contexts_init();
     ps_trace_context_init();
     ps_thread_context_init(native);

@@ -43,7 +43,8 @@ static const char *kind_of(PyObject *info)
 /* Called by the collector with ("start" or "stop", info), on any thread, with the GIL and no error set. */
 static PyObject *on_collection(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    uint64_t now = ps_ticks();
+    ps_look look = ps_look_begin_rare(PS_LOOK_COLLECTION);
+    uint64_t now = look.began;
     if (count != 2 || !collection.on || !PyUnicode_Check(args[0])) Py_RETURN_NONE;
     if (PyUnicode_CompareWithASCIIString(args[0], "start") == 0) {
         collection.number++;
@@ -56,6 +57,7 @@ static PyObject *on_collection(PyObject *self, PyObject *const *args, Py_ssize_t
             ps_fire_gc__done(kind_of(args[1]), collection.number, ps_ticks_to_ns(now - collection.started),
                              number_of(args[1], collection.collected));
     }
+    ps_look_end(look);
     Py_RETURN_NONE;
 }
 

@@ -354,6 +354,7 @@ void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first,
 static PyObject *tell(enum event event, PyObject *const *args, Py_ssize_t count)
 {
     if (count < 3) return ps_monitoring_go_on();
+    ps_look look = ps_look_begin(PS_LOOK_EXCEPTION);
     ps_turn turn;
     ps_turn_begin(&turn);
     /* Without a GIL an event may still be on its way here after the hooks were taken out. */
@@ -365,6 +366,7 @@ static PyObject *tell(enum event event, PyObject *const *args, Py_ssize_t count)
         Py_XDECREF((PyObject *)top);
     }
     ps_turn_end(&turn);
+    ps_look_end(look);
     return ps_monitoring_go_on();
 }
 

@@ -177,8 +177,10 @@ static void die(PyObject *exception, int number, destructor ours)
     PyObject_GC_UnTrack(exception);
     Py_TRASHCAN_BEGIN(exception, ours);
     if (slots.on && ps_is_main_interpreter()) {
+        ps_look look = ps_look_begin(PS_LOOK_EXCEPTION);
         count_dying(exception);
         ps_exceptions_forget_span(exception);
+        ps_look_end(look);
     }
     PyObject_GC_Track(exception);
     slots.dealloc[number](exception);

@@ -21,23 +21,27 @@ enum { EVENTS = PS_ON_START | PS_ON_RESUME | PS_ON_THROW | PS_ON_RETURN | PS_ON_
 static bool enter(PyObject *const *args, bool resumed)
 {
     PyCodeObject *code = (PyCodeObject *)args[0];
+    ps_look look = ps_look_begin(PS_LOOK_FUNCTION);
     ps_turn turn;
     ps_turn_begin(&turn);
     bool wanted = !ps_functions_on() || ps_functions_enter(code, ps_current_frame(), resumed);
     if (PS_UNLIKELY(ps_latency_on())) wanted |= ps_latency_enter(code, ps_current_frame(), resumed);
     ps_turn_end(&turn);
+    ps_look_end(look);
     return wanted;
 }
 
 static bool leave(PyObject *const *args, int outcome)
 {
     PyCodeObject *code = (PyCodeObject *)args[0];
+    ps_look look = ps_look_begin(PS_LOOK_FUNCTION);
     uint64_t now = ps_ticks(); /* to wait for a turn is none of the call's time */
     ps_turn turn;
     ps_turn_begin(&turn);
     bool wanted = PS_UNLIKELY(ps_latency_on()) && ps_latency_leave(code, ps_current_frame(), outcome);
     wanted |= !ps_functions_on() || ps_functions_leave(code, ps_current_frame(), outcome, now);
     ps_turn_end(&turn);
+    ps_look_end(look);
     return wanted;
 }
 

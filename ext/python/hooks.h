@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "by_request.h"
+#include "looking.h"
 #include "parts.h"
 #include "probe.h"
 #include "rows.h"

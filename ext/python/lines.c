@@ -20,6 +20,7 @@ static void fire(const ps_site *site, int line)
 
 PS_CALLBACK(ps_on_line)
 {
+    ps_look look = ps_look_begin(PS_LOOK_LINE);
     ps_turn turn;
     ps_turn_begin(&turn);
     const ps_site *site = ps_functions_site((PyCodeObject *)args[0]);
@@ -27,6 +28,7 @@ PS_CALLBACK(ps_on_line)
     if (!site) return ps_monitoring_disable();
     int line = count > 1 ? (int)PyLong_AsLong(args[1]) : 0;
     fire(site, line);
+    ps_look_end(look);
     return ps_monitoring_go_on();
 }
 
@@ -43,10 +45,12 @@ static bool hook(bool wanted)
 static void listen(PyFrameObject *frame, int what, PyObject *argument)
 {
     if (what != PyTrace_LINE) return;
+    ps_look look = ps_look_begin(PS_LOOK_LINE);
     PyCodeObject *code = PyFrame_GetCode(frame);
     const ps_site *site = ps_functions_site(code);
     if (site) fire(site, PyFrame_GetLineNumber(frame));
     Py_DECREF(code);
+    ps_look_end(look);
 }
 
 static bool hook(bool wanted)

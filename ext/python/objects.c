@@ -92,7 +92,10 @@ static void note(void *block, size_t size)
     if (!block || !objects.on) return;
     allocator.block = block;
     allocator.size = size;
-    if (allocator.counts) count(NULL, size);
+    if (!allocator.counts) return;
+    ps_look look = ps_look_begin(PS_LOOK_OBJECT);
+    count(NULL, size);
+    ps_look_end(look);
 }
 
 static void *on_malloc(void *unused, size_t size)
@@ -179,12 +182,14 @@ static size_t size_of_class(PyObject *object)
 static int on_reference(PyObject *object, PyRefTracerEvent event, void *unused)
 {
     if (event != PyRefTracer_CREATE) return 0;
+    ps_look look = ps_look_begin(PS_LOOK_OBJECT);
     /* Before the object come the collector's fields and pointers to a dict and weak references. */
     size_t before = (size_t)((char *)object - allocator.block);
     bool fresh = allocator.block && before <= 8 * sizeof(void *);
     size_t size = fresh ? allocator.size : size_of_class(object);
     allocator.block = NULL;
     count(Py_TYPE(object), size);
+    ps_look_end(look);
     return 0;
 }
 

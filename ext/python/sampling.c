@@ -18,6 +18,7 @@
 #include "probe.h"
 #include "samples.h"
 #include "stats.h"
+#include "stopwatch.h"
 #include "thread_clocks.h"
 
 #define LATE_NS 18000000u
@@ -122,7 +123,9 @@ void ps_sampling_take(void)
 static int take_on_main(void *unused)
 {
     PS_WRITE(sampling.asked_ns, 0);
+    ps_stopwatch began = ps_stopwatch_start();
     ps_sampling_take();
+    ps_looking_add(ps_stopwatch_stop(began));
     return 0;
 }
 

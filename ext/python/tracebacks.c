@@ -364,12 +364,14 @@ static const ps_formatter *begin_call(PyObject *function, PyObject *const *args,
 static void end_call(const ps_formatter *formatter, struct subject *of, PyObject *const *args, Py_ssize_t count,
                      PyObject *result, uint64_t ticks)
 {
+    ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     ps_error error = ps_error_save();
     ps_turn turn;
     ps_turn_begin(&turn);
     if (ps_tracebacks_on()) record(formatter, of, args, count, result, ticks); /* else the tracer left meanwhile */
     ps_turn_end(&turn);
     ps_error_restore(error);
+    ps_look_end(look);
 }
 
 PyObject *ps_traceback_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)

@@ -96,7 +96,9 @@ static void *work(void *unused)
     ps_gil_wait_prepare();
     pthread_mutex_lock(&worker.lock);
     worker.thread = PyThread_get_thread_ident();
+    ps_looking_thread_begins();
     while (!worker.stop && worker.requests) serve();
+    ps_looking_thread_ends();
     worker.running = false;
     worker.ended_ns = ps_monotonic_ns();
     pthread_cond_broadcast(&worker.changed);

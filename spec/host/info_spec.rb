@@ -47,6 +47,13 @@ RSpec.describe "Reading probescope_info" do
     expect(older[:probes]["line"]).to include(state: "on")
   end
 
+  it "reads what looking cost where the library says so" do
+    expect(info([], appended: [5_000, 7_000, 30, 400]).looking).to eq([30, 400])
+    expect(info([], appended: [5_000, 7_000, 30, 400]).snapshot).to include(looking_ns: 30, looked_cpu_ns: 400)
+    expect(info([], appended: [5_000, 7_000]).looking).to be_nil
+    expect(info([], appended: [5_000, 7_000]).snapshot).to include(looking_ns: nil)
+  end
+
   it "reads an older library: shorter entries, what they lack is empty" do
     probe = info([["stats__done", 1, 1, 4711, "cut"]], probe_size: 40).snapshot[:probes]["stats__done"]
     expect(probe).to include(state: "on", semaphore: 4711, reason: "")

@@ -71,7 +71,7 @@ __attribute__((visibility("default"))) struct {
     uint32_t flags;
     uint64_t memory_limit, memory_used, rows_dropped, flushes, switches, watcher_ticks;
     char note[128];
-    uint64_t asked_ns, hooks_in_ns;
+    uint64_t asked_ns, hooks_in_ns, looking_ns, looked_cpu_ns;
     struct info_probe probes[PROBE_COUNT];
 } probescope_info = {.magic = "PSCOPE1",
                      .size = sizeof probescope_info,
@@ -225,7 +225,9 @@ static void flush(uint64_t sequence, int rows, int hostile)
 {
     for (int row = 0; row < rows; row++) flush_row(row, rows, hostile);
     if (rows && probescope_function__entry_semaphore) call_row(0, rows, hostile);
-    const uint64_t more[] = {5, 7, 45};
+    const uint64_t more[] = {5, 7, 45, 25000000};
+    probescope_info.looking_ns += 25000000;
+    probescope_info.looked_cpu_ns += 500000000;
     if (probescope_stats__done_semaphore) fire_stats__done(sequence, 1000000000, 500000000, rows, 2, more);
     __atomic_store_n(&probescope_info.flushes, sequence, __ATOMIC_RELEASE);
 }

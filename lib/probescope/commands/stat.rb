@@ -17,6 +17,7 @@ module Probescope
         columns out and costs next to nothing. Several processes are added up.
 
           CPU         of the process, of one processor
+          LOOKING     part of it that the hooks of this command took
           CALLS       of the application's own functions
           RAISES      exceptions
           BACKTRACES  time that their backtraces took, also to become strings
@@ -33,12 +34,12 @@ module Probescope
         probescope stat -p 4711 --workers --by-pid  a line for each worker
         probescope stat -p 4711 --json | jq --unbuffered '.raises'
       TEXT
-      COLUMNS = {"CPU" => 8, "CALLS" => 12, "RAISES" => 10, "BACKTRACES" => 11, "ALLOCS" => 12, "BYTES" => 10, "GC" => 9,
+      COLUMNS = {"CPU" => 8, "LOOKING" => 8, "CALLS" => 12, "RAISES" => 10, "BACKTRACES" => 11, "ALLOCS" => 12, "BYTES" => 10, "GC" => 9,
                  "SAMPLES" => 8, "LOST" => 6}.freeze
       HEADING_EVERY = 20
       # The words of a line of the program, behind its mark.
       FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details
-                  ended].freeze
+                  ended looking_ns].freeze
       # What counts each of them.
       PROBES = {calls: :function__stats, raises: :exception__stats, backtrace_ns: :exception__stats, allocations: :object__stats,
                 bytes: :object__stats, gc_ns: :gc__done, samples: :sample}.freeze
@@ -116,10 +117,12 @@ module Probescope
 
       def cells(sums)
         cpu, calls, raises, backtrace_ns, allocations, bytes, gc_ns, samples = sums.values_at(*FIELDS[2..9])
-        [Host::Figure.share(ratio(cpu, sums[:wall_ns])), Host::Figure.count(calls), Host::Figure.count(raises),
-         Host::Figure.time(backtrace_ns), Host::Figure.count(allocations), Host::Figure.bytes(bytes), Host::Figure.time(gc_ns),
+        [Host::Figure.share(ratio(cpu, sums[:wall_ns])), Host::Figure.share(looking_share(sums)), Host::Figure.count(calls),
+         Host::Figure.count(raises), Host::Figure.time(backtrace_ns), Host::Figure.count(allocations), Host::Figure.bytes(bytes), Host::Figure.time(gc_ns),
          Host::Figure.count(samples), Host::Figure.count(sums[:rows] + sums[:samples_missed])]
       end
+
+      def looking_share(sums) = sums[:looking_ns] && ratio(sums[:looking_ns], sums[:cpu_ns])
 
       def at(nsecs) = iso(@clock.time(nsecs))
 
@@ -128,7 +131,7 @@ module Probescope
         lost = {rows: sums[:rows], samples: sums[:samples_missed], details: sums[:details]}
         Host::Text.json({schema: SCHEMA, command: name, pids: @round.keys, begin: at(sums[:began]), end: at(sums[:ended]),
                          seconds: (sums[:wall_ns] / 1e9).round(3), cpu_share: ratio(sums[:cpu_ns], sums[:wall_ns]),
-                         looking_share: nil, **figures, lost: lost})
+                         looking_share: looking_share(sums), **figures, lost: lost})
       end
     end
   end

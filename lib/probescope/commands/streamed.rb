@@ -26,6 +26,7 @@ module Probescope
       def options(parser)
         process_options(parser)
         duration_option(parser, "how long; until Ctrl-C by default")
+        max_overhead_option(parser)
         more_options(parser)
         parser.on("--json", "a JSON object a line instead of columns") { @json = true }
       end

@@ -58,6 +58,7 @@ module Probescope
         by_pid_option(parser, "rows of each process by itself, the busiest first")
         by_request_option(parser) if self.class::BY_REQUEST
         duration_option(parser, "how long, 10 by default; it ends with the process's next flush")
+        max_overhead_option(parser)
         parser.on("--all", self.class::ALL) { @all = true }
         top_option(parser, "the first N rows of the table, 20 by default; 0 for all")
         parser.on("--min PERCENT", Float, "hide rows below this share of #{self.class::MIN}") { |min| @min = min } if self.class::MIN
@@ -83,6 +84,15 @@ module Probescope
           raise CLI::Usage.new("-d takes a positive number of seconds", "-d 10") unless seconds.positive? && seconds.finite?
 
           @seconds = seconds
+        end
+      end
+
+      def max_overhead_option(parser)
+        parser.on("--max-overhead PERCENT", "end early once looking takes more of the process's CPU time, such as 5%") do |text|
+          number = Float(text.delete_suffix("%"), exception: false)
+          raise CLI::Usage.new("--max-overhead takes a percentage above 0", "--max-overhead 5%") unless number&.positive?
+
+          @max_overhead = number / 100
         end
       end
 
@@ -183,7 +193,7 @@ module Probescope
       def order(bpftrace)
         programs = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
         {pids: @pids, comm: @comm, workers: @workers || false, programs: programs, arguments: program_arguments,
-         seconds: @seconds, keys: keys, pages: self.class::PAGES, some: self.class::SOME,
+         seconds: @seconds, max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES, some: self.class::SOME,
          bpftrace: bpftrace.path, version: bpftrace.version, setpriv: Host::Path.find("setpriv")}
       end
 
@@ -210,6 +220,8 @@ module Probescope
 
         check_served(trace.targets)
         trace.notes.each { |note| say(note) }
+        check_overhead(trace)
+        check_slowed(trace)
         check_ends(trace)
         check_torn(trace)
         raise nothing_known(trace) unless known?(trace)
@@ -226,6 +238,22 @@ module Probescope
       def known?(trace) = trace.any?
 
       def doctor(pids) = "probescope doctor -p #{pids.first}"
+
+      def check_overhead(trace)
+        return unless trace.reason == :too_dear
+
+        say("ended after #{format("%.1f", trace.seconds)} s: looking took #{Host::Figure.share(looking_share(trace))} of the CPU time, " \
+            "more than --max-overhead #{format("%g", @max_overhead * 100)}%")
+      end
+
+      # The profile hook of CPython 3.11 makes each instruction dearer, which no clock in a hook sees.
+      def check_slowed(trace)
+        return if Host::Program.probes(program_path).grep(/\Afunction__/).empty?
+
+        slowed = trace.targets.select { |target| target[:runtime] == "python" && target[:version].start_with?("3.11.") }
+        pids = slowed.map { |target| target[:pid] }
+        say("#{list(pids)}: CPython 3.11 runs all code slower while functions are traced; what looking took is without that") if pids.any?
+      end
 
       def check_torn(trace)
         say("a process flushed while bpftrace was leaving: some figures may cover a second more than others") if trace.torn?
@@ -305,12 +333,19 @@ module Probescope
       # cpu_share: of one processor. looking_share: of it, what the hooks took; nil where the library does not tell.
       def interval(trace)
         {begin: iso(trace.from), end: iso(trace.to), seconds: trace.seconds,
-         cpu_share: ratio(trace.cpu_ns, trace.seconds * 1e9), looking_share: nil}
+         cpu_share: ratio(trace.cpu_ns, trace.seconds * 1e9), looking_share: looking_share(trace)}
       end
 
       def covered(one)
         {pid: one.pid, begin: iso(one.begin), end: iso(one.end), seconds: one.wall_ns && (one.wall_ns / 1e9).round(3),
-         cpu_share: one.wall_ns && ratio(one.cpu_ns, one.wall_ns), looking_share: nil, waited_ns: one.waited_ns, left_out: one.left_out}
+         cpu_share: one.wall_ns && ratio(one.cpu_ns, one.wall_ns),
+         looking_share: one.looking_ns && ratio(one.looking_ns, one.cpu_ns), waited_ns: one.waited_ns, left_out: one.left_out}
+      end
+
+      # Part of the CPU time of the processes that looking took; nil unless all of them tell.
+      def looking_share(trace)
+        all = trace.processes.reject(&:left_out)
+        ratio(all.sum(&:looking_ns), trace.cpu_ns) if all.any? && all.all?(&:looking_ns)
       end
 
       def iso(time) = time&.strftime("%Y-%m-%dT%H:%M:%S.%6NZ")
@@ -335,8 +370,13 @@ module Probescope
       def head(trace)
         all = trace.processes.reject(&:left_out)
         ["#{name} of #{processes(trace.counted)}, #{format("%.1f", trace.seconds)} s, " \
-         "#{Host::Figure.share(ratio(trace.cpu_ns, trace.seconds * 1e9))} CPU#{rate(trace)}",
+         "#{Host::Figure.share(ratio(trace.cpu_ns, trace.seconds * 1e9))} CPU#{rate(trace)}#{looking(trace)}",
          "#{span(trace.from, trace.to)}#{waited(all.filter_map(&:waited_ns))}", *shorter(all, trace.seconds * 1e9)]
+      end
+
+      def looking(trace)
+        share = looking_share(trace)
+        ", #{Host::Figure.share(share)} of it for looking" if share
       end
 
       def span(from, to) = "from #{clock(from)} to #{clock(to)}"

@@ -10,12 +10,16 @@ module Probescope
       HEAD_NAMES = %i[magic size abi sequence probe_count probe_size probes_offset runtime version library pid flags
                       memory_limit memory_used rows_dropped flushes switches watcher_ticks note].freeze
       HEAD_BYTES = 280
-      # What later versions appended: ns of CLOCK_MONOTONIC when semaphores last changed, and when every hook for that was in (0: not yet).
-      HEAD_APPENDED = %i[asked_ns hooks_in_ns].freeze
+      # What later versions appended: ns of CLOCK_MONOTONIC when semaphores last changed, and when every hook for that was in (0: not yet);
+      # CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them.
+      HEAD_APPENDED = %i[asked_ns hooks_in_ns looking_ns looked_cpu_ns].freeze
       PROBE = "Z24 L< L< Q< Z120"
       PROBE_NAMES = %i[name state enabled semaphore reason].freeze
       PROBE_BYTES = 160
       FLUSHES_AT = 128
+      PROBES_OFFSET_AT = 28
+      # Where looked_cpu_ns ends.
+      LOOKING_END = HEAD_BYTES + 8 * HEAD_APPENDED.size
       SEQUENCE_AT = 16
       STATES = %w[off on degraded refused unsupported].freeze
       FLAGS = {installed: 1, watcher: 2, jit: 4, cycle_clock: 8, requests: 16}.freeze
@@ -42,6 +46,12 @@ module Probescope
 
       # Number of flushes so far: one figure, read often.
       def flushes = @memory.pread(8, @address + FLUSHES_AT).unpack1("Q<")
+
+      # [looking_ns, looked_cpu_ns], read often; nil where the library does not have them.
+      def looking
+        @looking_at ||= @memory.pread(4, @address + PROBES_OFFSET_AT).unpack1("L<") >= LOOKING_END ? LOOKING_END - 16 : :missing
+        @memory.pread(16, @address + @looking_at).unpack("Q<2") unless @looking_at == :missing
+      end
 
       # The kernel's own count of tracers on a probe. semaphore: from a snapshot.
       def tracers(semaphore) = @memory.pread(2, semaphore).unpack1("S<")

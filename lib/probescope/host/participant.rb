@@ -48,6 +48,11 @@ module Probescope
       # True when somebody listened before: the kernel counts places and not tracers, so that ours adds nothing.
       def shared? = @before.any?(&:positive?)
 
+      # [CPU time that looking took, CPU time of the process], in ns, since its interval began; nil where it does not tell.
+      def looking
+        @looked.zip(@looked_before).map { |now, before| now - before } if @looked && @looked_before
+      end
+
       # Looks at the flush counter. Returns true when it has moved since the last look.
       def look(now)
         current = target.info.flushes
@@ -56,6 +61,8 @@ module Probescope
         @flushes = current
         @flushed_at = now
         @began_at ||= now
+        @looked = target.info.looking
+        @looked_before ||= @looked
         true
       rescue SystemCallError, IOError
         !ended
@@ -71,7 +78,7 @@ module Probescope
       def begin(now)
         look(now)
         keep
-        @flushed_at = @began_at = nil
+        @flushed_at = @began_at = @looked_before = nil
         @cpu_before = cpu
       end
 
@@ -99,7 +106,8 @@ module Probescope
       def to_h
         {pid: pid, ended: !alive?, flushed: flushed?, absence: absence, waited_ns: @waited_ns,
          probes: snapshot[:probes].slice(*@probes), serves: serves,
-         tells_of_requests: snapshot[:flags].include?(:requests), **snapshot.slice(:runtime, :version)}
+         tells_of_looking: !snapshot[:looking_ns].nil?, tells_of_requests: snapshot[:flags].include?(:requests),
+         **snapshot.slice(:runtime, :version)}
       end
 
       private

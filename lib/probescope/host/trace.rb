@@ -112,8 +112,8 @@ module Probescope
       end
 
       # How each process was covered. left_out: why it is not in the rows, or nil; then begin and end are Times, and
-      # waited_ns is how long its hooks took to come in, nil where it does not tell.
-      Covered = Struct.new(:pid, :begin, :end, :wall_ns, :cpu_ns, :waited_ns, :left_out, keyword_init: true)
+      # waited_ns is how long its hooks took to come in and looking_ns the CPU time that looking took, nil where it does not tell.
+      Covered = Struct.new(:pid, :begin, :end, :wall_ns, :cpu_ns, :looking_ns, :waited_ns, :left_out, keyword_init: true)
 
       # [Covered, ...]: those of this part, and in a whole trace those that are left out.
       def processes
@@ -123,7 +123,8 @@ module Probescope
           next Covered.new(pid: pid, left_out: target[:absence]) unless counted.include?(pid)
 
           Covered.new(pid: pid, begin: moment("began", pid), end: moment("ended", pid), wall_ns: of("wall_ns", pid),
-                      cpu_ns: of("cpu_ns", pid), waited_ns: target[:waited_ns])
+                      cpu_ns: of("cpu_ns", pid), looking_ns: (of("looking_ns", pid) if target[:tells_of_looking]),
+                      waited_ns: target[:waited_ns])
         end
       end
 

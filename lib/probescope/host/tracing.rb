@@ -38,7 +38,8 @@ module Probescope
 
       # order: {"pids" => [Integer], "comm" => name or nil, "workers" => bool (see Selection), "programs" => [paths], "seconds" =>
       # Numeric, "bpftrace" => path, "version" => [Integer], "setpriv" => path or nil, "keys" and "pages" => Integer, "some" => bool (see
-      # Commands::Traced), "arguments" => [what the programs find in $2 and later]}; the first program is the one whose output
+      # Commands::Traced), "arguments" => [what the programs find in $2 and later],
+      # "max_overhead" => share of the CPU time that looking may take, or nil}; the first program is the one whose output
       # counts. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
       def initialize(order, &tell)
@@ -248,8 +249,16 @@ module Probescope
 
       def counting
         return close(:stopped) if @asked
+        return close(:too_dear) if too_dear?
 
         close(:time) if now - @since > @seconds - Program::EARLY
+      end
+
+      # Did looking take more of the processes' CPU time than the order allows? As of their last flushes.
+      def too_dear?
+        limit = @order["max_overhead"] or return false
+        looking, cpu = @participants.filter_map(&:looking).transpose.map(&:sum)
+        cpu&.positive? && looking > limit * cpu
       end
 
       # Those that send statistics end their intervals one after the other; bpftrace takes its time to leave, and it leaves

@@ -20,8 +20,8 @@ HEAD_NAMES = (
     "rows_dropped flushes switches watcher_ticks note"
 ).split()
 # What later versions appended to the head: ns of CLOCK_MONOTONIC when semaphores last changed, and when every hook for that was in (0: not
-# yet).
-APPENDED = ("asked_ns", "hooks_in_ns")
+# yet); CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them.
+APPENDED = ("asked_ns", "hooks_in_ns", "looking_ns", "looked_cpu_ns")
 PROBE = struct.Struct("<24sIIQ120s")
 PROBE_NAMES = ("name", "state", "enabled", "semaphore", "reason")
 STATES = ("off", "on", "degraded", "refused", "unsupported")

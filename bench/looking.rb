@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+# Is what a command says that looking cost what it costs? Runs one kind of work in a process, in turns with and without a tracer,
+# and compares the share that the process tells with the CPU time that a unit of work takes more. As root:
+#
+#   bundle exec ruby bench/looking.rb                              # PYTHON=/path/to/python: another Python
+require "fileutils"
+require "json"
+require "timeout"
+%w[paths await elf info child python target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "../lib/probescope/host/info"
+
+class Looking
+  TURNS = 4
+  # {what is measured => [probe, units of work at a time]}
+  WORK = {"calls" => ["function__stats", 1000], "raises" => ["exception__stats", 50], "allocations" => ["object__stats", 500]}.freeze
+
+  def initialize(script)
+    @script = script
+  end
+
+  # [microseconds a unit takes, with a tracer, the share that is true, the share that the process tells]
+  def measure(work)
+    probe, times = WORK.fetch(work)
+    program = Support::Target.new(@script, work, times.to_s, env: {"PROBESCOPE_FUNCTIONS" => "all"}).ready
+    turns = Array.new(TURNS) { turn(program, probe) }
+    plain, traced = turns.map { |each| each[0] }, turns.map { |each| each[1] }
+    told = turns.map { |each| each[2] }
+    before, after = [plain, traced].map { |all| all.sum { |seconds, _| seconds } / all.sum { |_, units| units } }
+    [before * 1e6, after * 1e6, (after - before) / after, told.sum(&:first).fdiv(told.sum(&:last))]
+  ensure
+    program&.kill_all
+  end
+
+  private
+
+  def turn(program, probe)
+    plain = spent(program) { sleep 1.5 }
+    library = program.info.address && @script.end_with?(".py") ? Support::Python.library : Support::LIBRARY
+    attacher = Support::Attacher.new(program, probe, "stats__done", library: library)
+    attacher.attached
+    program.await_on(probe)
+    first = looking(program)
+    traced = spent(program) { sleep 2.5 }
+    last = looking(program)
+    attacher.detach
+    program.await_off(probe)
+    [plain, traced, last.zip(first).map { |now, before| now - before }]
+  ensure
+    attacher&.kill_all
+  end
+
+  # [CPU seconds, units of work] meanwhile.
+  def spent(program)
+    first = program.counters
+    yield
+    last = program.counters
+    %w[cpu units].map { |name| last[name] - first[name] }
+  end
+
+  def looking(program)
+    @memory ||= File.open("/proc/#{program.pid}/mem", "rb")
+    Probescope::Host::Info.new(@memory, program.info.address).looking
+  end
+end
+
+%w[rb py].each do |suffix|
+  Looking::WORK.each_key do |work|
+    before, after, truth, said = Looking.new(File.join(__dir__, "looking/subject.#{suffix}")).measure(work)
+    puts format("%-4<suffix>s %-12<work>s %7.1<before>f -> %7.1<after>f us a unit, looking in truth %5.1<truth>f %%, told %5.1<said>f %%",
+                suffix: suffix, work: work, before: before, after: after, truth: truth * 100, said: said * 100)
+  end
+end

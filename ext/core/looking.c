@@ -1,0 +1,135 @@
+#include "looking.h"
+
+#include <pthread.h>
+
+enum { OUR_THREADS = 4, FAR_ABOVE = 8, BEGINNING = 16 };
+
+struct ps_looks ps_looks[PS_LOOK_KINDS];
+
+static struct {
+    int besides_ns[PS_LOOK_KINDS];
+    uint64_t clock_ticks; /* what reading the clock takes */
+    /* Of what was added up before: the counters stay, their worth is counted once. */
+    uint64_t counted[PS_LOOK_KINDS];
+    uint64_t ns;
+    uint64_t jobs; /* ticks */
+    uint64_t counted_jobs;
+    struct {
+        clockid_t clock;
+        uint64_t counted_ns;
+        bool runs;
+    } threads[OUR_THREADS];
+    pthread_mutex_t lock; /* of `threads` and of the sums: never held in a hook */
+} looking = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static __thread int own_thread = -1;
+
+/* Moves the middle towards what a run took. */
+static uint64_t moved(uint64_t middle, uint64_t ticks)
+{
+    uint64_t step = middle / 16 + 1;
+    if (ticks > middle) return middle + step;
+    return ticks < middle ? middle - step : middle;
+}
+
+void ps_look_note(ps_look look)
+{
+    struct ps_looks *looks = &ps_looks[look.kind];
+    uint64_t now = ps_ticks(), ticks = now - look.began;
+    looks->next = looks->runs + PS_LOOK_EVERY / 2 + (now >> 3) % PS_LOOK_EVERY;
+    looks->middle = looks->timed ? moved(looks->middle, ticks) : ticks;
+    /* One that was interrupted, or whose thread was without a CPU for a while, says nothing of the others. */
+    if (looks->timed >= BEGINNING && ticks > looks->middle * FAR_ABOVE) ticks = looks->middle;
+    PS_ADD(looks->ticks, ticks);
+    PS_ADD(looks->timed, 1);
+}
+
+void ps_looking_add(uint64_t ticks)
+{
+    PS_FETCH_ADD(looking.jobs, ticks);
+}
+
+void ps_looking_besides(ps_look_kind kind, int ns)
+{
+    looking.besides_ns[kind] = ns;
+}
+
+/* The least that two readings were apart. */
+static uint64_t clock_ticks(void)
+{
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < 64; i++) {
+        uint64_t before = ps_ticks(), between = ps_ticks() - before;
+        if (between < least) least = between;
+    }
+    return least;
+}
+
+bool ps_looking_thread_begins(void)
+{
+    pthread_mutex_lock(&looking.lock);
+    for (int i = 0; i < OUR_THREADS && own_thread < 0; i++)
+        if (!looking.threads[i].runs && pthread_getcpuclockid(pthread_self(), &looking.threads[i].clock) == 0) {
+            looking.threads[i].counted_ns = ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
+            looking.threads[i].runs = true;
+            own_thread = i;
+        }
+    pthread_mutex_unlock(&looking.lock);
+    return own_thread >= 0;
+}
+
+/* Called with the lock. */
+static void count_thread(int i)
+{
+    struct timespec t;
+    if (!looking.threads[i].runs || clock_gettime(looking.threads[i].clock, &t) != 0) return;
+    uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    looking.ns += now - looking.threads[i].counted_ns;
+    looking.threads[i].counted_ns = now;
+}
+
+void ps_looking_thread_ends(void)
+{
+    if (own_thread < 0) return;
+    pthread_mutex_lock(&looking.lock);
+    count_thread(own_thread);
+    looking.threads[own_thread].runs = false;
+    pthread_mutex_unlock(&looking.lock);
+    own_thread = -1;
+}
+
+/* ns that so many runs of a kind took. */
+static uint64_t worth(ps_look_kind kind, uint64_t runs)
+{
+    uint64_t timed = PS_READ(ps_looks[kind].timed), mean = timed ? PS_READ(ps_looks[kind].ticks) / timed : 0;
+    uint64_t inside = ps_ticks_to_ns(mean > looking.clock_ticks ? runs * (mean - looking.clock_ticks) : 0);
+    int64_t ns = (int64_t)inside + (int64_t)runs * looking.besides_ns[kind];
+    return ns > 0 ? (uint64_t)ns : 0;
+}
+
+uint64_t ps_looking_ns(void)
+{
+    pthread_mutex_lock(&looking.lock);
+    if (!looking.clock_ticks) looking.clock_ticks = clock_ticks();
+    for (int kind = 0; kind < PS_LOOK_KINDS; kind++) {
+        uint64_t runs = PS_READ(ps_looks[kind].runs);
+        looking.ns += worth((ps_look_kind)kind, runs - looking.counted[kind]);
+        looking.counted[kind] = runs;
+    }
+    uint64_t jobs = PS_READ(looking.jobs);
+    looking.ns += ps_ticks_to_ns(jobs - looking.counted_jobs);
+    looking.counted_jobs = jobs;
+    for (int i = 0; i < OUR_THREADS; i++) count_thread(i);
+    uint64_t ns = looking.ns;
+    pthread_mutex_unlock(&looking.lock);
+    return ns;
+}
+
+void ps_looking_after_fork(void)
+{
+    pthread_mutex_init(&looking.lock, NULL);
+    for (int i = 0; i < OUR_THREADS; i++) looking.threads[i].runs = false;
+    for (int kind = 0; kind < PS_LOOK_KINDS; kind++) looking.counted[kind] = ps_looks[kind].runs;
+    looking.counted_jobs = looking.jobs;
+    own_thread = -1;
+}

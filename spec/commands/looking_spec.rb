@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+
+# What a command's answer says that looking cost.
+RSpec.describe "What looking cost", :bpf do
+  # A method that does nothing, called as often as can be: under `calls` most of the CPU time is the hooks'.
+  ruby = <<~CODE
+    def trifle; end
+
+    units = 0
+    $stdout.sync = true
+    trap("USR1") { puts "units=\#{units} cpu=\#{Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)}" }
+    puts "ready"
+    loop do
+      i = 0
+      trifle while (i += 1) < 1000
+      units += 1
+    end
+  CODE
+  python = <<~CODE
+    import signal
+    import time
+
+    def trifle():
+        pass
+
+    units = 0
+    signal.signal(signal.SIGUSR1, lambda *_: print(f"units={units} cpu={time.process_time()}", flush=True))
+    print("ready", flush=True)
+    while True:
+        for _ in range(1000):
+            trifle()
+        units += 1
+  CODE
+
+  around { |example| Dir.mktmpdir { |folder| (@folder = folder) && example.run } }
+
+  def start(suffix, code)
+    path = File.join(@folder, "trifle#{suffix}")
+    File.write(path, code)
+    target(path, env: {"PROBESCOPE_FUNCTIONS" => "#{@folder}/**"}).ready
+  end
+
+  # CPU seconds for a unit of work between two moments.
+  def seconds_a_unit(program)
+    first = program.counters
+    yield
+    last = program.counters
+    (last["cpu"] - first["cpu"]) / (last["units"] - first["units"])
+  end
+
+  {"Ruby" => [".rb", ruby], "Python" => [".py", python]}.each do |language, (suffix, code)|
+    context "of #{language}", *(:python if language == "Python") do
+      it "is the part of the CPU time that the same work takes more" do
+        attempts do
+          program = start(suffix, code)
+          plain = seconds_a_unit(program) { sleep 1 }
+          running = probescope_start("calls", "-p", program.pid, "-d", 3, "--json")
+          program.await_on("function__stats")
+          traced = seconds_a_unit(program) { sleep 2 }
+          expect(running.wait(within: 60)).to be_success, running.err
+          said = JSON.parse(running.out).fetch("looking_share")
+          expect(said).to be_within(0.15).of((traced - plain) / traced)
+        end
+      end
+
+      it "ends the trace early with what it has, when it is more than --max-overhead" do
+        program = start(suffix, code)
+        result = probescope("calls", "-p", program.pid, "-d", 600, "--json", "--max-overhead", "5%", within: 120)
+        expect(result).to be_success, result.err
+        expect(result.err).to match(/ended after \d+\.\d s: looking took \d+\.\d % of the CPU time, more than --max-overhead 5%/)
+        expect(result.json["looking_share"]).to be > 0.05
+        expect(result.json["rows"].map { |row| row["calls"] }.sum).to be > 1000
+        program.await_off("function__stats")
+      end
+    end
+  end
+
+  it "is what the process says, in the table, in JSON and of each process" do
+    pids = Array.new(2) { host_target.pid }
+    options = pids.flat_map { |pid| ["-p", pid] }
+    answer = probescope("calls", *options, "-d", 1, "--json").json
+    expect([answer, *answer["processes"]].map { |part| part["looking_share"] }).to eq([0.05] * 3)
+    expect(probescope("calls", *options, "-d", 1).out).to match(/CPU, 5\.0 % of it for looking$/)
+    lines = probescope("stat", "-p", pids.first, "-d", 1, "--json").out.lines.map { |line| JSON.parse(line) }
+    expect(lines.map { |line| line["looking_share"] }.uniq).to eq([0.05])
+  end
+
+  it "is limited by a percentage alone" do
+    result = probescope("calls", "-p", Process.pid, "--max-overhead", "little")
+    expect(result.status.exitstatus).to eq(2)
+    expect(result.err).to include("--max-overhead takes a percentage above 0")
+  end
+end
