@@ -114,8 +114,7 @@ static ps_row *row_of_route(int table, const ps_row *row, const ps_site *label, 
     ps_row *found = ps_table_find(routes, (uintptr_t)row, (uintptr_t)label, 0);
     if (found) return found;
     ps_row *rest = rest_of(table, label); /* the first one: it is there when memory is full */
-    if (row && has_room(room, row, label, size))
-        found = ps_table_try_row(routes, (uintptr_t)row, (uintptr_t)label, 0);
+    if (row && has_room(room, row, label, size)) found = ps_table_try_row(routes, (uintptr_t)row, (uintptr_t)label, 0);
     if (found) room->rows++;
     else found = rest;
     if (!found->site) PS_WRITE_RELEASE(found->site, label);

@@ -215,7 +215,7 @@ RSpec.describe "The commands that trace", :bpf do
   it "stat: has a line a second with everything" do
     process = host_target("--burst", 4)
     everything = {"schema" => 1, "command" => "stat", "pids" => [process.pid], "seconds" => 1.0, "cpu_share" => 0.5,
-                  "looking_share" => nil, "cpu_ns" => 500_000_000, "calls" => 6, "raises" => 6,
+                  "looking_share" => 0.05, "cpu_ns" => 500_000_000, "calls" => 6, "raises" => 6,
                   "backtrace_ns" => 60_000_000, "allocations" => 6, "bytes" => 240, "gc_ns" => 3_000_000, "samples" => 3,
                   "lost" => {"rows" => 2, "samples" => 5, "details" => 7}}
     lines = streamed("stat", processes: [process])

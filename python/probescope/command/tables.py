@@ -70,8 +70,14 @@ class Tables:
         if wall:
             taken = self._sum("samples_taken")
             rate = f", {taken * 1e9 / cpu:.0f} samples a second of it" if taken and cpu else ""
-            looking = f", {100 * self._sum('looking_ns') / cpu:.1f} % of it for looking" if cpu else ""
-            lines.append(f"\nprocess {self._pid}, {wall / 1e9:.1f} s, {100 * cpu / wall:.1f} % CPU{rate}{looking}{self._span()}")
+            looking = (
+                f", {100 * self._sum('looking_ns') / cpu:.1f} % of it for looking"
+                if cpu and "looking_ns" in self._maps
+                else ""
+            )
+            lines.append(
+                f"\nprocess {self._pid}, {wall / 1e9:.1f} s, {100 * cpu / wall:.1f} % CPU{rate}{looking}{self._span()}"
+            )
         return lines + [f"{self._sum(name):,} {text}" for name, text in LOST.items() if self._sum(name)]
 
     def covered(self) -> bool:
