@@ -19,6 +19,11 @@
 #include "stats.h"
 
 #define STACK_BYTES (128 * 1024)
+/* The VM that was asked to switch is in a hurry for so long after it last made progress. */
+#define HURRY_FOR_NS 100000000u
+/* Nothing tells whether a VM that was woken came to what it was asked for before it waits again: it is woken at each look while it is
+   in a hurry, and then once in a while. */
+#define WAKE_AGAIN_NS 1000000000u
 _Static_assert(PS_PROBE_COUNT <= 30,
                "ps_watcher_wanted() has a bit for each probe, and two words are no set of probes");
 enum { SWITCHING = 0x80000000, RECHECK = 0xc0000000 };
@@ -38,6 +43,8 @@ static struct {
     uint64_t progress_ns; /* when the VM last did a slice of what is under way */
     /* The thread's own. */
     uint64_t changed_ns; /* when a semaphore last changed */
+    uint64_t asked_ns;   /* since when the VM is asked to switch; 0: it is not */
+    uint64_t woken_ns;   /* when it was last woken */
     bool told;           /* probescope_info says that the hooks for that change are in */
     uint64_t next_flush_ns, next_sample_ns;
     bool flushing, sampling;
@@ -87,6 +94,12 @@ void ps_watcher_recheck(void)
     PS_WRITE_RELEASE(watcher.applied, RECHECK);
 }
 
+/* While hooks for one more tracer come in, no flush may begin its interval. What others count is fired later, none of it is lost. */
+static bool may_flush(void)
+{
+    return !(watcher.wanted & ~PS_READ_ACQUIRE(watcher.covered));
+}
+
 static uint32_t read_semaphores(void)
 {
     uint32_t raised = 0;
@@ -112,6 +125,32 @@ static void tell_of_change(void)
     watcher.told = true;
 }
 
+/* Since the VM last did something about what it is asked for. It is noted by another thread, a moment after `now` perhaps. */
+static uint64_t since_progress(uint64_t now)
+{
+    uint64_t progress = PS_READ(watcher.progress_ns);
+    if (progress < watcher.changed_ns) progress = watcher.changed_ns;
+    if (progress < watcher.asked_ns) progress = watcher.asked_ns;
+    return progress < now ? now - progress : 0;
+}
+
+/* A VM that waits may do so for as long as it likes when nothing is to come in. */
+static void wake_when_due(uint64_t now)
+{
+    bool comes_in = !may_flush() || ps_latency_changed();
+    uint64_t since = since_progress(now);
+    if (!watcher.vm->wake || !comes_in || since < PS_HURRY_NS) return;
+    if (since > HURRY_FOR_NS && now - watcher.woken_ns < WAKE_AGAIN_NS) return;
+    if (watcher.vm->wake()) watcher.woken_ns = now;
+}
+
+static void ask_to_switch(uint64_t now)
+{
+    if (!watcher.asked_ns) watcher.asked_ns = now;
+    watcher.vm->request(PS_REQUEST_SWITCH);
+    wake_when_due(now);
+}
+
 static void look(uint64_t now)
 {
     uint32_t raised = read_semaphores();
@@ -124,22 +163,18 @@ static void look(uint64_t now)
     }
     tell_of_change();
     if (raised || raised != PS_READ(watcher.applied) || probescope_info.watcher_ticks % 20 == 0) ps_info_refresh();
-    if (raised != PS_READ_ACQUIRE(watcher.applied) || ps_latency_changed()) watcher.vm->request(PS_REQUEST_SWITCH);
-    else if ((raised || ps_latency_any_hooked()) && watcher.vm->needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
-}
-
-/* Since the VM last did something about the last change. It is noted by another thread, a moment after `now` perhaps. */
-static uint64_t since_progress(uint64_t now)
-{
-    uint64_t progress = PS_READ(watcher.progress_ns);
-    if (progress < watcher.changed_ns) progress = watcher.changed_ns;
-    return progress < now ? now - progress : 0;
+    if (raised != PS_READ_ACQUIRE(watcher.applied) || ps_latency_changed()) {
+        ask_to_switch(now);
+        return;
+    }
+    watcher.asked_ns = 0;
+    if ((raised || ps_latency_any_hooked()) && watcher.vm->needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
 }
 
 /* Is the VM about to switch hooks, or in the middle of it? Not when it sleeps or sits in a long call: no hurry then. */
 static bool is_switching(uint64_t now)
 {
-    return watcher.wanted != PS_READ_ACQUIRE(watcher.applied) && since_progress(now) < PS_POLL_NS;
+    return watcher.asked_ns && since_progress(now) < HURRY_FOR_NS;
 }
 
 /*
@@ -149,12 +184,6 @@ static bool is_switching(uint64_t now)
 static bool may_begin(uint64_t now)
 {
     return now - watcher.changed_ns >= PS_POLL_NS && watcher.wanted == PS_READ_ACQUIRE(watcher.applied);
-}
-
-/* While hooks for one more tracer come in, no flush may begin its interval. What others count is fired later, none of it is lost. */
-static bool may_flush(void)
-{
-    return !(watcher.wanted & ~PS_READ_ACQUIRE(watcher.covered));
 }
 
 static void flush_when_due(uint64_t now)
@@ -274,6 +303,7 @@ int ps_watcher_start(const ps_vm *vm)
     /* Raised semaphores are news to it: after a stop the hooks are out. */
     PS_WRITE(watcher.wanted, 0);
     watcher.told = watcher.flushing = false;
+    watcher.asked_ns = 0;
     /* A child that was forked while no watcher ran has the parent's number still. */
     ps_info_after_fork();
     if (!registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;

@@ -23,7 +23,7 @@ enum { PS_POLL_NS = 50000000, PS_HURRY_NS = 4000000, PS_FLUSH_NS = 1000000000, P
 
 /* What the watcher may ask of the VM. */
 enum {
-    PS_REQUEST_SWITCH = 1, /* ps_watcher_wanted() changed, or is not done yet */
+    PS_REQUEST_SWITCH = 1, /* ps_watcher_wanted() changed, or is not done yet; or latency probes */
     PS_REQUEST_SAMPLE = 2,
     PS_REQUEST_UPKEEP = 4, /* small work that needs the VM, such as finding names */
 };
@@ -37,6 +37,11 @@ typedef struct ps_vm {
     bool (*try_lock_tables)(void);
     /* May be NULL. Called each time the watcher is awake; returns when it has to be awake again (CLOCK_MONOTONIC), or 0. */
     uint64_t (*step)(uint64_t now);
+    /*
+     * Has a VM whose threads all wait come to what it was asked for; true when it was woken. Called on the same thread, while hooks for
+     * a tracer do not come in. NULL: request() does that.
+     */
+    bool (*wake)(void);
 } ps_vm;
 
 /* A bit for each probe with a listener. */

@@ -26,6 +26,12 @@
 /* probescope.c: has Ruby run the job once more, for what the watcher asked for. */
 void ps_job_ask(void);
 
+/* wake.c: called where the application's thread has the VM lock, in a forked child, and on the watcher's thread. */
+void ps_wake_init(void);
+void ps_wake_after_fork(void);
+/* Wakes the main thread, so that it runs the job. False: it does not wait, or not where it can be woken unnoticed. */
+bool ps_wake(void);
+
 /* functions.c: function__entry, function__return, function__slow*, function__stats; line */
 void ps_functions_init(void);
 /* From the installation on until it ends. */

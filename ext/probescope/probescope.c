@@ -40,7 +40,7 @@ static void request(unsigned what)
     ps_job_ask();
 }
 
-static const ps_vm vm = {.request = request, .needs_upkeep = ps_parts_need_upkeep};
+static const ps_vm vm = {.request = request, .needs_upkeep = ps_parts_need_upkeep, .wake = ps_wake};
 
 /* In the order in which hooks are switched. */
 static const ps_part parts[] = {
@@ -89,6 +89,7 @@ static __thread bool own_busy;
 static void after_fork_in_child(void)
 {
     busy = false;
+    ps_wake_after_fork();
 }
 
 static VALUE end_switching(VALUE unused)
@@ -169,6 +170,7 @@ static VALUE native_start(VALUE self, VALUE limit)
 {
     if (ps_parts_installed()) return Qfalse;
     ps_memory_set_limit(NUM2SIZET(limit));
+    ps_wake_init();
     ps_functions_start();
     int error = ps_parts_install(&vm);
     if (error) {

@@ -16,10 +16,11 @@
 
 /* A VM that notes what it is asked for, and applies it when told to. */
 static struct {
-    uint64_t switches, samples, upkeeps;
+    uint64_t switches, samples, upkeeps, wakes;
+    bool waits;            /* it can be woken, and switches at the first request after that */
     uint64_t switch_after; /* applies from this request to switch on, counted from 1; 0 never */
     uint64_t applied_ns;
-    bool has_upkeep;
+    bool has_upkeep, never_comes;
     bool finished; /* has switched hooks */
     bool blocks_signals;
     uint64_t stack_bytes;
@@ -69,7 +70,15 @@ static bool needs_upkeep(void)
     return PS_READ(vm_state.has_upkeep);
 }
 
-static const ps_vm vm = {.request = request, .needs_upkeep = needs_upkeep};
+static bool wake(void)
+{
+    if (!PS_READ(vm_state.waits)) return false;
+    PS_ADD(vm_state.wakes, 1);
+    if (!PS_READ(vm_state.never_comes)) PS_WRITE(vm_state.switch_after, PS_READ(vm_state.switches) + 1);
+    return true;
+}
+
+static const ps_vm vm = {.request = request, .needs_upkeep = needs_upkeep, .wake = wake};
 
 /* As at the end of an installation. */
 static void take_hooks_out(void)
@@ -243,6 +252,46 @@ static void waits_for_the_hooks_however_long_the_vm_takes(void)
     CHECK_EQUAL(recorder_total(), 0);
     switch_hooks();
     CHECK(await_first_flush().at_ns >= PS_READ(vm_state.applied_ns));
+    begin_again();
+}
+
+static void wakes_a_vm_that_waits_while_hooks_are_to_come_in(void)
+{
+    PS_WRITE(vm_state.waits, true);
+    ps_watcher_start(&vm);
+    uint64_t raised = ps_monotonic_ns();
+    RAISE(EXCEPTION__STATS);
+    RAISE(STATS__DONE);
+    await_first_flush();
+    CHECK(PS_READ(vm_state.applied_ns) - raised >= PS_HURRY_NS); /* it had the time to come by itself */
+    uint64_t woken = PS_READ(vm_state.wakes);
+    CHECK(woken >= 1);
+    /* Neither upkeep nor a tracer that leaves is worth it. */
+    PS_WRITE(vm_state.switch_after, 0);
+    PS_WRITE(vm_state.has_upkeep, true);
+    await_looks();
+    LOWER(EXCEPTION__STATS);
+    AWAIT(!(ps_watcher_wanted() & PS_BIT(EXCEPTION__STATS)));
+    await_looks();
+    CHECK_EQUAL(PS_READ(vm_state.wakes), woken);
+    CHECK(PS_READ(vm_state.upkeeps) >= 1);
+    begin_again();
+}
+
+/* In a call that does not look at interrupts, say. */
+static void wakes_once_in_a_while_what_does_not_come(void)
+{
+    ps_watcher_start(&vm);
+    RAISE(STATS__DONE);
+    await_a_second(); /* not to be woken so far */
+    CHECK_EQUAL(PS_READ(vm_state.wakes), 0);
+    PS_WRITE(vm_state.never_comes, true);
+    PS_WRITE(vm_state.waits, true);
+    AWAIT(PS_READ(vm_state.wakes) >= 1);
+    await_looks();
+    await_looks();
+    CHECK(PS_READ(vm_state.wakes) <= 2);
+    AWAIT(PS_READ(vm_state.wakes) >= 3);
     begin_again();
 }
 
@@ -637,6 +686,8 @@ int main(void)
     RUN(asks_for_upkeep_only_while_somebody_listens);
     RUN(flushes_first_when_the_hooks_are_in);
     RUN(waits_for_the_hooks_however_long_the_vm_takes);
+    RUN(wakes_a_vm_that_waits_while_hooks_are_to_come_in);
+    RUN(wakes_once_in_a_while_what_does_not_come);
     RUN(holds_flushes_back_while_hooks_for_one_more_tracer_come_in);
     RUN(says_when_hooks_were_asked_for_and_when_they_were_in);
     RUN(asks_again_when_the_coverage_changes_in_the_middle);

@@ -1,0 +1,133 @@
+/*
+ * Wakes a Ruby whose threads all wait, so that it comes to a job.
+ *
+ * Ruby runs a job on the thread that ran Ruby code last, as soon as that runs again: in a server with a request a second that may be
+ * many requests of other threads later. A signal does more. Ruby's C handler counts it and wakes the main thread; that looks for
+ * interrupts, jobs among them, and for the signal's trap. wake() calls the same C function on the watcher's thread, with the number of a
+ * signal that Ruby keeps for itself: Signal.trap refuses SIGVTALRM in every version, so there is no trap, and Ruby does nothing about it.
+ * No signal is sent and no disposition changes. Where a trap ran, Mutex#sleep and ConditionVariable#wait return early; here they go on
+ * to sleep. (docs/decisions/161-waking-an-idle-ruby.md)
+ *
+ * As with every signal, the main thread's system call ends with EINTR, and a C extension that waits there without the VM lock is asked to
+ * stop. Ruby's own waiting is begun again. Others are not asked: an open() of a FIFO would fail, a database client may cancel its
+ * query. So the main thread is only woken out of system calls in which Ruby itself, or an event loop, waits.
+ */
+#include <ruby/ruby.h>
+#include <ruby/debug.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "hooks.h"
+
+static void (*handler)(int); /* Ruby's, for signals that are trapped; NULL: not found, and nothing is woken */
+static int main_thread;      /* as gettid() calls it there */
+
+/*
+ * Ruby has one C function for all signals that it handles by default or for a trap. What another extension installed is in another
+ * file; where Ruby is linked statically it is not, and then the functions differ.
+ */
+static void find_handler(void)
+{
+    static const int handled[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2};
+    Dl_info ruby, other;
+    handler = NULL;
+    if (!dladdr((void *)(uintptr_t)rb_profile_frames, &ruby)) return;
+    for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++) {
+        struct sigaction now;
+        if (sigaction(handled[i], NULL, &now) != 0 || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) continue;
+        if (!dladdr((void *)(uintptr_t)now.sa_handler, &other) || other.dli_fbase != ruby.dli_fbase) continue;
+        if (handler && handler != now.sa_handler) {
+            handler = NULL;
+            return;
+        }
+        handler = now.sa_handler;
+    }
+}
+
+void ps_wake_init(void)
+{
+    VALUE id = rb_funcall(rb_thread_main(), rb_intern("native_thread_id"), 0);
+    main_thread = FIXNUM_P(id) ? FIX2INT(id) : (int)getpid();
+    find_handler();
+}
+
+void ps_wake_after_fork(void)
+{
+    main_thread = (int)getpid();
+}
+
+/* Is it nothing that a client of a database waits for? */
+static bool is_no_connection(int file)
+{
+    struct stat of;
+    int listens = 0;
+    socklen_t size = sizeof(listens);
+    if (fstat(file, &of) != 0) return false;
+    return !S_ISSOCK(of.st_mode) || (getsockopt(file, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens);
+}
+
+/* Ruby polls the one file that it reads or accepts from. The other thread may be gone from where `files` was. */
+static bool polls_no_connection(uint64_t files, uint64_t count)
+{
+    struct pollfd one;
+    struct iovec to = {&one, sizeof(one)}, from = {(void *)(uintptr_t)files, sizeof(one)};
+    return count == 1 && process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof(one) && is_no_connection(one.fd);
+}
+
+/* Is the thread in a system call that waits, and that is begun again after EINTR? */
+static bool waits(int thread)
+{
+    char path[64], text[128];
+    long number;
+    unsigned long argument[2];
+    snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", thread);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    ssize_t size = read(file, text, sizeof(text) - 1);
+    close(file);
+    if (size <= 0) return false;
+    text[size] = '\0';
+    if (sscanf(text, "%ld %lx %lx", &number, &argument[0], &argument[1]) != 3) return false; /* "running" */
+    switch (number) {
+    case SYS_read: return is_no_connection((int)argument[0]);
+#ifdef SYS_poll
+    case SYS_poll: return polls_no_connection(argument[0], argument[1]);
+#endif
+    case SYS_ppoll: return argument[1] != 1 || polls_no_connection(argument[0], argument[1]);
+    case SYS_futex:
+    case SYS_pselect6:
+    case SYS_epoll_pwait:
+    case SYS_clock_nanosleep:
+    case SYS_wait4:
+    case SYS_waitid:
+    case SYS_restart_syscall: /* one of those that sleep, after a SIGSTOP */
+#ifdef SYS_select
+    case SYS_select:
+#endif
+#ifdef SYS_epoll_wait
+    case SYS_epoll_wait:
+#endif
+#ifdef SYS_epoll_pwait2
+    case SYS_epoll_pwait2:
+#endif
+        return true;
+    default: return false;
+    }
+}
+
+bool ps_wake(void)
+{
+    if (!handler || !waits(main_thread)) return false;
+    handler(SIGVTALRM);
+    return true;
+}
