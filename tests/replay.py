@@ -1,15 +1,38 @@
-"""What `python -m probescope trace PROGRAM -p PID` prints of what a bpftrace printed, for spec/commands/recorded_spec.rb.
+"""What `python -m probescope trace PROGRAM -p PID [--json]` prints of what a bpftrace printed, for spec/commands/recorded_spec.rb.
 
-Reads lines of JSON, {"program", "pid", "output": bpftrace's output, a character a byte}, and answers each with a line: a string.
+Reads lines of JSON, {"program", "pid", "json", "known": what the process says of itself, "output": bpftrace's output, a character a
+byte}, and answers each with a line: what stands on stdout and what on stderr.
 """
 
+import contextlib
+import io
 import json
 import sys
+from argparse import Namespace
 
-from probescope.command.trace import Shown
+from probescope.command.errors import CommandError
+from probescope.command.programs import probes, program
+from probescope.command.reports import report_of
+from probescope.command.tables import TOP
+from probescope.command.trace import Output, keys
+
+
+def replay(asked, known):
+    output = Output(
+        Namespace(pid=asked["pid"], json=asked["json"], top=TOP), asked["program"], probes(program(asked["program"]))
+    )
+    output.result.known = known
+    output.result.waited_ns = known.get("waited_ns")
+    try:
+        lines = [text for told in asked["output"].encode("latin-1").split(b"\n") for text in output.take(told)]
+        return [*output.head(), *lines, *output.finish(keys(asked["program"], report_of(asked["program"])))]
+    except CommandError as error:
+        print(f"probescope: {error}\n  try: {error.next_step}", file=sys.stderr)
+        return []
+
 
 for line in sys.stdin:
     asked = json.loads(line)
-    shown = Shown(asked["pid"], asked["program"])
-    lines = [text for told in asked["output"].encode("latin-1").split(b"\n") for text in shown.take(told)]
-    print(json.dumps("\n".join([*shown.head(), *lines, *shown.rest(), ""])), flush=True)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        lines = replay(asked, asked["known"])
+    print(json.dumps(["".join(f"{text}\n" for text in lines), said.getvalue()]), flush=True)

@@ -26,10 +26,12 @@ RSpec.describe "On what bpftrace printed once" do
     end
   end
 
+  # Of one process. Its lines of slow calls come as the calls end.
   def wheel(program, recorded)
-    plain = program.start_with?("slow") ? %w[plain] : %w[one hostile full strings]
-    recorded.select { |head, _| plain.include?(head[:recording]) }.map do |head, answers|
-      Support::Replay.wheel(head, program, answers.select { |answer| answer[:is] == "output" }.map { |answer| answer[:line] })
+    live = program.start_with?("slow") ? %w[plain] : []
+    recorded.select { |head, _| %w[one hostile full strings plain].include?(head[:recording]) }.flat_map do |head, answers|
+      ways = live.include?(head[:recording]) ? [[]] : [*([[]] if live.empty?), ["--json"]]
+      ways.map { |words| Support::Replay.wheel(head, program, answers, *words) }
     end
   end
 
@@ -51,8 +53,29 @@ RSpec.describe "On what bpftrace printed once" do
       end
 
       it "of bpftrace #{version}, #{program}: the wheel's lines are the known ones" do
-        expect_golden(File.join(golden, "wheel", "#{program}.txt"), wheel(program, recordings.read(version, program)).join)
+        told = wheel(program, recordings.read(version, program))
+        expect(told.flat_map(&:objects)).to fit_the_schema_of(command)
+        expect_golden(File.join(golden, "wheel", "#{program}.txt"), told.map(&:text).join)
       end
+
+      next if command == "flow" # of one thread there, and of all here
+
+      it "of bpftrace #{version}, #{program}: the JSON of both hosts is the same" do
+        recorded = recordings.read(version, program).select { |head, _| %w[one hostile full strings].include?(head[:recording]) }
+        recorded.each do |head, answers|
+          gem, wheel = [Support::Replay.gem(head, answers, "--json"), Support::Replay.wheel(head, program, answers, "--json")]
+          expect(timeless(wheel.objects)).to eq(timeless(gem.objects)), "#{program} #{head[:recording]}"
+        end
+      end
+    end
+  end
+
+  # The recordings are of another day, and only the gem's host heard what the clock was.
+  def timeless(value)
+    case value
+    when Array then value.map { |one| timeless(one) }
+    when Hash then value.except("begin", "end", "at").transform_values { |one| timeless(one) }
+    else value
     end
   end
 
@@ -76,9 +99,8 @@ RSpec.describe "On what bpftrace printed once" do
       told = Support::Replay.gem(head, answers).text
       number = told[/^probescope: (\d+) events were lost between the kernel and bpftrace$/, 1].to_i
       expect(number).to be_positive
-      lines = answers.select { |answer| answer[:is] == "output" }.map { |answer| answer[:line] }
-      expect(Support::Replay.wheel(head, "flow",
-                                   lines).delete(",")).to include("\n#{number} events were lost between the kernel and bpftrace")
+      wheel = Support::Replay.wheel(head, "flow", answers)
+      expect(wheel.text).to include("\nprobescope: #{number} events were lost between the kernel and bpftrace")
       json = Support::Replay.gem(head, answers, "--json").objects
       expect(json).to fit_the_schema_of("flow")
     end

@@ -40,13 +40,28 @@ module Support
       Probescope::CLI.complain(e)
     end
 
-    # As `python -m probescope trace` prints it: of one process.
-    def wheel(head, program, lines)
+    # A Told, as `python -m probescope trace` prints it: of one process.
+    def wheel(head, program, answers, *argv)
       pid = head[:pids].first
+      lines = answers.filter_map { |answer| answer[:line] if answer[:is] == "output" }
       output = lines.join("\n").force_encoding(Encoding::ISO_8859_1).encode(Encoding::UTF_8)
-      python.puts(JSON.generate({program: program, pid: pid, output: output}))
-      answer = python.gets or raise "the wheel's host ended on #{program}"
-      section("python -m probescope trace #{program} -p #{pid}", JSON.parse(answer), "")
+      python.puts(JSON.generate({program: program, pid: pid, json: argv.include?("--json"), known: known(answers), output: output}))
+      out, err = JSON.parse(python.gets || raise("the wheel's host ended on #{program}"))
+      objects = argv.include?("--json") ? out.lines.map { |line| JSON.parse(line) } : []
+      out = "#{JSON.pretty_generate(objects.first)}\n" if objects.one?
+      Told.new(section(["python -m probescope trace #{program} -p #{pid}", *argv].join(" "), out, err), objects)
+    end
+
+    # What the process said of itself at the end, as the wheel's host reads it from the process.
+    def known(answers)
+      target = answers.find { |answer| answer[:is] == "ended" }[:targets].first
+      served = target[:serves].to_h { |name| [name.to_s, {state: "off"}] }
+      {
+        **target.slice(:runtime, :version, :waited_ns),
+        looking_ns: target[:tells_of_looking] ? 0 : nil,
+        flags: target[:tells_of_requests] ? ["requests"] : [],
+        probes: {**served, **target[:probes].transform_keys(&:to_s)}
+      }
     end
 
     # One for all: it ends with this process, whose end closes its input.

@@ -2,48 +2,118 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, NamedTuple
+from functools import partial
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from probescope.command.text import clean, duration
+from probescope.command.reports import BY_REQUEST
+from probescope.command.result import Result, iso, ratio
+from probescope.command.text import SCHEMA, clean, count, duration, share, size, to_json
+
+ON = ("on", "degraded")
 
 
 class Columns(NamedTuple):
     heading: str
-    # Raises ValueError or IndexError for what the program did not mean as a line: a name of the target may have line breaks.
-    line: Callable[[str], str]
+    # Raise ValueError or IndexError for what the program did not mean as a line: a name of the target may have line breaks.
+    line: Callable[[str, Result], str]
+    # The same as an object of the command's JSON, or None for what is none. None where that is not told line by line.
+    event: Optional[Callable[[str, Result], Optional[Dict[str, Any]]]] = None
 
-    def show(self, line: str) -> str:
+    def show(self, line: str, result: Result) -> str:
         try:
-            return self.line(line)
+            return self.line(line, result)
         except (ValueError, IndexError):
-            return _as_it_is(line)
+            return _as_it_is(line, result)
+
+    def json(self, line: str, result: Result) -> str:
+        try:
+            found = self.event(line, result) if self.event else None
+        except (ValueError, IndexError):
+            return ""
+        return to_json({"schema": SCHEMA, **found}) if found else ""
 
 
 def of(program: str) -> Columns:
     return PROGRAMS.get(program, Columns("", _as_it_is))
 
 
-def _as_it_is(line: str) -> str:
+def _as_it_is(line: str, _result: Result) -> str:
     return "\t".join(map(clean, line.split("\t")))
 
 
-SECOND = "{:>8}{:>12}{:>10}{:>11}{:>12}{:>10}{:>9}{:>8}{:>6}".format
+SECOND = "{:>8}{:>8}{:>12}{:>10}{:>11}{:>12}{:>10}{:>9}{:>8}{:>6}".format
 CALL = "{:>9} {:>9}  {}".format
 SLOW = "{:<8}  {:>8} {:>8}  {}".format
 
 
-def _second(line: str, light: bool = False) -> str:
-    """ "= PID WALL CPU CALLS RAISED BACKTRACE_NS ALLOCATED BYTES GC_NS SAMPLES DROPPED MISSED SUPPRESSED END" """
-    wall, cpu, calls, raised, cost, allocated, size, collected, samples, dropped, missed, _ = map(
-        int, line.split()[2:14]
-    )
-    share = f"{100 * cpu / wall:.1f} %" if wall else "-"
-    costly = ("-", "-", "-") if light else (f"{calls:,}", f"{allocated:,}", f"{size / (1 << 20):,.1f} MiB")
-    cheap = (f"{raised:,}", duration(cost))
-    return SECOND(share, costly[0], *cheap, *costly[1:], duration(collected), samples, dropped + missed)
+# The words of stat's lines, behind "=" and the process, and the probes that some of them take.
+SECOND_WORDS = (
+    "wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details ended "
+    "looking_ns"
+).split()
+TAKES = {
+    "calls": "function__stats",
+    "raises": "exception__stats",
+    "backtrace_ns": "exception__stats",
+    "allocations": "object__stats",
+    "bytes": "object__stats",
+    "gc_ns": "gc__done",
+    "samples": "sample",
+}
+COSTLY = ("function__stats", "object__stats")
 
 
-def _call(line: str) -> str:
+def _figures(line: str, result: Result, light: bool) -> Dict[str, Optional[int]]:
+    """What a probe tells that is not on is None."""
+    probes = result.known.get("probes", {})
+    mark, _, *words = line.split()
+    if mark != "=" or len(words) < len(SECOND_WORDS) - 1:
+        raise ValueError("no line of figures")
+    found: Dict[str, Optional[int]] = {**dict.fromkeys(SECOND_WORDS), **dict(zip(SECOND_WORDS, map(int, words)))}
+    if not result.tells_of_looking:
+        found["looking_ns"] = None
+    for name, probe in TAKES.items():
+        if (light and probe in COSTLY) or (probe in probes and probes[probe]["state"] not in ON):
+            found[name] = None
+    return found
+
+
+def _second(line: str, result: Result, light: bool = False) -> str:
+    found = _figures(line, result, light)
+    wall = found["wall_ns"] or 0
+    cells = [
+        share(ratio(found["cpu_ns"], wall)),
+        share(ratio(found["looking_ns"], found["cpu_ns"] or 0)),
+        count(found["calls"]),
+        count(found["raises"]),
+        duration(found["backtrace_ns"]),
+        count(found["allocations"]),
+        size(found["bytes"]),
+        duration(found["gc_ns"]),
+        count(found["samples"]),
+        count((found["rows"] or 0) + (found["samples_missed"] or 0)),
+    ]
+    return SECOND(*cells)
+
+
+def _second_event(line: str, result: Result, light: bool = False) -> Dict[str, Any]:
+    found = _figures(line, result, light)
+    ended, wall = found["ended"] or 0, found["wall_ns"] or 0
+    told = {name: found[name] for name in SECOND_WORDS[1:9]}
+    return {
+        "command": "stat",
+        "pids": [result.pid],
+        "begin": iso(result.time(ended - wall)),
+        "end": iso(result.time(ended)),
+        "seconds": round(wall / 1e9, 3),
+        "cpu_share": ratio(found["cpu_ns"], wall),
+        "looking_share": ratio(found["looking_ns"], found["cpu_ns"] or 0),
+        **told,
+        "lost": {"rows": found["rows"], "samples": found["samples_missed"], "details": found["details"]},
+    }
+
+
+def _call(line: str, _result: Result) -> str:
     """ "> NUMBER PID THREAD CONTEXT DEPTH LINE\\tNAME\\tFILE", "< NUMBER PID THREAD CONTEXT DEPTH ELAPSED SELF OUTCOME\\tNAME",
     and each second "= NUMBER PID"."""
     figures, _, names = line.partition("\t")
@@ -59,19 +129,35 @@ def _call(line: str) -> str:
     return CALL(duration(numbers[5]), duration(numbers[6]), f"{indent}= {clean(names)}{outcome}")
 
 
-def _slow(line: str) -> str:
+OUTCOMES = ("returned", "raised", "suspended")
+
+
+def _call_event(line: str, _result: Result) -> Optional[Dict[str, Any]]:
+    """Of every thread, as it comes."""
+    figures, _, names = line.partition("\t")
+    kind, *words = figures.split()
+    numbers: List[int] = list(map(int, words))
+    if kind not in ("<", ">"):
+        return None
+    who = {"command": "flow", "pid": numbers[1], "thread_id": numbers[2], "context_id": numbers[3], "depth": numbers[4]}
+    if kind == ">":
+        name, _, file = names.rpartition("\t")
+        return {**who, "event": "enter", "function": name, "file": file or None, "line": numbers[5]}
+    times = {"elapsed_ns": numbers[5], "self_ns": numbers[6], "outcome": OUTCOMES[numbers[7]]}
+    return {**who, "event": "leave", "function": names, **times}
+
+
+def _slow(line: str, _result: Result) -> str:
     """ "TIME ELAPSED SELF FUNCTION FILE:LINE TRACE", in us."""
     ended, elapsed, own, rest = line.split(None, 3)
     return SLOW(ended, duration(int(elapsed) * 1000), duration(int(own) * 1000), clean(rest.rstrip()))
 
 
-# How programs end that tell requests apart.
-BY_REQUEST = "_by_request"
-STAT = SECOND("CPU", "CALLS", "RAISES", "BACKTRACES", "ALLOCS", "BYTES", "GC", "SAMPLES", "LOST")
+STAT = SECOND("CPU", "LOOKING", "CALLS", "RAISES", "BACKTRACES", "ALLOCS", "BYTES", "GC", "SAMPLES", "LOST")
 PROGRAMS: Dict[str, Columns] = {
-    "stat": Columns(STAT, _second),
-    "light": Columns(STAT, lambda line: _second(line, light=True)),
-    "flow": Columns(CALL("ELAPSED", "SELF", "CALL"), _call),
+    "stat": Columns(STAT, _second, _second_event),
+    "light": Columns(STAT, partial(_second, light=True), partial(_second_event, light=True)),
+    "flow": Columns(CALL("ELAPSED", "SELF", "CALL"), _call, _call_event),
     **{
         f"slow{least}ms{by_request}": Columns(SLOW("ENDED", "ELAPSED", "SELF", "FUNCTION"), _slow)
         for least in (1, 10, 100)

@@ -9,6 +9,7 @@ import sys
 from typing import Any, List, NoReturn
 
 from probescope.command.errors import CommandError, Usage
+from probescope.command.tables import TOP
 from probescope.command.text import clean
 
 NAME = "python -m probescope"
@@ -46,6 +47,12 @@ def seconds(text: str) -> float:
     return value
 
 
+def number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise Usage(f"--top takes 0 or more, and not {text!r}", f"{NAME} trace exceptions -p 4711 --top 20")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
     top = Parser(prog=NAME, description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", "-v", action="store_true", help="print the version")
@@ -75,11 +82,18 @@ def parser() -> argparse.ArgumentParser:
         "trace",
         "run a bpftrace program on a process and print what it says; as root, or through sudo",
         f"sudo {NAME} trace exceptions -p 4711 -d 10",
-        f"sudo {NAME} trace slow10ms -p 4711        until Ctrl-C",
+        f"sudo {NAME} trace slow -p 4711            until Ctrl-C",
+        f"sudo {NAME} trace alloc_by_request -p 4711 -d 10 --json",
     )
     trace.add_argument("name", metavar="NAME", help=f"`{NAME} script` lists them")
     trace.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
     trace.add_argument("-d", "--seconds", type=seconds, help="how long, in seconds; until Ctrl-C without it")
+    trace.add_argument(
+        "--top", type=number, default=TOP, help=f"the first rows of a table, {TOP} by default; 0 for all"
+    )
+    trace.add_argument(
+        "--json", action="store_true", help="one JSON object with every row, or one a line; docs/schema describes them"
+    )
     script = add(
         "script",
         "print a bpftrace program; without a name, list them",

@@ -1,143 +1,73 @@
-"""What a program keeps in its maps until its end, as one table: a row for each place, a column for each map."""
+"""Rows for people: aligned columns without rules, as the gem's command prints them."""
 
 from __future__ import annotations
 
-import os
-import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+import unicodedata
+from typing import Any, Dict, List
 
-from probescope.command.columns import BY_REQUEST
-from probescope.command.text import clean, duration
+from probescope.command.reports import Report
+from probescope.command.result import Result
+from probescope.command.text import clean, duration, share
 
-
-class Shape(NamedTuple):
-    """maps: those to show; the rows with the most in the first one come first. what, where: headings of a row's name and place.
-
-    nothing: what there is to say without a row.
-    """
-
-    maps: Tuple[str, ...]
-    what: str
-    where: str = ""
-    nothing: str = "nothing to tell in that time"
-
-
-SHAPES = {
-    "alloc": Shape(("allocated", "bytes"), "CLASS", "ALLOCATED AT"),
-    "backtraces": Shape(("total_ns", "calls", "max_ns"), "CALL", "ASKED AT"),
-    "calls": Shape(("self_ns", "elapsed_ns", "calls", "max_ns", "raised"), "FUNCTION", "DEFINED AT"),
-    "exceptions": Shape(("strings_ns", "backtrace_ns", "raised"), "TYPE", "RAISED AT"),
-    "gc": Shape(("total_ns", "collections", "max_ns"), "KIND"),
-    "gvl": Shape(("total_ns", "waits", "max_ns"), "THREAD"),
-    "hot": Shape(("self_ns", "total_ns", "samples"), "FUNCTION", "DEFINED AT"),
-    "lines": Shape(("self_ns", "samples"), "FUNCTION", "LINE"),
-    "requests": Shape(
-        ("elapsed_ns", "requests", "max_ns"),
-        "METHOD",
-        "ROUTE",
-        "no request ended (does the application have probescope.wsgi() or probescope.asgi() around it?)",
-    ),
-}
+# Rows shown, unless --top says otherwise.
+TOP = 20
 LOST = {
-    "map_full": "rows had no room in bpftrace's maps",
-    "rows_dropped": "events had no row of their own in the process",
-    "samples_missed": "samples could not be taken",
+    "events": "{} events were lost between the kernel and bpftrace",
+    "rows": "{} events had no row of their own: the process's memory for names is full (see (overflow))",
+    "map_full": "{} rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS={}",
+    "samples": "{} samples could not be taken",
+    "details": "{} exception details were over the limit of 10 a second",
 }
-MOST = 20
-# Since then bpftrace's `nsecs` goes on while the machine is suspended.
-BOOTTIME_SINCE = (5, 8)
 
 
-def has_table(program: str) -> bool:
-    return _name(program) in SHAPES
+def head(command: str, result: Result) -> List[str]:
+    """What the figures are of."""
+    cpu = share(result.cpu_ns / result.wall_ns)
+    rate = f", {result.sample_rate:.0f} samples a second of it" if result.sample_rate and result.has_samples else ""
+    looking = f", {share(result.looking_share)} of it for looking" if result.looking_share is not None else ""
+    times = [moment.astimezone().strftime("%H:%M:%S.%f")[:-3] if moment else "-" for moment in result.interval]
+    waited = "" if result.waited_ns is None else f"; waited {duration(result.waited_ns)} for the hooks"
+    return [
+        f"{command} of process {result.pid}, {result.seconds:.1f} s, {cpu} CPU{rate}{looking}",
+        f"from {times[0]} to {times[1]}{waited}",
+    ]
 
 
-class Tables:
-    def __init__(self, pid: int, program: str) -> None:
-        self._pid = pid
-        self._by_request = program.endswith(BY_REQUEST)
-        self._shape = SHAPES.get(_name(program))
-        self._maps: Dict[str, Dict[str, Any]] = {}
-
-    def add(self, maps: Dict[str, Dict[str, Any]]) -> None:
-        """maps: as `bpftrace -f json` prints them; their keys mean something to that bpftrace alone."""
-        for name, rows in maps.items():
-            self._maps.setdefault(name[1:], {}).update(rows)
-
-    def lines(self) -> List[str]:
-        lines = self._table(self._shape) if self._shape else []
-        wall, cpu = self._sum("wall_ns"), self._sum("cpu_ns")
-        if wall:
-            taken = self._sum("samples_taken")
-            rate = f", {taken * 1e9 / cpu:.0f} samples a second of it" if taken and cpu else ""
-            looking = (
-                f", {100 * self._sum('looking_ns') / cpu:.1f} % of it for looking"
-                if cpu and "looking_ns" in self._maps
-                else ""
-            )
-            lines.append(
-                f"\nprocess {self._pid}, {wall / 1e9:.1f} s, {100 * cpu / wall:.1f} % CPU{rate}{looking}{self._span()}"
-            )
-        return lines + [f"{self._sum(name):,} {text}" for name, text in LOST.items() if self._sum(name)]
-
-    def covered(self) -> bool:
-        """Whether an interval of the process has ended."""
-        return bool(self._sum("wall_ns"))
-
-    def _span(self) -> str:
-        began, ended = (_time_of_day(self._sum(name)) for name in ("began", "ended"))
-        return f", from {began} to {ended}" if began and ended else ""
-
-    def _table(self, shape: Shape) -> List[str]:
-        def figure(name: str, key: str) -> int:
-            return int(self._maps.get(name, {}).get(key, 0))
-
-        found = self._maps.get("row", {})
-        if not found:
-            return [shape.nothing]
-        keys = sorted(found, key=lambda key: ([-figure(name, key) for name in shape.maps], key))
-        columns = [[_title(name), *(_figure(name, figure(name, key)) for key in keys[:MOST])] for name in shape.maps]
-        widths = [max(map(len, column)) for column in columns]
-        names = [[shape.what, *(clean(found[key][0]) for key in keys[:MOST])]]
-        if shape.where:
-            names.append([shape.where, *(clean(_where(shape, found[key])) for key in keys[:MOST])])
-        if self._by_request:
-            # A row's last value is its request's number.
-            requests = {int(number): clean(label) for number, label in self._maps.get("request", {}).values()}
-            names.append(["REQUEST", *(requests.get(int(found[key][-1]), "-") for key in keys[:MOST])])
-        rooms = [max(map(len, column)) for column in names[:-1]] + [0]
-        lines = [""]
-        for cells in zip(zip(*columns), zip(*names)):
-            figures = "  ".join(cell.rjust(width) for cell, width in zip(cells[0], widths))
-            lines.append(f"{figures}  {'  '.join(map(str.ljust, cells[1], rooms))}".rstrip())
-        return [*lines, f"\n{len(keys) - MOST} more rows"] if len(keys) > MOST else lines
-
-    def _sum(self, name: str) -> int:
-        """Of what is kept for the process as a whole."""
-        return sum(map(int, self._maps.get(name, {}).values()))
+def table(report: Report, rows: List[Dict[str, Any]], top: int) -> List[str]:
+    """top: so many rows, 0 for all."""
+    if not rows:
+        return [f"  {report.nothing()}"]
+    shown = rows[:top] if top else rows
+    columns = [list(column) for column in zip(report.HEADINGS, *(report.cells(row) for row in shown))]
+    columns = [one for one in columns if one[0] not in report.OPTIONAL or any(cell != "-" for cell in one[1:])]
+    if report.by_request:
+        names = (" ".join(filter(None, (row["method"], row["route"]))) or "-" for row in shown)
+        columns.insert(0, ["REQUEST", *names])
+    lines = ["", *_aligned(columns)]
+    if len(rows) > len(shown):
+        lines += ["", f"{len(rows) - len(shown):,} more rows; --top 0 shows all"]
+    below = report.below(shown)
+    return [*lines, "", below] if below else lines
 
 
-def _name(program: str) -> str:
-    return program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
+def lost(result: Result, keys: int) -> List[str]:
+    return [LOST[what].format(number, keys * 4) for what, number in result.lost().items() if number]
 
 
-def _time_of_day(nsecs: int) -> Optional[str]:
-    """Of bpftrace's `nsecs`; None where they are 0."""
-    if not nsecs:
-        return None
-    release = tuple(int(number) for number in os.uname().release.split("-")[0].split(".")[:2])
-    clock = time.CLOCK_BOOTTIME if release >= BOOTTIME_SINCE else time.CLOCK_MONOTONIC
-    at = time.time_ns() - time.clock_gettime_ns(clock) + nsecs
-    return f"{time.strftime('%H:%M:%S', time.localtime(at // 10**9))}.{at // 10**6 % 1000:03}"
+def _aligned(columns: List[List[str]]) -> List[str]:
+    padded = []
+    for heading, *cells in columns:
+        right = heading.startswith(">")
+        texts = [heading.lstrip(">"), *map(clean, cells)]
+        room = max(map(_width, texts))
+        spaces = [" " * (room - _width(one)) for one in texts]
+        padded.append([texts[0] + spaces[0]])
+        padded[-1] += [space + one if right else one + space for one, space in zip(texts[1:], spaces[1:])]
+    return ["  ".join(line).rstrip() for line in zip(*padded)]
 
 
-def _where(shape: Shape, row: List[Any]) -> str:
-    return f"{row[1]} ({row[2]}xx)" if shape.where == "ROUTE" else ":".join(map(str, row[1:3]))
-
-
-def _title(name: str) -> str:
-    return name.replace("_ns", "").upper()
-
-
-def _figure(name: str, value: int) -> str:
-    return duration(value) if name.endswith("_ns") else f"{value:,}"
+def _width(text: str) -> int:
+    """Columns of a terminal."""
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+    )

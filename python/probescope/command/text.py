@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, Optional, Tuple
 
 # The version of the JSON's shape, which docs/schema describes.
 SCHEMA = 1
@@ -12,7 +12,9 @@ SCHEMA = 1
 UNSAFE = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-UNITS = (("ns", 1), ("us", 10**3), ("ms", 10**6), ("s", 10**9))
+Units = Tuple[Tuple[str, int], ...]
+UNITS: Units = (("ns", 1), ("us", 10**3), ("ms", 10**6), ("s", 10**9))
+SIZES: Units = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30))
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\e"}
 
 
@@ -26,11 +28,34 @@ def clean(text: Any) -> str:
     return UNSAFE.sub(escape, str(text))
 
 
-def duration(ns: int) -> str:
+def duration(ns: Optional[int]) -> str:
     """Three digits: "950 ns", "1.23 us", "12.3 ms", "123 s"."""
-    unit, size = next((one for one in UNITS if ns < 1000 * one[1]), UNITS[-1])
-    value = ns / size
-    digits = 0 if size == 1 or value >= 100 else 1 if value >= 10 else 2
+    return _scaled(ns, UNITS)
+
+
+def size(number: Optional[int]) -> str:
+    return _scaled(number, SIZES)
+
+
+def count(number: Optional[int]) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def share(part: Optional[float]) -> str:
+    return "-" if part is None else f"{part * 100:.1f} %"
+
+
+def decimal(number: Optional[float]) -> str:
+    return "-" if number is None else f"{number:.1f}"
+
+
+def _scaled(number: Optional[int], units: Units) -> str:
+    """None, which is unknown, is "-". What would take a fourth digit once it is rounded is told in the next unit."""
+    if number is None:
+        return "-"
+    unit, least = next((one for one in units if round(number / one[1]) < 1000), units[-1])
+    value = number / least
+    digits = 0 if least == 1 else next((some for some in (2, 1) if round(value, some) < 10 ** (3 - some)), 0)
     return f"{value:.{digits}f} {unit}"
 
 

@@ -11,12 +11,13 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from probescope.command import columns, machine
-from probescope.command.errors import CommandError
+from probescope.command import columns, machine, tables
+from probescope.command.errors import CommandError, Usage
 from probescope.command.programs import probes, program, question
-from probescope.command.tables import Tables, has_table
+from probescope.command.reports import Report, command_of, report_of
+from probescope.command.result import Result, iso, ratio
 from probescope.command.target import Target, find
-from probescope.command.text import clean
+from probescope.command.text import SCHEMA, clean, to_json
 
 # Runs bpftrace until its input ends, which it does whenever this command ends, also when that is killed. Ctrl-C is for this command:
 # bpftrace has a session of its own. 0.17 may lose a signal that comes while it attaches, so it is sent again.
@@ -30,18 +31,23 @@ wait $tracer
 """
 # How long bpftrace may take to attach.
 ATTACH_SECONDS = 30
-# The process flushes each second.
+# The process flushes each second, first when its hooks are in.
 FLUSH_SECONDS = 1.2
+FIRST_FLUSH_SECONDS = 5
+# Flushes drift by some milliseconds: one that comes so early ends the interval, here and in the program.
+EARLY = 0.25
+# A flush's counter moves just before its last event.
+SETTLE = 0.02
 # How long it may take to switch its hooks, when its threads have much to do.
 HOOK_SECONDS = 2
-# How long it may take until its hooks are in and its interval begins.
-FIRST_FLUSH_SECONDS = 5
-# Flushes drift: one that comes so many seconds before the time is up ends the interval.
-EARLY_SECONDS = 0.25
+CHECK = "python -m probescope doctor"
 
 
 def run(options: Any) -> int:
     path = program(options.name)
+    report = report_of(path.stem)
+    if options.json and not (report or columns.of(path.stem).event):
+        raise Usage(f"{path.stem} has no JSON", f"python -m probescope trace exceptions -p {options.pid} --json")
     for check in (machine.kernel, machine.uprobes, machine.tracefs):
         check()
     bpftrace = machine.bpftrace()
@@ -49,41 +55,69 @@ def run(options: Any) -> int:
     target = find_or_trust(options.pid, bool(prefix))
     names = probes(path)
     semaphores = check_target(target, names) if target else []
-    words = [*command(bpftrace.path, options.pid, str(path)), *arguments(path.stem, options.seconds)]
-    tracer = Tracer([*prefix, *words], options.pid, path.stem)
+    output = Output(options, path.stem, names)
+    words = command(
+        bpftrace.path, options.pid, str(path), arguments(options, path.stem, report), keys(path.stem, report)
+    )
+    tracer = Tracer([*prefix, *words], output, target, names)
     try:
-        tracer.attach(target, semaphores)
-        check_served(options.pid, tracer.answers(target, names))
+        tracer.attach(semaphores)
+        check_served(options.pid, tracer.answers(), output)
         print(f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}", file=sys.stderr)
-        tracer.head()
-        if FLUSH in names:
-            tracer.begin(target)
-        tracer.read(options.seconds, target)
+        _print(output.head())
+        tracer.read(options.seconds)
     except KeyboardInterrupt:
-        pass
+        tracer.read_to_the_flush()
     except CommandError:
         tracer.end()
         raise
-    return tracer.finish(FLUSH in names)
+    return tracer.finish()
 
 
-def arguments(name: str, seconds: Optional[float]) -> List[str]:
-    """What a program finds in $2: one with a table ends its interval by itself, at the first flush after so many ns."""
-    if not seconds or not has_table(name):
-        return []
-    return [str(max(1, round((seconds - EARLY_SECONDS) * 1e9)))]
+def arguments(options: Any, name: str, report: Any) -> List[str]:
+    """What the program finds in $2 and later: for slow the least time, and that calls are kept; the time after which it ends by itself."""
+    closing = str(max(1, round((options.seconds - EARLY) * 1e9))) if options.seconds and report else ""
+    if name.startswith("slow"):
+        return ["0", "keep", *filter(None, [closing])] if options.json else []
+    return [closing] if closing else []
 
 
-def command(bpftrace: str, pid: int, path: str) -> List[str]:
+def keys(name: str, report: Any) -> int:
+    """Rows that bpftrace's maps have room for."""
+    kind = report or Report
+    default = kind.KEYS_BY_REQUEST if name.endswith("_by_request") else kind.KEYS
+    text = os.environ.get("PROBESCOPE_MAP_KEYS", str(default))
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+        raise Usage("PROBESCOPE_MAP_KEYS is no number of rows", "unset PROBESCOPE_MAP_KEYS")
+    return int(text)
+
+
+def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> List[str]:
     # Both names of the same setting; newer ones know both.
-    settings = {"BPFTRACE_MAP_KEYS_MAX": "16384", "BPFTRACE_MAX_MAP_KEYS": "16384", "LANG": "C.UTF-8"}
+    settings = {"BPFTRACE_MAP_KEYS_MAX": str(room), "BPFTRACE_MAX_MAP_KEYS": str(room), "LANG": "C.UTF-8"}
     settings["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
     try:
         settings["SETPRIV"] = machine.setpriv()
     except CommandError:
         pass  # doctor says what that means
     words = [f"{name}={value}" for name, value in settings.items()]
-    return ["env", "-i", *words, "sh", "-c", KEEPER, "probescope", bpftrace, "-f", "json", "-p", str(pid), path, "*"]
+    return [
+        "env",
+        "-i",
+        *words,
+        "sh",
+        "-c",
+        KEEPER,
+        "probescope",
+        bpftrace,
+        "-f",
+        "json",
+        "-p",
+        str(pid),
+        path,
+        "*",
+        *more,
+    ]
 
 
 def find_or_trust(pid: int, through_sudo: bool) -> Optional[Target]:
@@ -112,12 +146,12 @@ def check_target(target: Target, names: List[str]) -> List[int]:
     return [probe["semaphore"] for probe in found.values()]
 
 
-def check_served(pid: int, found: Dict[str, Any]) -> None:
+def check_served(pid: int, found: Dict[str, Any], output: Output) -> None:
     """Says what the process serves in part or not at all. found: as Tracer.answers."""
     states = {name: probe["state"] for name, probe in found.items() if name != "stats__done"}
     for name, state in states.items():
         if state in ("refused", "unsupported", "degraded"):
-            print(clean(f"{name} is {state}: {found[name]['reason']}"), file=sys.stderr)
+            output.say(f"{name} is {state}: {found[name]['reason']}")
     if states and set(states.values()) <= {"refused", "unsupported"}:
         raise CommandError(f"process {pid} serves none of the program's probes", f"{CHECK} -p {pid}")
 
@@ -146,20 +180,25 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-CHECK = "python -m probescope doctor"
-# The probe that ends an interval.
-FLUSH = "stats__done"
+class Output:
+    """What is said of one process, as text or as JSON: lines to print. names: of the program's probes."""
 
-
-class Shown:
-    """What `bpftrace -f json` says, as lines to print."""
-
-    def __init__(self, pid: int, program: str) -> None:
-        self._tables = Tables(pid, program)
+    def __init__(self, options: Any, program: str, names: List[str]) -> None:
+        self.result = Result(options.pid, program)
+        self._json = options.json
+        self._top = options.top
+        self._report = report_of(program)
         self._columns = columns.of(program)
-        self._heading = self._columns.heading
-        self._lost = 0
-        self._printed = False
+        self._heading = "" if options.json else self._columns.heading
+        self._warnings: List[str] = []
+        self._told = False
+        # Do its figures have an interval?
+        self._timed = "stats__done" in names
+
+    def say(self, text: str) -> None:
+        """On stderr; JSON has it among its warnings."""
+        self._warnings.append(text)
+        print(f"probescope: {clean(text)}", file=sys.stderr)
 
     def head(self) -> List[str]:
         """Once, before the first line."""
@@ -167,94 +206,136 @@ class Shown:
         return [heading] if heading else []
 
     def take(self, line: bytes) -> List[str]:
-        """What is to be printed at once of a line of it."""
+        """A line of `bpftrace -f json`. Returns what is to be shown at once."""
         kind, data = message(line)
-        if kind == "map":
-            self._tables.add(data)
-        elif kind == "printf":
-            shown = self._columns.show(str(data).rstrip("\n"))
-            self._printed = self._printed or bool(shown)
-            return [*self.head(), shown] if shown else []
+        if kind in ("map", "hist"):
+            self.result.add(data)
         elif kind == "lost_events":
-            self._lost += int(data["events"])
+            self.result.lost_events += int(data["events"])
+        elif kind == "printf":
+            text = str(data).rstrip("\n")
+            shown = self._columns.json(text, self.result) if self._json else self._columns.show(text, self.result)
+            self._told = self._told or bool(shown)
+            return [*self.head(), shown] if shown else []
         return []
 
-    def known(self) -> bool:
-        """Whether anything is: an interval ended, or a line came."""
-        return self._printed or self._tables.covered()
+    def finish(self, room: int) -> List[str]:
+        """room: of bpftrace's maps. Raises CommandError when nothing is known."""
+        for text in tables.lost(self.result, room):
+            self.say(text)
+        if not self.result.wall_ns and (self._report or (self._timed and not self._told)):
+            pid = self.result.pid
+            raise CommandError(f"nothing is known of process {pid}: no interval ended", f"{CHECK} -p {pid}")
+        if not self._report or (self._columns.heading and not self._json):
+            return []
+        report = self._report(self.result)
+        for text in report.warnings(room):
+            self.say(text)
+        return self._rows(report)
 
-    def rest(self) -> List[str]:
-        """What is to be printed at its end."""
-        lost = [f"{self._lost:,} events were lost between the kernel and bpftrace"] if self._lost else []
-        return [*self._tables.lines(), *lost]
+    def _rows(self, report: Report) -> List[str]:
+        rows = report.rows()
+        name = command_of(self.result.program)
+        if self._json:
+            return [to_json(self._object(name, report, rows))]
+        return [*tables.head(name, self.result), *tables.table(report, rows, self._top)]
+
+    def _object(self, name: str, report: Report, rows: List[Dict[str, Any]]) -> Dict[str, Any]:
+        """As docs/schema has it."""
+        result = self.result
+        interval = {
+            "begin": iso(result.interval[0]),
+            "end": iso(result.interval[1]),
+            "seconds": result.seconds,
+            "cpu_share": ratio(result.cpu_ns, result.wall_ns),
+            "looking_share": result.looking_share,
+        }
+        return {
+            "schema": SCHEMA,
+            "command": name,
+            "pids": [result.pid],
+            **interval,
+            **({"sample_rate": result.sample_rate} if report.SAMPLES else {}),
+            "processes": [{"pid": result.pid, **interval, "waited_ns": result.waited_ns, "left_out": None}],
+            "rows": rows,
+            "rows_left_out": 0,
+            "lost": result.lost(),
+            "others": {"processes": 0, "rows": 0},
+            "warnings": self._warnings,
+        }
 
 
 class Tracer:
-    def __init__(self, words: List[str], pid: int, program: str) -> None:
+    """target: None when only bpftrace may look at it. names: of the program's probes."""
+
+    def __init__(self, words: List[str], output: Output, target: Optional[Target], names: List[str]) -> None:
         pipe = subprocess.PIPE
-        self._pid = pid
+        self._output = output
+        self._pid = output.result.pid
+        self._target = target
+        self._names = names
+        self._began_ns = time.monotonic_ns()
+        self._room = int(next(word.partition("=")[2] for word in words if word.startswith("BPFTRACE_MAP_KEYS_MAX=")))
         self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
-        self._shown = Shown(pid, program)
         self._rest = {"out": b"", "err": b""}
         self._streams = {self._process.stdout: "out", self._process.stderr: "err"}
         self._errors: List[str] = []
 
-    def attach(self, target: Optional[Target], semaphores: List[int]) -> None:
+    def attach(self, semaphores: List[int]) -> None:
         """Waits until the kernel counts a tracer on each probe, or until bpftrace has ended."""
         deadline = time.monotonic() + ATTACH_SECONDS
-        while target and self._streams and time.monotonic() < deadline:
+        while self._target and self._streams and time.monotonic() < deadline:
             try:
-                if all(target.info.listened(semaphore) for semaphore in semaphores):
+                if all(self._target.info.listened(semaphore) for semaphore in semaphores):
                     return
             except OSError:  # the process has ended, and so will bpftrace
                 return
             self._take(0.05)
 
-    def answers(self, target: Optional[Target], names: List[str]) -> Dict[str, Any]:
+    def answers(self) -> Dict[str, Any]:
         """What the process says of these probes once it was asked: {name: {state, reason}}. Empty when nobody knows."""
         found: Dict[str, Any] = {}
         deadline = time.monotonic() + HOOK_SECONDS
-        while target and self._streams and time.monotonic() < deadline:
-            try:
-                known = target.to_dict()["probes"]
-            except CommandError:  # the process has ended, and so will bpftrace
+        while self._streams and time.monotonic() < deadline:
+            if not self._look():  # the process has ended, and so will bpftrace; or only bpftrace may look at it
                 return {}
-            found = {name: known[name] for name in names}
+            found = {name: self._output.result.known["probes"][name] for name in self._names}
             if all(probe["state"] != "off" for probe in found.values()):
                 break
             self._take(0.05)
         return found
 
-    def head(self) -> None:
-        """Once, before the first line."""
-        _print(self._shown.head())
-
-    def begin(self, target: Optional[Target]) -> None:
-        """Waits for the first flush, which comes when every hook is in, or until bpftrace has ended."""
-        try:
-            before = target.info.flushes() if target else 0
-            deadline = time.monotonic() + FIRST_FLUSH_SECONDS
-            while target and self._streams and time.monotonic() < deadline and not has_ended(self._pid):
-                if target.info.flushes() != before:
-                    return
-                self._take(0.02)
-        except OSError:  # the process has ended
-            pass
-
-    def read(self, seconds: Optional[float], target: Optional[Target]) -> None:
-        """For so long, and to the end of the second that the process is in."""
-        end = None if seconds is None else time.monotonic() + seconds
+    def read(self, seconds: Optional[float]) -> None:
+        """For so long, from the process's first flush to the one that is due then."""
+        began, flushes = None, self._flushes()
+        started = time.monotonic()
         # Not every bpftrace ends with the process.
-        while self._streams and not has_ended(self._pid) and (end is None or time.monotonic() < end):
-            self._until(min(end or float("inf"), time.monotonic() + 0.5))
-        if not (self._streams and target) or has_ended(self._pid):
-            return
+        while self._streams and not has_ended(self._pid):
+            now, seen = time.monotonic(), self._flushes()
+            if seen != flushes:
+                flushes = seen
+                self._look()
+                if began is None:
+                    began = now
+                elif seconds and now - began >= seconds - EARLY:
+                    return self._until(now + SETTLE)
+            if seconds and now - (began or started) > seconds + 2 * FLUSH_SECONDS + (
+                0 if began else FIRST_FLUSH_SECONDS
+            ):
+                return
+            self._take(0.05 if self._target else 0.5)
+
+    def read_to_the_flush(self) -> None:
+        """It was asked to end: the second that the process is in belongs to it. Asked again, it ends at once."""
+        before = self._flushes()
+        deadline = time.monotonic() + FLUSH_SECONDS
         try:
-            before = target.info.flushes()
-            deadline = time.monotonic() + FLUSH_SECONDS
-            while self._streams and time.monotonic() < deadline and target.info.flushes() == before:
-                self._take(0.02)
-        except OSError:
+            while self._streams and before is not None and time.monotonic() < deadline and not has_ended(self._pid):
+                if self._flushes() != before:
+                    self._until(time.monotonic() + SETTLE)
+                    break
+                self._take(SETTLE)
+        except KeyboardInterrupt:
             pass
 
     def end(self) -> int:
@@ -268,17 +349,42 @@ class Tracer:
             except KeyboardInterrupt:
                 continue  # it is ending
 
-    def finish(self, flushes: bool) -> int:
-        """Ends it and prints what it has to say. flushes: whether its program knows of intervals. Returns the exit status."""
+    def finish(self) -> int:
+        """Ends it and prints what it has to say. Returns the exit status."""
         ended = has_ended(self._pid)
+        self._look()
         status = self.end()
         if status:
             errors = [line for line in self._errors if "RLIMIT_MEMLOCK" not in line] or [f"exit status {status}"]
             raise CommandError(f"process {self._pid} has ended" if ended else f"bpftrace: {errors[-1]}", CHECK)
-        if flushes and not self._shown.known():
-            raise CommandError(f"nothing is known of process {self._pid}: no interval ended", f"{CHECK} -p {self._pid}")
-        _print(self._shown.rest())
+        if ended:
+            self._output.say(f"process {self._pid} ended while it was traced; this is what was told until then")
+        _print(self._output.finish(self._room))
         return 0
+
+    def _look(self) -> bool:
+        """Keeps what the process says of itself. False when it does not."""
+        if not self._target:
+            return False
+        try:
+            known = self._target.to_dict()
+        except (CommandError, OSError):
+            return False
+        self._output.result.known = known
+        asked, hooks_in = known.get("asked_ns") or 0, known.get("hooks_in_ns") or 0
+        # Hooks that another tracer had asked for were in already.
+        if hooks_in and self._output.result.waited_ns is None:
+            self._output.result.waited_ns = max(0, hooks_in - max(asked, self._began_ns))
+        return True
+
+    def _flushes(self) -> Optional[int]:
+        """None when that cannot be read: then it is the clock that counts."""
+        if not self._target:
+            return int(time.monotonic())
+        try:
+            return self._target.info.flushes()
+        except OSError:
+            return None
 
     def _until(self, deadline: Optional[float]) -> None:
         while self._streams and (deadline is None or time.monotonic() < deadline):
@@ -301,7 +407,7 @@ class Tracer:
             if line.strip():
                 self._errors.append(line.decode(errors="replace"))
             return
-        _print(self._shown.take(line))
+        _print(self._output.take(line))
 
 
 def _print(lines: List[str]) -> None:

@@ -1,0 +1,72 @@
+"""Counts by powers of two, and times as providers/requests.bt counts them: sixteen steps for each power of two ns."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, List, Optional
+
+Buckets = List[Dict[str, Any]]
+WIDTH = 40  # of the longest bar
+STEPS = 16
+
+
+def buckets(values: Any) -> Buckets:
+    """Of what bpftrace's hist() prints: values from min up to and not including max, without the empty ones at the ends."""
+    found = [
+        {"min": one.get("min", 0), "max": one["max"] + 1 if "max" in one else None, "count": one["count"]}
+        for one in values or []
+    ]
+    full = [i for i, one in enumerate(found) if one["count"]]
+    return found[full[0] : full[-1] + 1] if full else []
+
+
+def merge(several: List[Buckets]) -> Buckets:
+    counts: Dict[Any, int] = {}
+    for one in (bucket for found in several for bucket in found):
+        counts[one["min"], one["max"]] = counts.get((one["min"], one["max"]), 0) + one["count"]
+    return [{"min": low, "max": high, "count": count} for (low, high), count in sorted(counts.items())]
+
+
+def render(heading: str, found: Buckets, text: Callable[[int], str]) -> str:
+    """A bar for each."""
+    if not found:
+        return ""
+    most = max(one["count"] for one in found)
+    lows = [text(one["min"]) for one in found]
+    highs = [text(one["max"]) if one["max"] else "" for one in found]
+    low, high = max(map(len, lows)), max(map(len, highs))
+    width = max(len("COUNT"), *(len(str(one["count"])) for one in found))
+    lines = [f"{heading:<{low + high + 3}}  {'COUNT':>{width}}"]
+    for i, one in enumerate(found):
+        bar = "#" * math.ceil(one["count"] * WIDTH / most)
+        lines.append(f"{lows[i]:>{low}} - {highs[i]:>{high}}  {one['count']:>{width}}  {bar}".rstrip())
+    return "\n".join(lines)
+
+
+class Steps:
+    def __init__(self, counts: Dict[int, int]) -> None:
+        """counts: {step: count}"""
+        self._counts = sorted(counts.items())
+        self._total = sum(counts.values())
+
+    def quantile(self, share: float, most: Optional[int]) -> Optional[int]:
+        """The time that this share of them took at most, the middle of its step; never more than `most`. None without any."""
+        wanted = math.ceil(self._total * share)
+        seen = 0
+        for step, count in self._counts:
+            seen += count
+            if seen >= wanted:
+                middle = self._middle(step)
+                return middle if most is None else min(middle, most)
+        return None
+
+    def histogram(self) -> Buckets:
+        counts: Dict[int, int] = {}
+        for step, count in self._counts:
+            counts[step // STEPS] = counts.get(step // STEPS, 0) + count
+        return [{"min": 1 << power, "max": 2 << power, "count": count} for power, count in counts.items()]
+
+    @staticmethod
+    def _middle(step: int) -> int:
+        power, part = divmod(step, STEPS)
+        return 1 << power if power < 4 else ((STEPS + part) << (power - 4)) + (1 << (power - 4)) // 2

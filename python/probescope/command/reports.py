@@ -1,0 +1,484 @@
+"""What is said of a program's result: rows, in the order and with the keys that the gem's command has (docs/schema), and their cells
+in a table."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from probescope.command import histogram
+from probescope.command.result import ID, Result, ratio, rounded
+from probescope.command.result import Row as Kept
+from probescope.command.text import count, decimal, duration, share, size
+
+Row = Dict[str, Any]
+BY_REQUEST = "_by_request"
+
+
+class Report:
+    """Headings of columns of figures begin with ">". A column of OPTIONAL is left out when all its cells are "-"."""
+
+    HEADINGS: Tuple[str, ...] = ()
+    OPTIONAL: Tuple[str, ...] = ()
+    NOTHING = "nothing to tell in that time"
+    # Are its figures samples, whose rate is worth a word?
+    SAMPLES = False
+    # Rows that bpftrace has room for.
+    KEYS = 16_384
+    KEYS_BY_REQUEST = KEYS
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+        self.by_request = result.program.endswith(BY_REQUEST)
+
+    def rows(self) -> List[Row]:
+        raise NotImplementedError
+
+    def cells(self, row: Row) -> List[str]:
+        raise NotImplementedError
+
+    def nothing(self) -> str:
+        return self.NOTHING
+
+    def below(self, rows: List[Row]) -> str:
+        """What stands under the table."""
+        return ""
+
+    def warnings(self, room: int) -> List[str]:
+        """What makes its figures less than whole. room: of bpftrace's maps."""
+        return []
+
+    def request(self, row: Kept) -> Row:
+        """Method and route of a row, whose last name is the request's number."""
+        if not self.by_request:
+            return {}
+        method, route = self.result.requests.get(int(row.names[-1]) & ID, (None, None))
+        return {"method": method, "route": route}
+
+
+class Hot(Report):
+    HEADINGS = (">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT")
+    NOTHING = "the process was not on the CPU"
+    SAMPLES = True
+    KEYS_BY_REQUEST = 49_152
+
+    def rows(self) -> List[Row]:
+        found = [
+            {**self.request(row), **place(row, "function"), "self": row.number("self_ns"), "total": row.number("total_ns"),
+             "samples": row.number("samples")}
+            for row in self.result.rows()
+        ]  # fmt: skip
+        on_cpu = total(found, "self")
+        for row in ordered(found, "self", "total"):
+            row["self_share"] = ratio(row.pop("self"), on_cpu)
+            row["total_share"] = ratio(row.pop("total"), on_cpu)
+        return found
+
+    def cells(self, row: Row) -> List[str]:
+        return [
+            share(row["self_share"]),
+            share(row["total_share"]),
+            count(row["samples"]),
+            text(row["function"]),
+            where(row),
+        ]
+
+
+class Lines(Report):
+    HEADINGS = (">SELF", ">SAMPLES", "LINE", "FUNCTION")
+    NOTHING = Hot.NOTHING
+    SAMPLES = True
+
+    def rows(self) -> List[Row]:
+        found = [
+            {**place(row, "function"), "self": row.number("self_ns"), "samples": row.number("samples")}
+            for row in self.result.rows()
+        ]
+        on_cpu = total(found, "self")
+        for row in ordered(found, "self", "samples"):
+            row["self_share"] = ratio(row.pop("self"), on_cpu)
+        return found
+
+    def cells(self, row: Row) -> List[str]:
+        return [share(row["self_share"]), count(row["samples"]), where(row), text(row["function"])]
+
+
+class Exceptions(Report):
+    HEADINGS = (">CPU", ">BACKTRACES", ">STRINGS", ">RAISED", ">PER S", ">DEPTH", "TYPE", "RAISED AT", "IN", "APP AT",
+                ">AT ONCE", "RESCUED AT", "FORMATTED AT")  # fmt: skip
+    OPTIONAL = (">STRINGS", "APP AT", ">AT ONCE", "RESCUED AT", "FORMATTED AT")
+
+    def rows(self) -> List[Row]:
+        return ordered([self._site(row) for row in self.result.rows()], "backtrace_cost_ns", "count")
+
+    def _site(self, row: Kept) -> Row:
+        raised, capture, strings = row.count("raised"), row.count("backtrace_ns"), row.count("strings_ns")
+        found = place(row, "type")
+        app = row.place("app_at")
+        depth = ratio(row.number("depth_sum"), raised)
+        told = (
+            self.result.known.get("probes", {}).get("exception__rescue", {}).get("state", "unsupported")
+            != "unsupported"
+        )
+        seconds = self.result.seconds
+        return {
+            **self.request(row),
+            **found,
+            "function": known(row.names[3]),
+            "count": raised,
+            "per_second": round(raised / seconds, 3) if seconds else None,
+            "backtrace_cost_ns": capture + strings,
+            "capture_ns": capture,
+            "strings_ns": strings,
+            "cpu_share": ratio(capture + strings, self.result.cpu_ns),
+            "mean_depth": None if depth is None else round(depth, 1),
+            "app_at": None if app == f"{row.names[1]}:{row.names[2]}" else app,
+            "rescued_at": row.place("rescued_at"),
+            "formatted_at": row.place("formatted_at"),
+            "rescued_at_once_share": ratio(row.number("rescued_at_once"), raised) if told else None,
+        }
+
+    def cells(self, row: Row) -> List[str]:
+        return [
+            share(row["cpu_share"]),
+            duration(row["backtrace_cost_ns"]),
+            duration(row["strings_ns"] or None),
+            count(row["count"]),
+            decimal(row["per_second"]),
+            decimal(row["mean_depth"]),
+            text(row["type"]),
+            where(row),
+            text(row["function"]),
+            text(row["app_at"]),
+            share(row["rescued_at_once_share"]),
+            text(row["rescued_at"]),
+            text(row["formatted_at"]),
+        ]
+
+    def _unhandled(self) -> bool:
+        version = self.result.known.get("version", "").split(".")
+        return self.result.known.get("runtime") == "python" and version[1:2] >= ["12"]
+
+    def nothing(self) -> str:
+        return f"no exception was raised{' that Python code handled' if self._unhandled() else ''}"
+
+    def below(self, rows: List[Row]) -> str:
+        unhandled = "not in it: what was raised in Python 3.12 and later and no Python code handled"
+        return unhandled if self._unhandled() else ""
+
+
+class Backtraces(Report):
+    HEADINGS = (">CPU", ">TOTAL", ">COUNT", ">MEAN", ">MAX", ">FRAMES", "CALL", "ASKED AT", "IN", "LAST OF")
+    OPTIONAL = ("LAST OF",)
+    NOTHING = "no backtrace was turned into strings"
+
+    def rows(self) -> List[Row]:
+        return ordered([self._asker(row) for row in self.result.rows()], "total_ns", "count")
+
+    def _asker(self, row: Kept) -> Row:
+        calls, took = row.count("calls"), row.count("total_ns")
+        depth = ratio(row.number("depth_sum"), calls)
+        kind, file, line = row.values("last") or (None, None, None)
+        return {
+            **place(row, "call"),
+            "function": known(row.names[3]),
+            "count": calls,
+            "total_ns": took,
+            "mean_ns": rounded(ratio(took, calls)),
+            "max_ns": row.number("max_ns"),
+            "mean_depth": None if depth is None else round(depth, 1),
+            "cpu_share": ratio(took, self.result.cpu_ns),
+            "type": known(kind),
+            "raised_at": f"{file}:{line}" if file else None,
+        }
+
+    def cells(self, row: Row) -> List[str]:
+        last = " at ".join(filter(None, (row["type"], row["raised_at"])))
+        figures = [duration(row["total_ns"]), count(row["count"]), duration(row["mean_ns"]), duration(row["max_ns"])]
+        names = [text(row["call"]), where(row), text(row["function"]), text(last)]
+        return [share(row["cpu_share"]), *figures, decimal(row["mean_depth"]), *names]
+
+
+class Calls(Report):
+    HEADINGS = (">SELF", ">ELAPSED", ">CALLS", ">MEAN", ">MAX", ">RAISED", "FUNCTION", "DEFINED AT")
+    NOTHING = "no function of the application was called"
+
+    def rows(self) -> List[Row]:
+        found = []
+        for row in self.result.rows():
+            calls, elapsed = row.count("calls"), row.number("elapsed_ns")
+            times: Row = {
+                "elapsed_ns": elapsed,
+                "self_ns": row.number("self_ns"),
+                "mean_ns": rounded(ratio(elapsed, calls)),
+            }
+            more: Row = {"max_ns": row.number("max_ns"), "raised": row.number("raised")}
+            found.append({**place(row, "function"), "calls": calls, **times, **more})
+        return ordered(found, "self_ns", "calls")
+
+    def cells(self, row: Row) -> List[str]:
+        figures = [duration(row["self_ns"]), duration(row["elapsed_ns"]), count(row["calls"]), duration(row["mean_ns"])]
+        return [*figures, duration(row["max_ns"]), count(row["raised"]), text(row["function"]), where(row)]
+
+
+class Alloc(Report):
+    HEADINGS = (">SHARE", ">COUNT", ">BYTES", "CLASS", "ALLOCATED AT")
+    NOTHING = "nothing was allocated"
+    KEYS_BY_REQUEST = 49_152
+
+    def rows(self) -> List[Row]:
+        found = [
+            {**self.request(row), **place(row, "class"), "count": row.number("allocated"), "bytes": row.number("bytes")}
+            for row in self.result.rows()
+        ]
+        every = total(found, "count")
+        return [{**row, "count_share": ratio(row["count"], every)} for row in ordered(found, "count", "bytes")]
+
+    def cells(self, row: Row) -> List[str]:
+        return [share(row["count_share"]), count(row["count"]), size(row["bytes"]), text(row["class"]), where(row)]
+
+    def below(self, rows: List[Row]) -> str:
+        """Where it is the allocator that tells, the state of the probe says so."""
+        state = self.result.known.get("probes", {}).get("object__stats", {}).get("state")
+        if self.result.known.get("runtime") != "python" or state != "on":
+            return ""
+        return "Told by CPython's reference tracer: every object. Not in BYTES: what it keeps elsewhere, as a bytearray does its bytes."
+
+
+class Requests(Report):
+    HEADINGS = (">SHARE", ">REQUESTS", ">PER S", ">MEAN", ">P50", ">P99", ">MAX", "STATUS", "METHOD", "ROUTE")
+    NOTHING = "no request ended in that time"
+    KEYS = 32_768
+    LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/guide/requests.md has it"
+    # By the first digit.
+    STATUSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
+    FAILED = 5
+
+    def rows(self) -> List[Row]:
+        found = [self._route(row) for row in self.result.rows()]
+        every = total(found, "total_ns")
+        return [{**row, "time_share": ratio(row["total_ns"], every)} for row in ordered(found, "total_ns", "count")]
+
+    def _route(self, row: Kept) -> Row:
+        method, route, digit = row.names
+        ended, took, most = row.count("requests"), row.number("elapsed_ns"), row.number("max_ns")
+        times = row.parts("steps")
+        # Percentiles of a part would be wrong.
+        taken = histogram.Steps(times if sum(times.values()) >= ended else {})
+        second = ratio(ended, self.result.seconds)
+        return {
+            "method": known(method),
+            "route": known(route),
+            "status": self.STATUSES.get(int(digit)),
+            "count": ended,
+            "per_second": None if second is None else round(second, 2),
+            "total_ns": took,
+            "mean_ns": rounded(ratio(took, ended)),
+            "p50_ns": taken.quantile(0.5, most),
+            "p99_ns": taken.quantile(0.99, most),
+            "max_ns": most,
+            "errors": ended if int(digit) == self.FAILED else 0,
+            "statuses": {str(status): number for status, number in sorted(row.parts("statuses").items())},
+            "histogram": taken.histogram(),
+        }
+
+    def cells(self, row: Row) -> List[str]:
+        only = list(row["statuses"])
+        status = only[0] if len(only) == 1 and int(only[0]) > 0 else text(row["status"])
+        times = [duration(row[name]) for name in ("mean_ns", "p50_ns", "p99_ns", "max_ns")]
+        head = [share(row["time_share"]), count(row["count"]), decimal(row["per_second"])]
+        return [*head, *times, status, text(row["method"]), text(row["route"])]
+
+    def warnings(self, room: int) -> List[str]:
+        found = []
+        if "requests" not in self.result.known.get("flags", ["requests"]):
+            found.append(f"nothing in process {self.result.pid} tells of requests or jobs: {self.LINES}")
+        missing = self.result.sum("requests") - self.result.sum("steps")
+        if missing:
+            found.append(
+                f"{missing} times had no room, and their routes have no percentiles: give bpftrace's maps more: "
+                f"PROBESCOPE_MAP_KEYS={room * 4}"
+            )
+        return found
+
+    def below(self, rows: List[Row]) -> str:
+        return histogram.render("TIME", histogram.merge([row["histogram"] for row in rows]), duration)
+
+
+class Gc(Report):
+    HEADINGS = (">SHARE", ">TOTAL", ">COUNT", ">MEAN", ">MAX", ">LIVE", ">FREED", "KIND")
+    OPTIONAL = (">LIVE", ">FREED")
+    NOTHING = "no garbage was collected"
+
+    def rows(self) -> List[Row]:
+        return ordered([self._kind(row) for row in self.result.rows()], "total_ns", "count")
+
+    def _kind(self, row: Kept) -> Row:
+        kind, took, times = known(row.names[0]), row.number("total_ns"), row.number("collections")
+        # Python's tell what they freed, Ruby's what is left.
+        freed = str(kind).startswith("generation ")
+        return {
+            "kind": kind,
+            "count": times,
+            "total_ns": took,
+            "mean_ns": rounded(ratio(took, times or 0)),
+            "max_ns": row.number("max_ns"),
+            "live_objects": None if freed else row.number("objects"),
+            "freed_objects": row.number("objects") if freed else None,
+            "histogram": histogram.buckets(row.values("pause_ns")),
+            "wall_share": ratio(took, self.result.wall_ns),
+        }
+
+    def cells(self, row: Row) -> List[str]:
+        times = [duration(row["mean_ns"]), duration(row["max_ns"])]
+        objects = [count(row["live_objects"]), count(row["freed_objects"])]
+        return [
+            share(row["wall_share"]),
+            duration(row["total_ns"]),
+            count(row["count"]),
+            *times,
+            *objects,
+            text(row["kind"]),
+        ]
+
+    def below(self, rows: List[Row]) -> str:
+        return histogram.render("PAUSE", histogram.merge([row["histogram"] for row in rows]), duration)
+
+
+class Gvl(Report):
+    HEADINGS = (">SHARE", ">TOTAL", ">WAITS", ">MEAN", ">MAX", ">THREAD", "NAME")
+    NOTHING = "no thread waited for the VM lock"
+
+    def rows(self) -> List[Row]:
+        return ordered([self._thread(row) for row in self.result.rows()], "total_ns", "waits")
+
+    def _thread(self, row: Kept) -> Row:
+        thread, pid = row.names
+        took, waits = row.number("total_ns"), row.number("waits")
+        return {
+            "thread_id": thread,
+            "name": _thread_name(pid, thread),
+            "waits": waits,
+            "total_ns": took,
+            "mean_ns": rounded(ratio(took, waits or 0)),
+            "max_ns": row.number("max_ns"),
+            "wall_share": ratio(took, self.result.wall_ns),
+        }
+
+    def cells(self, row: Row) -> List[str]:
+        times = [duration(row["mean_ns"]), duration(row["max_ns"]), str(row["thread_id"]), text(row["name"])]
+        return [share(row["wall_share"]), duration(row["total_ns"]), count(row["waits"]), *times]
+
+
+class SlowCall(NamedTuple):
+    id: int
+    parent: int
+    row: Row
+
+
+class Slow(Report):
+    """Its table is told as the calls end; this is for JSON."""
+
+    OUTCOMES = ("returned", "raised", "suspended")
+
+    def rows(self) -> List[Row]:
+        calls = {call.id: call for call in map(self._call, self.result.rows())}
+        made: Dict[Optional[int], List[SlowCall]] = {}
+        for call in calls.values():
+            made.setdefault(call.parent if call.parent in calls else None, []).append(call)
+
+        def longest_last(by: Optional[int]) -> List[SlowCall]:
+            return sorted(made.pop(by, []), key=lambda call: (call.row["elapsed_ns"], call.row["at"]))
+
+        found = []
+        waiting = longest_last(None)
+        # Ids are what the process says: calls in a circle, below none of these, come at last.
+        while waiting or made:
+            call = (waiting or longest_last(next(iter(made)))).pop()
+            found.append(call.row)
+            waiting.extend(longest_last(call.id))
+        return found
+
+    def _call(self, row: Kept) -> SlowCall:
+        own, parent = (int(one) & ID for one in row.values("ids"))
+        request: Row = {}
+        outcome = row.count("outcome")
+        if self.by_request:
+            number = row.count("request_id") & ID
+            method, route = self.result.requests.get(number, (None, "(running)" if number else None))
+            request = {"method": method, "route": route}
+        ended = self.result.time(row.count("at"))
+        told = {
+            **request,
+            **place(row, "function"),
+            "elapsed_ns": row.number("elapsed_ns"),
+            "self_ns": row.number("self_ns"),
+            "at": ended.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "outcome": self.OUTCOMES[outcome] if outcome < len(self.OUTCOMES) else None,
+            "thread_id": row.number("thread"),
+            "traceparent": known(row.names[3]),
+        }
+        return SlowCall(own, parent, told)
+
+
+REPORTS = {
+    "alloc": Alloc,
+    "backtraces": Backtraces,
+    "calls": Calls,
+    "exceptions": Exceptions,
+    "gc": Gc,
+    "gvl": Gvl,
+    "hot": Hot,
+    "lines": Lines,
+    "requests": Requests,
+    **{f"slow{least}ms": Slow for least in (1, 10, 100)},
+}
+
+
+def command_of(program: str) -> str:
+    """Of the gem, whose program this is."""
+    name = program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
+    return {"light": "stat"}.get(name, "slow" if name.startswith("slow") else name)
+
+
+def report_of(program: str) -> Any:
+    """A class, or None for what has no rows."""
+    return REPORTS.get(program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program)
+
+
+def known(value: Any) -> Any:
+    """What the process does not know is None."""
+    return None if value in ("", 0) else value
+
+
+def place(row: Kept, what: str) -> Row:
+    name, file, line = row.names[:3]
+    return {what: known(name), "file": known(file), "line": known(line)}
+
+
+def where(row: Row) -> str:
+    return ":".join(str(part) for part in (row["file"], row["line"]) if part) if row["file"] else "-"
+
+
+def text(value: Any) -> str:
+    return str(value) if value else "-"
+
+
+def total(rows: List[Row], name: str) -> int:
+    return sum(row[name] or 0 for row in rows)
+
+
+def ordered(rows: List[Row], *names: str) -> List[Row]:
+    """In place: the largest first, ties by place."""
+    rows.sort(
+        key=lambda row: ([-(row[name] or 0) for name in names], f"{row.get('file') or ''}:{row.get('line') or ''}")
+    )
+    return rows
+
+
+def _thread_name(pid: int, thread: int) -> Optional[str]:
+    """None when it has ended, or when the process counts its threads in a namespace of its own."""
+    try:
+        with open(f"/proc/{pid}/task/{thread}/comm", errors="replace") as file:
+            return file.read().rstrip("\n")
+    except OSError:
+        return None

@@ -1,0 +1,152 @@
+"""What a program has kept in its maps until its end, and the interval that this is of."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from datetime import datetime, timezone
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+# Ids of calls and requests are 64 bits, which bpftrace prints as negative in some places.
+ID = (1 << 64) - 1
+
+
+class Row:
+    """names: as the program's map @row has them."""
+
+    def __init__(self, maps: Dict[str, Dict[str, Any]], key: str) -> None:
+        self._maps = maps
+        self._key = key
+        self.names: List[Any] = maps["row"][key]
+
+    def values(self, name: str) -> Any:
+        """None where the map has nothing for it."""
+        return self._maps.get(name, {}).get(self._key)
+
+    def number(self, name: str) -> Optional[int]:
+        # bpftrace 0.24 and later print integers that a double cannot hold as strings.
+        found = self.values(name)
+        return None if found is None else int(found)
+
+    def count(self, name: str) -> int:
+        return self.number(name) or 0
+
+    def place(self, name: str) -> Optional[str]:
+        """Of a map of files and lines."""
+        found = self.values(name)
+        return f"{found[0]}:{found[1]}" if found and found[0] else None
+
+    def parts(self, name: str) -> Dict[int, int]:
+        """Of a map whose keys have one number more: {number: count}."""
+        found = {}
+        for key, count in self._maps.get(name, {}).items():
+            row, _, number = key.rpartition(",")
+            if row == self._key:
+                found[int(number)] = int(count)
+        return found
+
+
+class Result:
+    def __init__(self, pid: int, program: str) -> None:
+        """program: its name."""
+        self.pid = pid
+        self.program = program
+        self.lost_events = 0
+        # As the process said last: of probescope_info.
+        self.known: Dict[str, Any] = {}
+        self.waited_ns: Optional[int] = None
+        self._maps: Dict[str, Dict[str, Any]] = {}
+        self._requests: Optional[Dict[int, Tuple[Optional[str], str]]] = None
+
+    def add(self, maps: Dict[str, Dict[str, Any]]) -> None:
+        """maps: as `bpftrace -f json` prints them; their keys mean something to that bpftrace alone."""
+        for name, rows in maps.items():
+            self._maps.setdefault(name[1:], {}).update(rows)
+
+    def rows(self) -> Iterator[Row]:
+        return (Row(self._maps, key) for key in self._maps.get("row", {}))
+
+    def sum(self, name: str) -> int:
+        """Of what is kept for the process as a whole, or over all rows."""
+        return sum(map(int, self._maps.get(name, {}).values()))
+
+    @property
+    def requests(self) -> Dict[int, Tuple[Optional[str], str]]:
+        """Those that the program tells apart: {number: (method, route)}. It keeps both as one text, or as two."""
+        if self._requests is None:
+            found = {}
+            for number, *names in self._maps.get("request", {}).values():
+                method, _, route = names[0].partition(" ") if len(names) == 1 else (names[0], "", names[1])
+                found[int(number) & ID] = (method, route) if route else (None, method)
+            self._requests = found
+        return self._requests
+
+    @property
+    def wall_ns(self) -> int:
+        return self.sum("wall_ns")
+
+    @property
+    def cpu_ns(self) -> int:
+        return self.sum("cpu_ns")
+
+    @property
+    def seconds(self) -> float:
+        return round(self.wall_ns / 1e9, 3)
+
+    @property
+    def sample_rate(self) -> Optional[float]:
+        """Samples in each second of CPU time."""
+        return round(self.sum("samples_taken") * 1e9 / self.cpu_ns, 1) if self.cpu_ns else None
+
+    def time(self, nsecs: int) -> datetime:
+        """From bpftrace's `nsecs`, which goes on while the machine is suspended, on Linux 5.8 and later."""
+        release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+        clock = time.CLOCK_BOOTTIME if release >= (5, 8) else time.CLOCK_MONOTONIC
+        now = time.time_ns() - time.clock_gettime_ns(clock)
+        return datetime.fromtimestamp((now + nsecs) // 1000 / 1e6, timezone.utc)
+
+    @property
+    def has_samples(self) -> bool:
+        return "samples_taken" in self._maps
+
+    @property
+    def tells_of_looking(self) -> bool:
+        return self.known.get("looking_ns") is not None
+
+    @property
+    def looking_share(self) -> Optional[float]:
+        """The part of the CPU time that looking took. None where the library does not tell."""
+        told = self.tells_of_looking and "looking_ns" in self._maps
+        return ratio(self.sum("looking_ns"), self.cpu_ns) if told else None
+
+    @property
+    def interval(self) -> Tuple[Optional[datetime], Optional[datetime]]:
+        """When its hooks were in, and its last flush."""
+        return self.moment("began"), self.moment("ended")
+
+    def moment(self, name: str) -> Optional[datetime]:
+        """Of @began or @ended."""
+        found = self.sum(name)
+        return self.time(found) if found else None
+
+    def lost(self) -> Dict[str, int]:
+        sums = {
+            "rows": "rows_dropped",
+            "map_full": "map_full",
+            "samples": "samples_missed",
+            "details": "details_suppressed",
+        }
+        return {"events": self.lost_events, **{what: self.sum(name) for what, name in sums.items()}}
+
+
+def ratio(part: Optional[int], whole: float) -> Optional[float]:
+    return round(part / whole, 6) if whole > 0 and part is not None else None
+
+
+def rounded(number: Optional[float]) -> Optional[int]:
+    return None if number is None else math.floor(number + 0.5)
+
+
+def iso(moment: Optional[datetime]) -> Optional[str]:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment else None

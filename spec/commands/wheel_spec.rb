@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+require "support/schemas"
+
+# `python -m probescope trace` on the process whose figures tables_spec.rb knows. What it makes of what bpftrace prints is in
+# recorded_spec.rb; here it is how it runs it.
+RSpec.describe "python -m probescope trace", :bpf do
+  def wheel(name, process, *options, env: {})
+    words = ["-m", "probescope", "trace", name, "-p", process.pid, *options].map(&:to_s)
+    environment = ENV.to_h.merge("PYTHONPATH" => Support::Python::PACKAGE, **env)
+    child = keep(Support::Child.new(Support::Python.interpreter, *words, env: environment))
+    status = child.wait(within: 60)
+    Support::Processes::Result.new(status: status, out: child.out, err: child.err)
+  end
+
+  def burst(*options) = host_target("--burst", 4, *options)
+
+  # Of two processes, which have the same figures in another second.
+  def same(result)
+    result.except("pids", "begin", "end", "processes").merge("rows" => result["rows"].map { |row| row.except("at") })
+  end
+
+  {"calls" => %w[calls], "alloc_by_request" => %w[alloc --by-request], "slow1ms" => %w[slow --threshold 1ms]}.each do |name, command|
+    it "#{name}: says what the gem's command says" do
+      told = wheel(name, burst, "-d", 3, "--json").json
+      expect(told).to fit_the_schema_of(command.first)
+      expect(same(told)).to eq(same(probescope(*command, "-p", burst.pid, "-d", 3, "--json").json))
+    end
+  end
+
+  it "stat and flow: say each line as an object of the gem's" do
+    stat, flow = %w[stat flow].map { |name| wheel(name, burst, "-d", 3, "--json").out.lines.map { |line| JSON.parse(line) } }
+    expect(stat).to fit_the_schema_of("stat")
+    expect(stat).to all(include("cpu_ns" => 500_000_000, "calls" => 6, "raises" => 6, "bytes" => 240, "samples" => 3))
+    expect(stat.size).to eq(4)
+    expect(flow).to fit_the_schema_of("flow")
+    expect(flow.map { |event| event.values_at("event", "function", "outcome") })
+      .to include(["enter", "Parser#step0", nil], ["leave", "Parser#step1", "raised"])
+  end
+
+  it "has the costliest row whatever its name, every row in JSON, and says how many the table leaves out" do
+    out = wheel("exceptions", burst("--rows", 30), "-d", 3).out
+    expect(out.lines.grep(/Error\d/).map { |line| line[/Error(\d+)/, 1].to_i }).to eq((10..29).to_a.reverse)
+    expect(out).to end_with("\n10 more rows; --top 0 shows all\n")
+    result = wheel("exceptions", burst("--rows", 30), "-d", 3, "--json", env: {"PROBESCOPE_MAP_KEYS" => "25"})
+    expect(result.json["rows"].size).to eq(25)
+    expect(result.json["lost"]).to include("map_full" => 5 * 4)
+    expect(result.json["warnings"].join).to include("bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=100")
+  end
+
+  it "fails when it knows nothing" do
+    stopped = host_target
+    stopped.signal(:STOP)
+    result = wheel("calls", stopped, "-d", 1)
+    expect([result.status.exitstatus, result.out]).to eq([1, ""])
+    expect(result.err).to include("nothing is known of process #{stopped.pid}: no interval ended")
+  end
+end

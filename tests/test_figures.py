@@ -1,0 +1,28 @@
+"""Figures that the command shows."""
+
+from probescope.command.text import duration, size
+
+
+def test_figures_have_three_digits_also_when_they_are_rounded_up():
+    assert [duration(ns) for ns in (0, 999, 1000, 9_994, 9_996, 99_940, 99_960, 999_499, 999_500, 999_600, 10**9)] == [
+        "0 ns",
+        "999 ns",
+        "1.00 us",
+        "9.99 us",
+        "10.0 us",
+        "99.9 us",
+        "100 us",
+        "999 us",
+        "1.00 ms",
+        "1.00 ms",
+        "1.00 s",
+    ]
+    assert [size(number) for number in (999, 1000, 1023, 1024, 1024**3 - 1)] == [
+        "999 B",
+        "0.98 KiB",
+        "1.00 KiB",
+        "1.00 KiB",
+        "1.00 GiB",
+    ]
+    assert (duration(None), size(None)) == ("-", "-")
+    assert duration(12_345 * 10**9) == "12345 s"
