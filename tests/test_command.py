@@ -130,12 +130,8 @@ def test_trace_has_headings_for_what_comes_as_it_happens_and_bears_any_name(bpf,
     started.line("ready")
     status, out, err = command("trace", "stat", "-p", str(started.pid), "-d", "1")
     heading, *seconds = out.splitlines()
-    assert (status, heading.split()[:3]) == (0, ["CPU", "CALLS", "RAISES"]), err
-    assert re.match(r" *\d+\.\d % +\d+ +0 +0 ns ", seconds[0]), out
-    # Allocations cannot be told there before 3.13: what is not known is not 0.
-    known = json.loads(command("status", "-p", str(started.pid), "--json")[1])["rows"]
-    told = next(row["state"] for row in known if row["name"] == "object__stats") != "unsupported"
-    assert (seconds[0].split()[5] == "-") is not told, out
+    assert (status, heading.split()[:3]) == (0, ["CPU", "LOOKING", "CALLS"]), err
+    assert re.match(r"( *\d+\.\d %){2} +\d+ +0 +0 ns ", seconds[0]), out
     status, out, err = command("trace", "flow", "-p", str(started.pid), "-d", "1")
     assert (status, out.splitlines()[0].split()) == (0, ["ELAPSED", "SELF", "CALL"]), err
     assert re.search(r"^ +a\\tb\\n@calls\[1, y\]: 9\\nélonglong", out, re.MULTILINE), out
@@ -153,6 +149,12 @@ def test_trace_says_which_tools_have_taken_every_id(bpf, program):
     assert (status, out) == (1, "")
     taken = "tool ids are taken: taker 0, taker 1, taker 2, taker 3, taker 4, taker 5"
     assert err.count(f"exception__stats is refused: all sys.monitoring {taken}\n") == 1, err
+    # What is not known is not 0.
+    status, out, err = command("trace", "stat", "-p", str(started.pid), "-d", "2", "--json")
+    told = json.loads(out.splitlines()[-1])
+    assert (status, told["raises"], told["backtrace_ns"], told["gc_ns"]) == (0, None, None, 0), err
+    out = command("trace", "stat", "-p", str(started.pid), "-d", "2")[1].splitlines()[-1]
+    assert re.match(r"( *\d+\.\d %){2} +\d+ +- +- ", out), out
     # Functions are told by other means, but not without the GIL.
     status, out, err = command("trace", "calls", "-p", str(started.pid), "-d", "1")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
