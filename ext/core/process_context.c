@@ -62,6 +62,7 @@ static bool write_header(void)
     if (!header) return false;
     uint64_t last = header->published_at, now = ps_clock_read(CLOCK_BOOTTIME);
     __atomic_store_n(&header->published_at, 0, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* aarch64 may let what follows go before that store */
     header->version = VERSION;
     header->payload_size = (uint32_t)payload_size;
     header->payload = (uint64_t)(uintptr_t)payload;

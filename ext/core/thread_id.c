@@ -1,17 +1,27 @@
 #include "thread_id.h"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "atomic.h"
 
+static __thread uint64_t id;
+
+/* On the one thread that the child has. */
+static void after_fork_in_child(void)
+{
+    id = 0;
+}
+
+/* Here and not at the first call, which may be in a hook: it takes memory. */
+__attribute__((constructor)) static void init(void)
+{
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
 uint64_t ps_thread_id(void)
 {
-    static __thread uint64_t id;
-    static __thread pid_t of; /* a fork changes it */
-    if (PS_UNLIKELY(!id || of != getpid())) {
-        id = (uint64_t)syscall(SYS_gettid);
-        of = getpid();
-    }
+    if (PS_UNLIKELY(!id)) id = (uint64_t)syscall(SYS_gettid);
     return id;
 }

@@ -19,6 +19,8 @@
 #include "stats.h"
 
 #define STACK_BYTES (128 * 1024)
+/* The thread-local variables of all libraries lie on the stack, too. Where they leave no room on it, it is doubled, up to this. */
+#define STACK_BYTES_MOST (64 * 1024 * 1024)
 /* The VM that was asked to switch is in a hurry for so long after it last made progress. */
 #define HURRY_FOR_NS 100000000u
 /* Nothing tells whether a VM that was woken came to what it was asked for before it waits again: it is woken at each look while it is
@@ -264,11 +266,14 @@ static int start_thread(void)
 
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits it */
-    int error = pthread_create(&watcher.thread, &attributes, watch, NULL);
+    int error = EINVAL;
+    for (size_t bytes = STACK_BYTES; error == EINVAL && bytes <= STACK_BYTES_MOST; bytes *= 2) {
+        pthread_attr_setstacksize(&attributes, bytes);
+        error = pthread_create(&watcher.thread, &attributes, watch, NULL);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     watcher.running = !error;

@@ -1,0 +1,34 @@
+/* A program whose thread-local variables alone are larger than the watcher's stack. */
+#include "watcher.h"
+
+#include "check.h"
+#include "info.h"
+
+static __thread volatile char large[300 * 1024];
+
+static void nothing(unsigned what)
+{
+    (void)what;
+}
+
+static bool no_upkeep(void)
+{
+    return false;
+}
+
+static void starts_where_thread_local_variables_are_large(void)
+{
+    static const ps_vm vm = {.request = nothing, .needs_upkeep = no_upkeep};
+    large[0] = 1;
+    ps_info_start("ruby", "3.1.2", "0.1.0");
+    CHECK_EQUAL(ps_watcher_start(&vm), 0);
+    CHECK(ps_watcher_is_running());
+    AWAIT(__atomic_load_n(&probescope_info.watcher_ticks, __ATOMIC_RELAXED) > 0);
+    ps_watcher_stop();
+}
+
+int main(void)
+{
+    RUN(starts_where_thread_local_variables_are_large);
+    return check_report("static_tls");
+}
