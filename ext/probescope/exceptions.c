@@ -445,7 +445,8 @@ static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long l
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site());
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_ruby_site(name, size, path, line));
     }
-    ps_known_put(&known_raises, by_class, by_path, by_line, row);
+    /* The overflow row is found anew each time: ps_table_row() counts what goes there. */
+    if (!ps_row_is_overflow(&ps_exceptions, row)) ps_known_put(&known_raises, by_class, by_path, by_line, row);
     return row;
 }
 

@@ -250,7 +250,7 @@ static ps_row *make_row(ps_table *table, ps_known_table *known_rows, const struc
         row->excluded = !ps_covers_function(path, name, functions.everything);
         PS_WRITE_RELEASE(row->site, site);
     }
-    ps_known_put(known_rows, method, PS_ADDRESS(klass), PS_ADDRESS(target), row);
+    if (!ps_row_is_overflow(table, row)) ps_known_put(known_rows, method, PS_ADDRESS(klass), PS_ADDRESS(target), row);
     return row;
 }
 

@@ -61,7 +61,8 @@ static ps_row *find_row(VALUE frame)
         return known->row;
     }
     ps_row *row = row_of_site(ps_ruby_site(name, size, path, line), ps_frame_is_method(frame));
-    ps_known_put(&sampling.known, PS_ADDRESS(frame), PS_NO_ADDRESS, PS_NO_ADDRESS, row);
+    if (!ps_row_is_overflow(&ps_sampled, row))
+        ps_known_put(&sampling.known, PS_ADDRESS(frame), PS_NO_ADDRESS, PS_NO_ADDRESS, row);
     return row;
 }
 
