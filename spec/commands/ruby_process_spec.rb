@@ -57,7 +57,10 @@ RSpec.describe "The commands on a Ruby process", :bpf do
 
     $stdout.sync = true
     puts "ready"
-    Fiddle::Function.new(Fiddle.dlopen(nil)["sleep"], [Fiddle::TYPE_INT], Fiddle::TYPE_INT, need_gvl: true).call(600)
+    # No signal ends this wait: the second call is for ever, with the VM lock held.
+    lock = Fiddle::Function.new(Fiddle.dlopen(nil)["pthread_mutex_lock"], [Fiddle::TYPE_VOIDP], Fiddle::TYPE_INT, need_gvl: true)
+    mutex = "\\0" * 64
+    2.times { lock.call(mutex) }
   RUBY
 
   it_behaves_like "a process under the commands", suffix: ".rb", work: work, burn: burn, short: short, deaf: deaf,

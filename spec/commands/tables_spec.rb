@@ -224,8 +224,8 @@ RSpec.describe "The commands that trace", :bpf do
     expect(lines.map { |line| line["end"] }).to eq(lines.map { |line| line["end"] }.sort)
     light = probescope("stat", "-p", host_target("--burst", 4).pid, "-d", 2, "--light")
     expect(light.out).to eq(<<~TEXT.gsub(/^/, "  "))
-         CPU       CALLS    RAISES BACKTRACES      ALLOCS     BYTES       GC SAMPLES  LOST
-      #{(["50.0 %           -         6    60.0 ms           -         -  3.00 ms       3     7"] * 4).join("\n")}
+         CPU LOOKING       CALLS    RAISES BACKTRACES      ALLOCS     BYTES       GC SAMPLES  LOST
+      #{(["50.0 %   5.0 %           -         6    60.0 ms           -         -  3.00 ms       3     7"] * 4).join("\n")}
     TEXT
   end
 
@@ -237,7 +237,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(lines.map { |line| line.values_at("calls", "allocations", "bytes", "gc_ns") }).to eq([[6, nil, nil, 3_000_000]] * 4)
     expect(result.err).to include("process #{process.pid} does not serve object__stats: not with this runtime")
     table = probescope("stat", "-p", host_target("--burst", 1, "--without", "gc__done").pid, "-d", 1).out
-    expect(table.lines[1].split).to eq(["50.0", "%", "6", "6", "60.0", "ms", "6", "240", "B", "-", "3", "7"])
+    expect(table.lines[1].split).to eq(["50.0", "%", "5.0", "%", "6", "6", "60.0", "ms", "6", "240", "B", "-", "3", "7"])
     none = probescope("stat", "-p", host_target("--state", 3).pid, "-d", 1)
     expect([none.status.exitstatus, none.out]).to eq([1, ""])
   end

@@ -27,8 +27,10 @@ module Probescope
       # How a map's values for several processes become one, where they are not added up: {"max_ns" => :max}.
       def merges(path) = File.read(path).scan(/@(\w+)\[[^=]*\] = (max|min)\(/).to_h.transform_values(&:to_sym)
 
-      # The names of the probes that a program waits for.
-      def probes(path) = File.read(path).scan(/^usdt:\$1:probescope:(\w+)/).flatten.uniq
+      # The names of the probes that a program waits for, those that it is about before stats__done, which every program has.
+      def probes(path)
+        File.read(path).scan(/^usdt:\$1:probescope:(\w+)/).flatten.uniq.partition { |name| name != "stats__done" }.flatten
+      end
     end
   end
 end
