@@ -2,20 +2,28 @@
  * A tracer small enough to attach a thousand times in a test: perf_event_open on the kernel's uprobe PMU, with the
  * probe's semaphore as reference counter, exactly what libbpf asks for on behalf of bpftrace and bcc.
  *
- *   attacher [--cycles N] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...
+ *   attacher [--cycles N] [--random SEED] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...
  *
  * Without --cycles it attaches, says so, and obeys lines on stdin: "detach", "attach", "count"; at the end of stdin it
  * exits, and the kernel takes the probes out. With --info, the address of probescope_info in the process, each step
  * also waits until the process has put its hooks in or out. Figures are milliseconds since the step began:
  *
+<<<<<<< HEAD
  *   attached attach_ms=8.1 hooked_ms=42.0 switch_ms=0.2      detached detach_ms=68.2 unhooked_ms=70.3      cycle (both)
  *
  * switch_ms is what the process says of itself: from when its watcher saw the semaphores to when the hooks were in; 0 where they were in.
+=======
+ *   attached attach_ms=8.1 hooked_ms=42.0      detached detach_ms=68.2 unhooked_ms=70.3      cycle (both)
+ *
+ * With --random it says "attached", and from then on raises and lowers single probes at random, with pauses from none to a second,
+ * until the end of stdin or of the process. At the end it says how often: "flips=812".
+>>>>>>> 3da7f3f (Hunt crashes with random Ruby programs under tracers that come and go)
  */
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,6 +42,7 @@ enum { MAX_SITES = 64, MAX_PROBES = 32, WAIT_MS = 120000 };
 /* One place in the library to attach to, as file offsets: the kernel knows nothing of virtual addresses here. */
 typedef struct {
     uint64_t offset, semaphore;
+    const char *probe;
     int fd;
 } Site;
 
@@ -105,11 +114,13 @@ static void read_notes(const uint8_t *image)
         uint64_t address[3];
         memcpy(address, body, sizeof address);
         const char *provider = (const char *)body + sizeof address;
-        if (!wanted(provider + strlen(provider) + 1)) continue;
+        const char *probe = provider + strlen(provider) + 1;
+        if (!wanted(probe)) continue;
         if (site_count == MAX_SITES) die("too many sites");
         uint64_t moved = base ? base - address[1] : 0;
         sites[site_count++] = (Site){.offset = file_offset(image, address[0] + moved),
                                      .semaphore = address[2] ? file_offset(image, address[2] + moved) : 0,
+                                     .probe = probe,
                                      .fd = -1};
     }
     if (!site_count) die("none of these probes is in the library");
@@ -124,7 +135,8 @@ static uint32_t uprobe_pmu(void)
     return type;
 }
 
-static void open_site(Site *site)
+/* False when the process is gone. */
+static bool open_site(Site *site)
 {
     struct perf_event_attr attr = {.size = sizeof attr,
                                    .type = uprobe_pmu(),
@@ -133,7 +145,8 @@ static void open_site(Site *site)
                                    .config2 = site->offset};
     /* By path the kernel wants a CPU; breakpoint and semaphore reach every process that maps the file all the same. */
     site->fd = syscall(SYS_perf_event_open, &attr, by_path ? -1 : pid, by_path ? 0 : -1, -1, PERF_FLAG_FD_CLOEXEC);
-    if (site->fd < 0) die("perf_event_open");
+    if (site->fd < 0 && errno != ESRCH) die("perf_event_open");
+    return site->fd >= 0;
 }
 
 static void read_target(uint64_t address, void *to, size_t size)
@@ -197,7 +210,8 @@ static double switch_ms(double start)
 static void attach(char *figures, size_t size)
 {
     double start = now_ms();
-    for (int i = 0; i < site_count; i++) open_site(&sites[i]);
+    for (int i = 0; i < site_count; i++)
+        if (!open_site(&sites[i])) die("perf_event_open");
     double attached = now_ms() - start, hooked = await_switch(true, start);
     snprintf(figures, size, "attach_ms=%.3f hooked_ms=%.3f switch_ms=%.3f", attached, hooked, switch_ms(start));
 }
@@ -234,6 +248,54 @@ static void run_cycles(long cycles)
     }
 }
 
+/* xorshift64 */
+static uint64_t dice;
+static uint32_t chance(uint32_t of)
+{
+    dice ^= dice << 13;
+    dice ^= dice >> 7;
+    dice ^= dice << 17;
+    return (dice >> 32) % of;
+}
+
+/* Whether stdin is still open after so many milliseconds. */
+static bool pause_ms(int ms)
+{
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    char rest[64];
+    return poll(&in, 1, ms) <= 0 || read(STDIN_FILENO, rest, sizeof rest) > 0;
+}
+
+/* Raises each site of a probe, or lowers them. False when the process is gone. */
+static bool flip(const char *probe)
+{
+    for (int i = 0; i < site_count; i++) {
+        Site *site = &sites[i];
+        if (strcmp(site->probe, probe)) continue;
+        if (site->fd < 0) {
+            if (!open_site(site)) return false;
+        } else {
+            close(site->fd);
+            site->fd = -1;
+        }
+    }
+    return true;
+}
+
+static void run_random(uint64_t seed)
+{
+    static const int longest[] = {0, 4, 4, 20, 20, 60, 200, 1200};
+    unsigned long flips = 0;
+    dice = seed * 0x9E3779B97F4A7C15u + 1;
+    printf("attached\n");
+    do {
+        for (uint32_t n = chance(4); n < 4; n++, flips++)
+            if (!flip(names[chance(name_count)])) goto gone;
+    } while (pause_ms(chance(longest[chance(8)] + 1)));
+gone:
+    printf("flips=%lu\n", flips);
+}
+
 static void obey(void)
 {
     char line[64], figures[128];
@@ -255,14 +317,16 @@ static void obey(void)
 int main(int argc, char **argv)
 {
     long cycles = 0;
+    const char *seed = NULL;
     int i = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (!strcmp(argv[i], "--cycles") && i + 1 < argc) cycles = atol(argv[++i]);
+        else if (!strcmp(argv[i], "--random") && i + 1 < argc) seed = argv[++i];
         else if (!strcmp(argv[i], "--info") && i + 1 < argc) info_address = strtoull(argv[++i], NULL, 16);
         else if (!strcmp(argv[i], "--by-path")) by_path = true;
     }
     if (argc - i < 3) {
-        fprintf(stderr, "usage: attacher [--cycles N] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...\n");
+        fprintf(stderr, "usage: attacher [--cycles N] [--random SEED] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...\n");
         return 1;
     }
     setlinebuf(stdout);
@@ -282,7 +346,8 @@ int main(int argc, char **argv)
         memory = open(path, O_RDONLY | O_CLOEXEC);
         if (memory < 0) die(path);
     }
-    if (cycles) run_cycles(cycles);
+    if (seed) run_random(strtoull(seed, NULL, 10));
+    else if (cycles) run_cycles(cycles);
     else obey();
     return 0;
 }

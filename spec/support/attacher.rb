@@ -20,10 +20,11 @@ module Support
     end
 
     # cycles: n times in and out, else it stays attached until #detach or #finish. wait: each time until the hooks are in
-    # and out. by_path: every process that maps the library.
-    def initialize(target, *probes, library: LIBRARY, cycles: nil, wait: true, by_path: false)
+    # and out. by_path: every process that maps the library. random: a seed, by which single probes go in and out.
+    def initialize(target, *probes, library: LIBRARY, cycles: nil, random: nil, wait: random.nil?, by_path: false)
       options = []
       options += ["--cycles", cycles.to_s] if cycles
+      options += ["--random", random.to_s] if random
       options += ["--info", format("%#x", target.info.address)] if wait
       options << "--by-path" if by_path
       super(self.class.binary, *options, target.pid.to_s, library, *probes, stdin: true)
