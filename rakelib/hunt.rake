@@ -2,22 +2,57 @@
 
 require_relative "../spec/support/skips"
 
-desc "Random programs under tracers that come and go (as root; SECONDS=120, SEED, RUBY or PYTHON for one language alone, WITHOUT, ASAN=1)"
-task hunt: :compile do
-  languages = { "ruby" => "RUBY", "python" => "PYTHON" }
-  chosen = languages.select { |_, variable| ENV[variable] }.keys
-  chosen = languages.keys if chosen.empty?
-  seconds = (Integer(ENV.fetch("SECONDS", "120")) / chosen.size).to_s
-  chosen.each do |language|
-    arguments = ["spec/hunt/hunt.rb", language, seconds, *ENV.fetch("SEED", nil)]
-    if ENV["ASAN"].nil? then ruby(*arguments, verbose: false)
-    elsif !File.exist?(Memcheck.preload) then Support::Skips.tell("hunt: the compiler has no libasan")
-    elsif language == "ruby"
+# The crash hunt, spec/hunt: which languages, with which interpreters, with or without sanitizers.
+module HuntTask
+  extend Rake::FileUtilsExt
+
+  module_function
+
+  def languages
+    chosen = { "ruby" => "RUBY", "python" => "PYTHON" }.select { |_, variable| ENV[variable] }.keys
+    chosen.empty? ? %w[ruby python] : chosen
+  end
+
+  def run(language, seconds)
+    arguments = ["spec/hunt/hunt.rb", language, seconds.to_s, *ENV.fetch("SEED", nil)]
+    python if language == "python"
+    return ruby(*arguments, verbose: false) if ENV["ASAN"].nil?
+    return Support::Skips.tell("hunt: the compiler has no libasan") unless File.exist?(Memcheck.preload)
+
+    ENV["HUNT_CASES"] ||= File.expand_path("tmp/hunt")
+    if language == "ruby"
       Memcheck.build
-      Memcheck.check({ "HUNT_CASES" => File.expand_path("tmp/hunt") }, RbConfig.ruby, *arguments)
+      Memcheck.check({}, RbConfig.ruby, *arguments)
     else
-      MemcheckPython.build(ENV.fetch("PYTHON", "python3"))
+      MemcheckPython.build(ENV.fetch("PYTHON"))
       MemcheckPython.check(RbConfig.ruby, *arguments)
     end
   end
+
+  # The extension in python/probescope, and an interpreter with greenlet where pip has it. Later Pythons bring no setuptools.
+  def python
+    interpreter = ENV.fetch("PYTHON", "python3")
+    version = `#{interpreter} -c "import platform, sys; print(platform.python_version() + sys.abiflags)"`.chomp
+    venv = "tmp/hunt/python-#{version}"
+    unless File.exist?("#{venv}/ready")
+      sh interpreter, "-m", "venv", venv, verbose: false
+      sh "#{venv}/bin/pip", "install", "--quiet", "setuptools", verbose: false
+      system("#{venv}/bin/pip", "install", "--quiet", "greenlet", out: File::NULL, err: File::NULL)
+      touch "#{venv}/ready", verbose: false
+    end
+    ENV["PYTHON"] = File.expand_path("#{venv}/bin/python")
+    sh ENV.fetch("PYTHON"), "setup.py", "--quiet", "build_ext", "--inplace", verbose: false, out: File::NULL, err: File::NULL
+  end
+end
+
+desc "Random programs while probes come and go (as root; SECONDS=120, SEED, RUBY or PYTHON for one language, WITHOUT, ASAN=1)"
+task hunt: :compile do
+  seconds = Integer(ENV.fetch("SECONDS", "120")) / HuntTask.languages.size
+  failed = HuntTask.languages.reject do |language|
+    HuntTask.run(language, seconds)
+    true
+  rescue RuntimeError => e
+    puts e.message.lines.first
+  end
+  abort "FAILED: hunt: #{failed.join(", ")}" if failed.any?
 end

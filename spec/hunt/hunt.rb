@@ -75,7 +75,10 @@ class Hunt
     target.wait(within: @each + PATIENCE)
     judge(target)
   rescue Support::Await::Timeout => e
-    Outcome.new(good: false, how: "hangs", text: "#{e.message}\n#{target&.state}")
+    state = target&.state
+    target&.signal(:ABRT) # both VMs say then where their threads are
+    target&.wait(within: 20)
+    Outcome.new(good: false, how: "hangs", text: "#{e.message}\n#{state}\n#{target}")
   ensure
     attacher&.kill_all
     target&.kill_all
@@ -88,6 +91,7 @@ class Hunt
     functions = ["all", nil].sample(random: dice)
     env = { "PROBESCOPE_FUNCTIONS" => functions }.compact.merge(ENV.to_h.slice("HUNT_SHOW", "RUBY_YJIT_ENABLE"))
     env["PROBESCOPE_FORCE"] = "1" if dice.rand(2).zero?
+    env["PYTHONFAULTHANDLER"] = "1"
     program = File.join(__dir__, @language == "ruby" ? "program.rb" : "program.py")
     Support::Target.new(program, *arguments, ruby: ruby, env: env)
   end

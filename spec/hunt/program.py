@@ -424,7 +424,9 @@ class Doings:
 
     def traces_memory(self):
         if tracemalloc.is_tracing():
-            tracemalloc.take_snapshot() if self._rare(4) else tracemalloc.stop()
+            # cpython#128679: stop() crashes threads that allocate without the GIL, which worker.c does once for each tracer.
+            mended = sys.version_info >= ((3, 13, 2) if sys.version_info >= (3, 13) else (3, 12, 9))
+            tracemalloc.stop() if mended and self._rare(4) else tracemalloc.take_snapshot()
         else:
             tracemalloc.start(3)
 
