@@ -29,6 +29,21 @@ module HuntTask
     end
   end
 
+  # The hunt with a fault that it found once: a copy of the checkout with spec/hunt/fault_1.patch.
+  def with_fault(seconds)
+    copy = File.expand_path("tmp/hunt/fault_1")
+    rm_rf copy, verbose: false
+    mkdir_p ["#{copy}/tmp", "#{copy}/build"], verbose: false
+    cp_r %w[lib ext spec providers], copy, verbose: false
+    sh "patch", "--quiet", "--strip=1", "--directory=#{copy}", "--input=#{File.expand_path("spec/hunt/fault_1.patch")}", verbose: false
+    chdir "#{copy}/build", verbose: false do
+      sh RbConfig.ruby, "../ext/probescope/extconf.rb", verbose: false, out: File::NULL
+      sh "make", "--silent", "V=0", verbose: false, out: File::NULL
+    end
+    cp "#{copy}/build/probescope.so", "#{copy}/lib/probescope/#{RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")}/", verbose: false
+    chdir(copy, verbose: false) { IO.popen([RbConfig.ruby, "spec/hunt/hunt.rb", "ruby", seconds.to_s, *ENV.fetch("SEED", nil)], &:read) }
+  end
+
   # The extension in python/probescope, and an interpreter with greenlet where pip has it. Later Pythons bring no setuptools.
   def python
     interpreter = ENV.fetch("PYTHON", "python3")
@@ -55,4 +70,12 @@ task hunt: :compile do
     puts e.message.lines.first
   end
   abort "FAILED: hunt: #{failed.join(", ")}" if failed.any?
+end
+
+desc "Whether the hunt finds a fault that was mended, when it is put in again: Ruby 3.3 and later (as root; SECONDS=120, SEED)"
+task "hunt:proves": :compile do
+  puts(text = HuntTask.with_fault(Integer(ENV.fetch("SECONDS", "120"))))
+  found = text.scan(/^FAILED: .*frame2iseq/).size
+  abort "FAILED: hunt:proves: the hunt does not find the fault" if found.zero?
+  puts "hunt:proves: #{found} cases of the fault that was put in"
 end

@@ -76,7 +76,7 @@ class Hunt
     judge(target)
   rescue Support::Await::Timeout => e
     state = target&.state
-    target&.signal(:ABRT) # both VMs say then where their threads are
+    target&.signal(:SEGV) # both VMs say then where their threads are
     target&.wait(within: 20)
     Outcome.new(good: false, how: "hangs", text: "#{e.message}\n#{state}\n#{target}")
   ensure
