@@ -40,7 +40,8 @@ module HuntTask
       sh RbConfig.ruby, "../ext/probescope/extconf.rb", verbose: false, out: File::NULL
       sh "make", "--silent", "V=0", verbose: false, out: File::NULL
     end
-    cp "#{copy}/build/probescope.so", "#{copy}/lib/probescope/#{RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")}/", verbose: false
+    cp "#{copy}/build/probescope.so", "#{copy}/lib/probescope/#{RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")}/",
+       verbose: false
     chdir(copy, verbose: false) { IO.popen([RbConfig.ruby, "spec/hunt/hunt.rb", "ruby", seconds.to_s, *ENV.fetch("SEED", nil)], &:read) }
   end
 

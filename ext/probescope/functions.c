@@ -93,11 +93,12 @@ static struct {
     VALUE covered; /* identity Hash: an ISeq that a TracePoint covers -> the target's number */
     VALUE blocks;  /* identity Hash: ISeq of a block inside a target -> the target's number */
     VALUE bodies;  /* Hash: a define_method body, see body_of -> its target's number; many can share one block's ISeq */
-    VALUE retired; /* Array of TracePoints of such bodies that are disabled: see disable_target */
-    VALUE files;   /* Array of the kept ISeqs, while a walk is under way */
-    VALUE modules; /* Array, likewise */
-    VALUE names;   /* Array, likewise: of the methods of the module that it is at */
-    VALUE bodies_seen; /* Array of [module, name] that the walk leaves for its end */
+    size_t compactions; /* by GC.stat, when bodies was filled */
+    VALUE retired;      /* Array of TracePoints of such bodies that are disabled: see disable_target */
+    VALUE files;        /* Array of the kept ISeqs, while a walk is under way */
+    VALUE modules;      /* Array, likewise */
+    VALUE names;        /* Array, likewise: of the methods of the module that it is at */
+    VALUE bodies_seen;  /* Array of [module, name] that the walk leaves for its end */
     long next_file, next_module, next_name, next_body;
     bool bodies_only; /* this walk looks for define_method bodies alone */
     VALUE script_hook, raise_hook, fiber_hook;
@@ -143,7 +144,7 @@ static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
 enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 
 static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object, id_instruction_sequence,
-    id_eval_script;
+    id_eval_script, id_compact_count /* 0: GC.stat does not know it */;
 
 static void after_fork_in_child(void);
 
@@ -156,6 +157,10 @@ void ps_functions_init(void)
     id_each_object = rb_intern("each_object");
     id_instruction_sequence = rb_intern("instruction_sequence");
     id_eval_script = rb_intern("eval_script");
+    VALUE stat = rb_hash_new();
+    rb_gc_stat(stat);
+    id_compact_count = rb_intern("compact_count");
+    if (NIL_P(rb_hash_lookup(stat, ID2SYM(id_compact_count)))) id_compact_count = 0;
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
@@ -644,6 +649,21 @@ static VALUE body_of(VALUE method)
     return LONG2FIX((FIX2LONG(rb_hash(method)) ^ (long)(SYM2ID(name) * 31)) & (FIXNUM_MAX >> 1));
 }
 
+/* Method#hash goes by addresses, which a compaction changes: what is in functions.bodies is not found by it any more. */
+static void follow_compaction(void)
+{
+    if (!id_compact_count) return;
+    size_t compactions = rb_gc_stat(ID2SYM(id_compact_count));
+    if (compactions == functions.compactions) return;
+    functions.compactions = compactions;
+    rb_hash_clear(functions.bodies);
+    for (long i = 0; i < functions.target_count; i++) {
+        VALUE place = RARRAY_AREF(functions.places, i);
+        if (!functions.targets[i]->retired && RTEST(rb_obj_is_method(place)))
+            rb_hash_aset(functions.bodies, body_of(place), LONG2FIX(i));
+    }
+}
+
 /* A method that has a target by itself is found once more: an alias, or the same definition in another class. */
 static void note_other_class(VALUE iseq, VALUE method, VALUE name)
 {
@@ -661,6 +681,7 @@ static void look_at_method(VALUE module, VALUE name)
     VALUE iseq = ps_iseq_of(method);
     if (NIL_P(iseq)) return; /* written in C */
     bool is_body = ps_is_block(iseq);
+    if (is_body) follow_compaction();
     VALUE shared = is_body ? rb_hash_lookup(functions.bodies, body_of(method)) : Qnil;
     if (!NIL_P(shared)) {
         VALUE tracepoint = RARRAY_AREF(functions.tracepoints, FIX2LONG(shared));

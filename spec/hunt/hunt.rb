@@ -38,7 +38,7 @@ class Hunt
     Array.new(Integer(ENV.fetch("JOBS", "2"))) { Thread.new { hunt while monotonic < @ends } }.each(&:join)
     # Only now: a tracer that attaches by path reaches the processes of the other job.
     told = @found.map { |seed, outcome| keep(seed, outcome) }
-    puts "hunt: #{name}: #{@ran} programs in #{@seconds} s, #{told.size} cases", told.map { |one| "FAILED: #{one}" }
+    puts("hunt: #{name}: #{@ran} programs in #{@seconds} s, #{told.size} cases", told.map { |one| "FAILED: #{one}" })
     told.size
   end
 

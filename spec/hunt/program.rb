@@ -7,13 +7,14 @@
 #
 # Each public method of Doings is one thing to do. The seed decides what is done in which order, in each thread by itself. WITHOUT
 # leaves some out: a VM that crashes by itself in one of them is no finding.
+require "English"
 require "continuation" if ENV["HUNT_CONTINUATIONS"]
 require "delegate"
 require "objspace"
 require "tempfile"
 require "timeout"
 require "weakref"
-# rubocop:disable Style/DocumentDynamicEvalDefinition, Style/EvalWithLocation, Security/Eval, Lint/RescueException
+# rubocop:disable Style/EvalWithLocation, Security/Eval
 Warning[:experimental] = false
 
 Declined = Class.new(StandardError)
@@ -21,6 +22,7 @@ class Loud < StandardError
   def backtrace = super&.reverse
   def message = "loud #{super}"
 end
+
 class Quiet < StandardError
   def backtrace = nil
   def set_backtrace(_lines) = nil
@@ -44,6 +46,7 @@ class Base
   def block(number) = yield(number)
   def keyword(number:, other: 2, **rest) = number + other + rest.size
   def optional(number = 1, *more, &block) = block ? block.call(number) : more.size
+
   def ensured(number)
     yield
   ensure
@@ -65,8 +68,8 @@ using Refined
 
 class Doings
   HERE = Process.pid
-  TOLD = []
-  NOT_DELIVERED = []
+  TOLD = [].freeze
+  NOT_DELIVERED = [].freeze
 
   def initialize(dice, deadline, without, depth = 0)
     @dice, @deadline, @without, @depth = dice, deadline, without, depth
@@ -84,7 +87,7 @@ class Doings
     until over?
       name = names[@dice.rand(names.size)]
       @steps += 1
-      $stderr.puts "#{Process.pid} #{name}" if ENV["HUNT_SHOW"]
+      warn "#{Process.pid} #{name}" if ENV["HUNT_SHOW"]
       begin
         public_send(name)
       rescue Declined, StandardError, SystemStackError, NotImplementedError, ScriptError, SecurityError, UncaughtThrowError
@@ -149,14 +152,17 @@ class Doings
     catch(:out) { 10.times { |n| @object.ensured(n) { throw :out if n == chance(10) } } }
     [1, 2].each { |n| @object.ensured(n) { break } }
     proc { |n| next n }.call(1)
-    lambda { |n| return n }.call(1)
+    ->(n) { n }.call(1)
   end
 
   def recurses_to_the_limit
     return unless rare?(10)
 
     depth = 0
-    forever = lambda { |n| depth = n; @object.ensured(n) { forever.call(n + 1) } }
+    forever = lambda { |n|
+      depth = n
+      @object.ensured(n) { forever.call(n + 1) }
+    }
     Thread.new { forever.call(0) rescue SystemStackError }.tap { |thread| thread.report_on_exception = false }.value
     depth
   end
@@ -166,18 +172,15 @@ class Doings
   # A singleton method whose exception has a backtrace of its own; by the time it is rescued its object and method are gone.
   def raises_in_a_singleton
     begin
-      begin
-        charge = Object.new
-        def charge.charge = raise(Declined, "declined", caller)
-        charge.charge
-      ensure
-        charge = nil
-        (500 + (chance(40) * 100)).times { |n| +"string #{n}" }
-        GC.start if rare?(4)
-      end
-    rescue Declined => e
-      e.backtrace.size
+      charge = Object.new
+      def charge.charge = raise(Declined, "declined", caller)
+      charge.charge
+    ensure
+      (500 + (chance(40) * 100)).times { |n| +"string #{n}" }
+      GC.start if rare?(4)
     end
+  rescue Declined => e
+    e.backtrace.size
   end
 
   def raises_with_backtraces
@@ -188,7 +191,7 @@ class Doings
       when 0 then raise type, "own", caller
       when 1 then raise type, "none", nil
       when 2 then raise type, "odd", ["a:1", "", "\xff:x", ":0"]
-      when 3 then raise type.new("again").tap { |e| e.set_backtrace(caller) }
+      when 3 then raise(type.new("again").tap { |e| e.set_backtrace(caller) })
       when 4 then begin raise type, "cause" rescue raise Declined, "effect" end
       when 5 then raise type.new("frozen").freeze
       when 6 then Integer("x") rescue raise
@@ -197,7 +200,7 @@ class Doings
     rescue StandardError => e
       e.backtrace&.first
       e.full_message(highlight: false) if rare?(5)
-      begin raise e rescue $!.cause end
+      begin raise e rescue $ERROR_INFO.cause end
     end
   end
 
@@ -208,7 +211,7 @@ class Doings
     rescue Declined
       retry
     end
-    (raise Declined rescue 1)
+    raise Declined rescue 1
   end
 
   def raises_out_of_c
@@ -231,7 +234,8 @@ class Doings
 
   def redefines_while_running
     name = "again#{chance(5)}"
-    Child.class_eval("def #{name}(depth) = depth.zero? ? 1 : (Child.class_eval('def #{name}(_) = 2'); #{name}(depth - 1))", "redefined.rb", 1 + chance(9))
+    Child.class_eval("def #{name}(depth) = depth.zero? ? 1 : (Child.class_eval('def #{name}(_) = 2'); #{name}(depth - 1))", "redefined.rb",
+                     1 + chance(9))
     @object.public_send(name, 3)
     rare?(2) ? Child.send(:remove_method, name) : Child.send(:undef_method, name)
     Child.class_eval { define_method(name) { |number| number } }
@@ -267,7 +271,8 @@ class Doings
   def evaluates
     local = chance(9)
     eval("@object.leaf(local) + (1..#{local}).sum { |n| @object.leaf(n) }", binding, "evaluated.rb", 1 + local)
-    RubyVM::InstructionSequence.compile("def passing_by = #{local}\npassing_by\nbegin; raise 'compiled'; rescue; 1; end", "compiled.rb").eval
+    RubyVM::InstructionSequence.compile("def passing_by = #{local}\npassing_by\nbegin; raise 'compiled'; rescue; 1; end",
+                                        "compiled.rb").eval
     TOPLEVEL_BINDING.eval("[#{local}].map { |n| n.to_s }")
     Object.class_eval { remove_method :passing_by if private_method_defined?(:passing_by) || method_defined?(:passing_by) }
   end
@@ -358,12 +363,17 @@ class Doings
   # Concurrency
 
   def starts_threads
-    threads = Array.new(1 + chance(3)) { thread { |doings| doings.calls_in_a_loop; doings.step } }
+    threads = Array.new(1 + chance(3)) do
+      thread do |doings|
+        doings.calls_in_a_loop
+        doings.step
+      end
+    end
     threads.each { |one| one.join(0.2) || one.kill }
   end
 
   def interrupts_threads
-    victim = thread { |doings| doings.works_until_interrupted }
+    victim = thread(&:works_until_interrupted)
     sleep(chance(5) / 1000.0)
     victim.raise(Loud, "from outside") if (raised = rare?(2))
     victim.kill unless raised
@@ -376,7 +386,14 @@ class Doings
     20.times { queue.pop }
     worker.join
     lock = Thread::Mutex.new
-    Array.new(3) { thread { lock.synchronize { @object.leaf(1); Thread.pass } } }.each(&:join)
+    Array.new(3) do
+      thread do
+        lock.synchronize do
+          @object.leaf(1)
+          Thread.pass
+        end
+      end
+    end.each(&:join)
   end
 
   def runs_fibers
@@ -399,12 +416,19 @@ class Doings
     3.times { enumerator.next }
     enumerator.peek
     rare?(2) ? loop { enumerator.next } : enumerator.rewind
-    Enumerator.produce(1) { |n| raise StopIteration if n > 50; n + 1 }.take(60)
+    Enumerator.produce(1) do |n|
+      raise StopIteration if n > 50
+
+      n + 1
+    end.take(60)
   end
 
   def transfers
     main = Fiber.current
-    one = Fiber.new { @object.leaf(1); main.transfer(2) }
+    one = Fiber.new do
+      @object.leaf(1)
+      main.transfer(2)
+    end
     one.transfer
   end
 
@@ -417,8 +441,14 @@ class Doings
   def gets_signals
     return unless Process.pid == HERE && Thread.current == Thread.main
 
-    was = trap(:USR2) { TOLD << caller.size; TOLD.clear if TOLD.size > 10 }
-    3.times { Process.kill(:USR2, Process.pid); @object.leaf(1) }
+    was = trap(:USR2) do
+      TOLD << caller.size
+      TOLD.clear if TOLD.size > 10
+    end
+    3.times do
+      Process.kill(:USR2, Process.pid)
+      @object.leaf(1)
+    end
     trap(:USR2, was || "DEFAULT")
   end
 
@@ -460,7 +490,10 @@ class Doings
 
   def waits
     reader, writer = IO.pipe
-    thread { sleep 0.002; writer.write("x") }
+    thread do
+      sleep 0.002
+      writer.write("x")
+    end
     reader.read(1)
     [reader, writer].each(&:close)
     sleep(chance(8) / 1000.0)
@@ -498,9 +531,11 @@ deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + Float(seconds)
 $stdout.sync = true
 puts "ready"
 others = Array.new(2) do |n|
-  Thread.new { Doings.new(Random.new(Integer(seed) + n + 1), deadline, without).run.steps }.tap { |thread| thread.report_on_exception = false }
+  Thread.new do
+    Doings.new(Random.new(Integer(seed) + n + 1), deadline, without).run.steps
+  end.tap { |thread| thread.report_on_exception = false }
 end
 steps = Doings.new(Random.new(Integer(seed)), deadline, without).run.steps
 steps = [steps, *others.map { |other| other.value rescue 0 }].join(" ")
 puts "done #{steps}, #{Doings::NOT_DELIVERED.size} exceptions from other threads did not arrive"
-# rubocop:enable Style/DocumentDynamicEvalDefinition, Style/EvalWithLocation, Security/Eval, Lint/RescueException
+# rubocop:enable Style/DocumentDynamicEvalDefinition, Style/EvalWithLocation, Security/Eval
