@@ -326,7 +326,8 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--by-path")) by_path = true;
     }
     if (argc - i < 3) {
-        fprintf(stderr, "usage: attacher [--cycles N] [--random SEED] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...\n");
+        fprintf(stderr,
+                "usage: attacher [--cycles N] [--random SEED] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...\n");
         return 1;
     }
     setlinebuf(stdout);
