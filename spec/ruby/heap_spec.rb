@@ -64,31 +64,6 @@ RSpec.describe "the heap of a traced application", :bpf do
     expect(seen).to eq(made: 3, also: 3)
   end
 
-  # Such a body is known by Method#hash, which in Ruby 3.1 goes by addresses. With two TracePoints on it Ruby 3.1 crashes when the second
-  # one is disabled.
-  it "has one hook on a body of define_method, also after a compaction" do
-    run = trace(<<~'RUBY', { function__stats: %i[function calls], functions__all: [] })
-      garbage = Array.new(20_000) { Object.new }
-      class Shop; end
-      300.times { |n| eval("class Shop; define_method(:made#{n}) { #{n} }; end") }
-      Gate.on(:function__stats)
-      shop = Shop.new
-      garbage.clear
-      3.times do |n|
-        GC.compact if GC.respond_to?(:compact)
-        eval("class Shop; define_method(:later#{n}) { n }; end")
-        Gate.flushed # the walk that looks for it begins 0.2 s later
-      end
-      300.times { |n| shop.public_send(:"made#{n}") }
-      Gate.done
-    RUBY
-    calls = run.totals(:function__stats).transform_values { |row| row[:calls] }.select { |name, _| name.start_with?("Shop#made") }
-    expect(calls.values.tally).to eq(1 => 300)
-    run.tracer.stop(:INT)
-    run.target.await_off("function__stats")
-    expect(run.target.err).to be_empty
-  end
-
   # Ruby's own test_kwarg_eval_memory_leak has RSS grow by a fifth at most.
   it "keeps nothing of what is evaluated, nor of objects with methods of their own" do
     live = report(%i[function__stats functions__all line], <<~'RUBY')

@@ -207,6 +207,17 @@ static void has_a_bound_for_routes(void)
     CHECK(recorder_total() < 1100);
 }
 
+/* As after the last listener has left. */
+static void give_all_back(void)
+{
+    recorder_lower_all();
+    ps_table_clear(&ps_exceptions);
+    ps_table_clear(&ps_objects);
+    ps_table_clear(&ps_sampled);
+    ps_by_request_clear();
+    ps_sites_clear();
+}
+
 /* Under AddressSanitizer: the name of its route is freed memory then. */
 static void names_a_route_anew_when_names_were_given_back_during_its_request(void)
 {
@@ -216,12 +227,7 @@ static void names_a_route_anew_when_names_were_given_back_during_its_request(voi
     ps_allocations_add(row_of(&ps_objects, "Proc"), 40, &request);
     ps_allocations_add(row_of(&ps_objects, "Proc"), 40, &unknown);
 
-    recorder_lower_all();
-    ps_table_clear(&ps_exceptions);
-    ps_table_clear(&ps_objects);
-    ps_table_clear(&ps_sampled);
-    ps_by_request_clear();
-    ps_sites_clear();
+    give_all_back();
 
     begin_again();
     ps_row *row = row_of(&ps_objects, "Proc");
@@ -239,12 +245,7 @@ static void names_a_route_anew_when_names_were_given_back_during_its_request(voi
 
 static void gives_all_memory_back(void)
 {
-    recorder_lower_all();
-    ps_table_clear(&ps_exceptions);
-    ps_table_clear(&ps_objects);
-    ps_table_clear(&ps_sampled);
-    ps_by_request_clear();
-    ps_sites_clear();
+    give_all_back();
     CHECK_EQUAL(ps_memory_used(), 0);
 }
 
