@@ -700,9 +700,9 @@ int main(void)
     RUN(has_a_name_and_ends_when_stopped);
     RUN(flushes_a_last_time_when_stopped);
     RUN(tells_what_was_counted_when_stopped_before_the_first_flush);
-    RUN_FORKING(starts_again_in_a_forked_child);
-    RUN_FORKING(fires_what_the_parent_counted_in_the_parent_alone);
-    RUN_FORKING(survives_forks_while_it_is_busy);
+    RUN_FORKING_BESIDE_THREADS(starts_again_in_a_forked_child);
+    RUN_FORKING_BESIDE_THREADS(fires_what_the_parent_counted_in_the_parent_alone);
+    RUN_FORKING_BESIDE_THREADS(survives_forks_while_it_is_busy);
     RUN_FORKING(starts_nothing_in_the_child_of_a_process_without_it);
     return check_report("watcher");
 }
