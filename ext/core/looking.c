@@ -37,11 +37,16 @@ void ps_look_note(ps_look look)
     struct ps_looks *looks = &ps_looks[look.kind];
     uint64_t now = ps_ticks(), ticks = now - look.began;
     looks->next = looks->runs + PS_LOOK_EVERY / 2 + (now >> 3) % PS_LOOK_EVERY;
-    looks->middle = looks->timed ? moved(looks->middle, ticks) : ticks;
-    /* One that was interrupted, or whose thread was without a CPU for a while, says nothing of the others. */
-    if (looks->timed >= BEGINNING && ticks > looks->middle * FAR_ABOVE) ticks = looks->middle;
-    PS_ADD(looks->ticks, ticks);
+    bool beginning = looks->timed < BEGINNING;
+    if (!looks->timed || (beginning && ticks < looks->middle)) looks->middle = ticks;
     PS_ADD(looks->timed, 1);
+    /* The first ones find out what is usual: one interrupted run among them would count for more than all that come later. */
+    if (beginning) return;
+    /* One that was interrupted, or whose thread was without a CPU for a while, says nothing of the others. */
+    if (ticks > looks->middle * FAR_ABOVE) ticks = looks->middle;
+    looks->middle = moved(looks->middle, ticks);
+    PS_ADD(looks->ticks, ticks);
+    PS_ADD(looks->added, 1);
 }
 
 void ps_looking_add(uint64_t ticks)
@@ -54,15 +59,21 @@ void ps_looking_besides(ps_look_kind kind, int ns)
     looking.besides_ns[kind] = ns;
 }
 
-/* The least that two readings were apart. */
+/*
+ * How far two readings are apart in half of the cases. Not the least: a CPU that does both at once gives 1 tick now and then, where 25
+ * are usual.
+ */
 static uint64_t clock_ticks(void)
 {
-    uint64_t least = UINT64_MAX;
-    for (int i = 0; i < 64; i++) {
-        uint64_t before = ps_ticks(), between = ps_ticks() - before;
-        if (between < least) least = between;
+    enum { READINGS = 63 };
+    uint64_t apart[READINGS];
+    for (int i = 0; i < READINGS; i++) {
+        uint64_t before = ps_ticks(), ticks = ps_ticks() - before;
+        int at = i;
+        for (; at > 0 && apart[at - 1] > ticks; at--) apart[at] = apart[at - 1];
+        apart[at] = ticks;
     }
-    return least;
+    return apart[READINGS / 2];
 }
 
 bool ps_looking_thread_begins(void)
@@ -101,7 +112,8 @@ void ps_looking_thread_ends(void)
 /* ns that so many runs of a kind took. */
 static uint64_t worth(ps_look_kind kind, uint64_t runs)
 {
-    uint64_t timed = PS_READ(ps_looks[kind].timed), mean = timed ? PS_READ(ps_looks[kind].ticks) / timed : 0;
+    uint64_t added = PS_READ(ps_looks[kind].added);
+    uint64_t mean = added ? PS_READ(ps_looks[kind].ticks) / added : PS_READ(ps_looks[kind].middle);
     uint64_t inside = ps_ticks_to_ns(mean > looking.clock_ticks ? runs * (mean - looking.clock_ticks) : 0);
     int64_t ns = (int64_t)inside + (int64_t)runs * looking.besides_ns[kind];
     return ns > 0 ? (uint64_t)ns : 0;

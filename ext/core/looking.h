@@ -39,6 +39,7 @@ struct ps_looks {
     uint64_t runs;   /* of hooks of this kind */
     uint64_t next;   /* number of the run that is timed next */
     uint64_t timed;  /* of these, how many were timed */
+    uint64_t added;  /* of these, how many are in `ticks` */
     uint64_t ticks;  /* that those took, with a reading of the clock */
     uint64_t middle; /* ticks: about half of them take more. What is far above it was interrupted. */
 };

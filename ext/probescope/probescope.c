@@ -248,12 +248,12 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
 
     ps_clock_start();
     ps_names_init();
-    ps_looking_besides(PS_LOOK_FUNCTION, 16);
-    ps_looking_besides(PS_LOOK_LINE, 16);
-    ps_looking_besides(PS_LOOK_LATENCY, 16);
+    ps_looking_besides(PS_LOOK_FUNCTION, 24);
+    ps_looking_besides(PS_LOOK_LINE, 24);
+    ps_looking_besides(PS_LOOK_LATENCY, 24);
     /* The VM asks for a backtrace at each raise, by the method that is redefined meanwhile. */
-    ps_looking_besides(PS_LOOK_EXCEPTION, 160);
-    ps_looking_besides(PS_LOOK_OBJECT, 22);
+    ps_looking_besides(PS_LOOK_EXCEPTION, 130);
+    ps_looking_besides(PS_LOOK_OBJECT, 29);
     ps_looking_besides(PS_LOOK_BRACKET, 10);
     ps_contexts_init();
     ps_trace_context_init();

@@ -207,10 +207,10 @@ static int execute(PyObject *module)
     if (executed) return 0;
     executed = true;
     ps_clock_start();
-    ps_looking_besides(PS_LOOK_FUNCTION, PS_HAVE_MONITORING ? 10 : 20);
-    ps_looking_besides(PS_LOOK_LINE, PS_HAVE_MONITORING ? 10 : 34);
-    ps_looking_besides(PS_LOOK_EXCEPTION, 50);
-    ps_looking_besides(PS_LOOK_OBJECT, -3);
+    ps_looking_besides(PS_LOOK_FUNCTION, PS_HAVE_MONITORING ? 15 : 33);
+    ps_looking_besides(PS_LOOK_LINE, PS_HAVE_MONITORING ? 20 : 44);
+    ps_looking_besides(PS_LOOK_EXCEPTION, 40);
+    ps_looking_besides(PS_LOOK_OBJECT, 3);
     ps_functions_init();
     ps_sampling_init();
     ps_latency_init();
