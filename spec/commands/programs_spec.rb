@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "probescope/host/program"
+require "probescope/otel/program"
 require "support/host_helpers"
 
 RSpec.describe "The bpftrace programs, by themselves", :bpf do
@@ -36,6 +37,14 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     counting = programs.select { |path| File.read(path).include?(":stats__done") }
     expect(counting.size).to be > 10
     expect(counting.map { |path| File.read(path)[/^usdt:\$1:probescope:(\w+)/, 1] }.uniq).to eq(["stats__done"])
+  end
+
+  it "have it first in the bridge's program, too, whatever is wanted" do
+    [true, false].repeated_permutation(3) do |exceptions, metrics, messages|
+      program = Probescope::Otel::Program.new(slow: 10_000_000, exceptions: exceptions, metrics: metrics, messages: messages)
+      expect(program.text.scan(/^usdt:\$1:probescope:(\w+)/).flatten.then { |all| [all.first, all.count("stats__done")] })
+        .to eq(["stats__done", 1])
+    end
   end
 
   it "print their largest rows last, and nothing twice" do

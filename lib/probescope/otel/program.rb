@@ -24,7 +24,7 @@ module Probescope
       # Names of the probes that a process must have. An older library fires none for requests.
       def probes = kinds.map { |_, _, probe| probe.to_s }.uniq - [Lines::REQUEST.probe.to_s]
 
-      def text = "#{HEAD}#{kinds.map { |mark, kind, probe| blocks(mark, kind, probe) }.join}#{TAIL}"
+      def text = "#{HEAD}#{blocks(*last)}#{(kinds - [last]).map { |each| blocks(*each) }.join}#{TAIL}"
 
       private
 
@@ -33,6 +33,8 @@ module Probescope
          * What `probescope otel` listens to:
          *   bpftrace -p PID THIS          or, for every process that maps one of the libraries,
          *   bpftrace THIS 'FOLDER/*.so'
+         *
+         * stats__done is first in the text, so that bpftrace attaches it last: then all of the others are attached when a second begins.
          */
 
       TEXT
@@ -56,8 +58,11 @@ module Probescope
         found << "X" << ("M" if @messages) if @exceptions
         found << "E" if @exceptions || @metrics
         found << "F" << "A" << "G" if @metrics
-        [*found, "D"].compact.map { |mark| mark.is_a?(String) ? [mark, Lines::MARKS.fetch(mark), Lines::MARKS.fetch(mark).probe] : mark }
+        [*found, last].compact.map { |mark| mark.is_a?(String) ? [mark, Lines::MARKS.fetch(mark), Lines::MARKS.fetch(mark).probe] : mark }
       end
+
+      # What is attached last.
+      def last = ["D", Lines::SECOND, Lines::SECOND.probe]
 
       def blocks(mark, kind, probe)
         filter = filter(kind, probe)
@@ -92,12 +97,15 @@ module Probescope
         text = [kind.text].compact.map { |field| "str(#{expression(probe, field)}, #{bytes(field)})" }
         <<~TEXT
           {
-          #{"  @told[pid] += 1;\n" if SINGLE.include?(kind)}  printf("#{mark} %llu %llu#{" %llu" * figures.size}#{"\\t%s" * text.size}\\n",
+          #{told(kind)}  printf("#{mark} %llu %llu#{" %llu" * figures.size}#{"\\t%s" * text.size}\\n",
             #{["(uint64)pid", "nsecs", *figures, *text].join(",\n  ")});
           }
 
         TEXT
       end
+
+      # Counts the lines that the kernel may lose. bpftrace 0.17 wants to know what a map is before the map is read.
+      def told(kind) = ("  @told[pid] += #{SINGLE.include?(kind) ? 1 : 0};\n" if [*SINGLE, Lines::SECOND].include?(kind))
 
       def word(address) = ["*(uint64*)#{address}", "*(uint64*)(#{address} + 8)"]
 
