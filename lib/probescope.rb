@@ -34,7 +34,7 @@ module Probescope
       # we are loaded.
       Native.start(memory_limit)
       true
-    rescue SystemCallError => e
+    rescue SystemCallError, Error => e
       @unavailable_reason = e.message
       false
     end

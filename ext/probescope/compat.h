@@ -47,27 +47,4 @@ static inline void *ps_typed_data(VALUE data)
 #endif
 }
 
-/* A job that Ruby runs on one of its threads, soon; triggered from any thread, without the VM lock. */
-#ifdef HAVE_RB_POSTPONED_JOB_PREREGISTER
-typedef rb_postponed_job_handle_t ps_job;
-static inline ps_job ps_job_new(void (*function)(void *))
-{
-    return rb_postponed_job_preregister(0, function, NULL);
-}
-static inline void ps_job_trigger(ps_job job)
-{
-    rb_postponed_job_trigger(job);
-}
-#else
-typedef void (*ps_job)(void *);
-static inline ps_job ps_job_new(void (*function)(void *))
-{
-    return function;
-}
-static inline void ps_job_trigger(ps_job job)
-{
-    rb_postponed_job_register_one(0, job, NULL);
-}
-#endif
-
 #endif

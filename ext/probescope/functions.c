@@ -30,6 +30,7 @@
 #include "coverage.h"
 #include "hooks.h"
 #include "info.h"
+#include "job.h"
 #include "known.h"
 #include "looking.h"
 #include "memory.h"

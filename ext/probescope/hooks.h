@@ -23,9 +23,6 @@
 #include "thread_id.h"
 #include "traceparent.h"
 
-/* probescope.c: has Ruby run the job once more, for what the watcher asked for. */
-void ps_job_ask(void);
-
 /* wake.c: called where the application's thread has the VM lock, in a forked child, and on the watcher's thread. */
 void ps_wake_init(void);
 void ps_wake_after_fork(void);

@@ -18,6 +18,7 @@
 #include "covered.h"
 #include "hooks.h"
 #include "info.h"
+#include "job.h"
 #include "known.h"
 #include "looking.h"
 #include "memory.h"
@@ -25,13 +26,8 @@
 #include "names.h"
 #include "stopwatch.h"
 
-static ps_job job;
-static unsigned requests; /* what the watcher asked for and no job has done yet */
-
-void ps_job_ask(void)
-{
-    ps_job_trigger(job);
-}
+static const char *no_jobs; /* why this Ruby cannot be asked for jobs; NULL: it can */
+static unsigned requests;   /* what the watcher asked for and no job has done yet */
 
 /* Called on the watcher's thread, without the VM lock. */
 static void request(unsigned what)
@@ -165,10 +161,11 @@ static void stop_at_end(VALUE unused)
     native_stop(Qnil);
 }
 
-/* start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started. */
+/* start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started, and Error where it could do nothing. */
 static VALUE native_start(VALUE self, VALUE limit)
 {
     if (ps_parts_installed()) return Qfalse;
+    if (no_jobs) rb_raise(rb_const_get(rb_path2class("Probescope"), rb_intern("Error")), "%s", no_jobs);
     ps_memory_set_limit(NUM2SIZET(limit));
     ps_wake_init();
     ps_functions_start();
@@ -278,5 +275,5 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     if (!PS_HAVE_RESCUE_EVENT)
         ps_info_state(PS_PROBE_EXCEPTION__RESCUE, PS_STATE_UNSUPPORTED, "Ruby tells of rescues from 3.3 on");
     pthread_atfork(NULL, NULL, after_fork_in_child);
-    job = ps_job_new(run_job);
+    no_jobs = ps_job_init(run_job);
 }

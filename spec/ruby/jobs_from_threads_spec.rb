@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+require_relative "../../bench/soak"
+require_relative "../spec_helper"
+
+# How the watcher, which is no thread of Ruby's, has Ruby run a job.
+RSpec.describe "jobs that a thread without the VM lock asks for" do
+  before(:context) { skip "Ruby has a function for that from 3.3 on" if RUBY_VERSION >= "3.3" }
+
+  def library(name, *options)
+    directory = FileUtils.mkdir_p(File.join(Support::ROOT, "tmp", "ruby-#{RUBY_VERSION}")).first
+    path = File.join(directory, "#{name}.so")
+    tool("cc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-fno-strict-aliasing", *options, "-o", path,
+         File.join(Support::ROOT, "spec/support/#{name}.c"), "-ldl", "-lpthread")
+    path
+  end
+
+  def storm(program)
+    headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir") + %w[ext/probescope ext/core].map { |path| "#{Support::ROOT}/#{path}" }
+    target("require '#{library("job_storm", *headers.map { |path| "-I#{path}" })}'\n#{program}", loaded: false)
+  end
+
+  def result(process) = JSON.parse(process.await_line(/\A(\{.*)/, within: 120)[1], symbolize_names: true)
+
+  # The storm has to find the fault that it is for: functions called with another's argument, called twice, never called.
+  it "disturb those of others when they are asked for by rb_postponed_job_register_one()" do
+    process = storm(<<~RUBY)
+      require "json"
+      $stdout.sync = true
+      25.times do
+        figures = JobStorm.run(:register_one, 4) { Object.new }
+        break puts(figures.to_json) if figures[:wrong] > 0 || figures[:theirs] != figures[:registered]
+      end
+    RUBY
+    found = begin
+      result(process)
+    rescue RuntimeError
+      raise unless process.wait.signaled?
+
+      {wrong: 1, theirs: 0, registered: 0} # it crashed, as what it called was no function
+    end
+    expect(found[:wrong].zero? && found[:theirs] == found[:registered]).to be(false)
+  end
+
+  it "disturb none when they are asked for by job.c, and come to pass, in forked children too" do
+    process = storm(<<~RUBY)
+      require "json"
+      $stdout.sync = true
+      rounds = 0
+      children = []
+      figures = JobStorm.run(:job, 5) do
+        rounds += 1
+        children << fork { exit!(JobStorm.asked) } if rounds % 200 == 1 && children.size < 20
+      end
+      puts figures.merge(children: children.map { |pid| Process.wait2(pid).last.exitstatus }).to_json
+    RUBY
+    figures = result(process)
+    expect(figures).to include(wrong: 0, theirs: figures[:registered], children: [1] * 20)
+    expect(figures[:ours]).to be > 100
+    expect(process.err).to be_empty
+  end
+
+  it "are never asked for by a function that is for threads with the VM lock", :bpf do
+    process = target("trap('TERM') { exit }\n#{Soak::LOAD}", env: {"LD_PRELOAD" => library("jobs_without_lock")}).ready
+    attacher(process, *%w[sample__stats function__stats exception__stats object__stats], cycles: 10).finish(within: 120)
+    process.signal(:TERM)
+    expect(Integer(process.await_line(/\Awithout the lock: (\d+)/)[1])).to eq(0)
+  end
+
+  it "are not asked for where it would be unsafe, and the reason is said" do
+    process = target("p Probescope.install, Probescope.unavailable_reason, Probescope.status[:installed]",
+                     env: {"LD_PRELOAD" => library("jobs_without_lock"), "NO_ATFORK" => "1"})
+    process.wait
+    expect(process.out).to start_with("false\n\"no memory for a handler of forks\"\nfalse\n")
+    expect(process.err).to be_empty
+  end
+end
