@@ -28,6 +28,7 @@
 #include "compat.h"
 #include "covered.h"
 #include "coverage.h"
+#include "doing.h"
 #include "hooks.h"
 #include "info.h"
 #include "job.h"
@@ -891,29 +892,35 @@ static bool continue_walk(uint64_t end)
  * Threads in the middle of add_script(). The VM looks for jobs after each call there, and what they work on must not change meanwhile:
  * a job that comes on the same thread is run once more when this is done, and others keep out by ps_hold_vm_lock().
  */
-static unsigned adding;
-static __thread unsigned own_adding;
+static ps_doing *adding;
 static bool put_off; /* a job */
 
 /* The others are gone, wherever they were. */
 static void after_fork_in_child(void)
 {
-    adding = 0;
+    adding = NULL;
 }
 
 bool ps_functions_in_hook(void)
 {
-    return own_adding != 0;
+    return ps_doing_here(adding);
 }
 
 bool ps_functions_put_off(void)
 {
-    if (own_adding) put_off = true;
-    return own_adding != 0;
+    bool here = ps_doing_here(adding);
+    if (here) put_off = true;
+    return here;
 }
 
-static VALUE begin_adding(VALUE tracepoint)
+struct added {
+    ps_doing doing;
+    VALUE tracepoint;
+};
+
+static VALUE begin_adding(VALUE pointer)
 {
+    VALUE tracepoint = ((const struct added *)pointer)->tracepoint;
     VALUE iseq = rb_funcall(tracepoint, id_instruction_sequence, 0);
     VALUE text = rb_funcall(tracepoint, id_eval_script, 0);
     if (NIL_P(iseq)) return Qnil;
@@ -921,10 +928,9 @@ static VALUE begin_adding(VALUE tracepoint)
     return Qnil;
 }
 
-static VALUE end_adding(VALUE unused)
+static VALUE end_adding(VALUE pointer)
 {
-    if (adding) adding--;
-    if (own_adding) own_adding--;
+    ps_doing_end(&adding, &((const struct added *)pointer)->doing);
     if (put_off) ps_job_ask();
     put_off = false;
     return Qnil;
@@ -933,9 +939,9 @@ static VALUE end_adding(VALUE unused)
 static VALUE add_now(VALUE tracepoint)
 {
     if (!functions.on || functions.closing) return Qnil;
-    adding++;
-    own_adding++;
-    return rb_ensure(begin_adding, tracepoint, end_adding, Qnil);
+    struct added added = {.tracepoint = tracepoint};
+    ps_doing_begin(&adding, &added.doing);
+    return rb_ensure(begin_adding, (VALUE)&added, end_adding, (VALUE)&added);
 }
 
 static VALUE add_script(VALUE tracepoint)

@@ -23,6 +23,12 @@
 #include "thread_id.h"
 #include "traceparent.h"
 
+/*
+ * probescope.c: work(argument), which switches hooks, while no other thread does. Waits for one that does, so it is not for jobs. May be
+ * left by an exception.
+ */
+VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument);
+
 /* wake.c: called where the application's thread has the VM lock, in a forked child, and on the watcher's thread. */
 void ps_wake_init(void);
 void ps_wake_after_fork(void);

@@ -263,9 +263,9 @@ static struct method *find(const ps_latency *latency, VALUE module, VALUE name)
     return NULL;
 }
 
-/* trace_latency(module, name, probe): nil, or what is wrong with the probe's name, a String. */
-static VALUE trace_latency(VALUE self, VALUE module, VALUE name, VALUE probe)
+static VALUE trace_now(VALUE arguments)
 {
+    VALUE module = RARRAY_AREF(arguments, 0), name = RARRAY_AREF(arguments, 1), probe = RARRAY_AREF(arguments, 2);
     const char *error;
     ps_latency *latency = ps_latency_define(StringValueCStr(probe), &error);
     if (!latency) return rb_utf8_str_new_cstr(error);
@@ -285,10 +285,16 @@ static VALUE trace_latency(VALUE self, VALUE module, VALUE name, VALUE probe)
     return Qnil;
 }
 
-/* untrace_latency(module, name): the names of the probes that it had. One without a method left is taken back. */
-static VALUE untrace_latency(VALUE self, VALUE module, VALUE name)
+/* trace_latency(module, name, probe): nil, or what is wrong with the probe's name, a String. */
+static VALUE trace_latency(VALUE self, VALUE module, VALUE name, VALUE probe)
 {
-    VALUE names = rb_ary_new();
+    StringValueCStr(probe);
+    return ps_while_nobody_switches(trace_now, rb_ary_new_from_args(3, module, name, probe));
+}
+
+static VALUE untrace_now(VALUE arguments)
+{
+    VALUE module = RARRAY_AREF(arguments, 0), name = RARRAY_AREF(arguments, 1), names = rb_ary_new();
     for (struct method *method = methods; method; method = method->next) {
         if (method->gone || method->module != module || method->name != name) continue;
         method->gone = true;
@@ -301,6 +307,12 @@ static VALUE untrace_latency(VALUE self, VALUE module, VALUE name)
         if (!left) ps_latency_close(method->latency);
     }
     return names;
+}
+
+/* untrace_latency(module, name): the names of the probes that it had. One without a method left is taken back. */
+static VALUE untrace_latency(VALUE self, VALUE module, VALUE name)
+{
+    return ps_while_nobody_switches(untrace_now, rb_assoc_new(module, name));
 }
 
 static VALUE text_or_nil(const char *text)

@@ -6,12 +6,14 @@
 #include <ruby/debug.h>
 #include <ruby/version.h>
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "allocations.h"
 #include "atomic.h"
 #include "compat.h"
+#include "doing.h"
 #include "hooks.h"
 #include "info.h"
 #include "looking.h"
@@ -26,20 +28,38 @@ static struct {
     size_t slot;   /* bytes of the smallest slot */
 } objects = {.hook = Qnil};
 
-/* Is this thread in ps_objects_leave_out()? */
-static __thread bool ours;
+/* Threads in ps_objects_leave_out(). */
+static ps_doing *leaving_out;
 
-static VALUE end_leaving_out(VALUE before)
+struct left_out {
+    ps_doing doing;
+    VALUE (*work)(VALUE);
+    VALUE argument;
+};
+
+static VALUE begin_leaving_out(VALUE pointer)
 {
-    ours = RTEST(before);
+    const struct left_out *left_out = (const struct left_out *)pointer;
+    return left_out->work(left_out->argument);
+}
+
+static VALUE end_leaving_out(VALUE pointer)
+{
+    ps_doing_end(&leaving_out, &((const struct left_out *)pointer)->doing);
     return Qnil;
 }
 
 VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument)
 {
-    VALUE before = ours ? Qtrue : Qfalse;
-    ours = true;
-    return rb_ensure(work, argument, end_leaving_out, before);
+    struct left_out left_out = {.work = work, .argument = argument};
+    ps_doing_begin(&leaving_out, &left_out.doing);
+    return rb_ensure(begin_leaving_out, (VALUE)&left_out, end_leaving_out, (VALUE)&left_out);
+}
+
+/* The other threads are gone, wherever they were. */
+static void after_fork_in_child(void)
+{
+    leaving_out = NULL;
 }
 
 void ps_objects_mark(void)
@@ -101,7 +121,7 @@ static size_t slot_size(VALUE object)
 
 static void count_object(VALUE tracepoint, void *unused)
 {
-    if (PS_UNLIKELY(ours || !ps_contexts_on_main_ractor())) return;
+    if (PS_UNLIKELY(!ps_contexts_on_main_ractor() || ps_doing_here(leaving_out))) return;
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
     VALUE object = rb_tracearg_object(arg), path = rb_tracearg_path(arg);
     VALUE klass = RBASIC(object)->klass;
@@ -123,6 +143,7 @@ static void on_newobj(VALUE tracepoint, void *unused)
 
 void ps_objects_init(void)
 {
+    pthread_atfork(NULL, NULL, after_fork_in_child);
     objects.hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
     VALUE constants = rb_const_get(rb_mGC, rb_intern("INTERNAL_CONSTANTS"));
     const char *names[] = {"BASE_SLOT_SIZE", "RVALUE_SIZE"}; /* 3.3 and later; before */

@@ -16,6 +16,7 @@
 #include "clock.h"
 #include "compat.h"
 #include "covered.h"
+#include "doing.h"
 #include "hooks.h"
 #include "info.h"
 #include "job.h"
@@ -75,23 +76,42 @@ static bool is_deep(void)
 }
 
 /*
- * Is a thread in the middle of switching hooks? The VM looks for other threads after each call there, and on a busy machine its time
+ * Threads in the middle of switching hooks. The VM looks for other threads after each call there, and on a busy machine a time
  * slice can end (ps_hold_vm_lock): nobody else may switch meanwhile.
  */
-static bool busy;
-static __thread bool own_busy;
+static ps_doing *switching;
 
 /* The others are gone, wherever they were, and none forks while it switches. */
 static void after_fork_in_child(void)
 {
-    busy = false;
+    switching = NULL;
     ps_wake_after_fork();
 }
 
-static VALUE end_switching(VALUE unused)
+struct switch_work {
+    ps_doing doing;
+    VALUE (*work)(VALUE);
+    VALUE argument;
+};
+
+static VALUE begin_switching(VALUE pointer)
 {
-    busy = own_busy = false;
+    const struct switch_work *work = (const struct switch_work *)pointer;
+    return work->work(work->argument);
+}
+
+static VALUE end_switching(VALUE pointer)
+{
+    ps_doing_end(&switching, &((const struct switch_work *)pointer)->doing);
     return Qnil;
+}
+
+VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument)
+{
+    struct switch_work one = {.work = work, .argument = argument};
+    while (switching && !ps_doing_here(switching)) rb_thread_schedule();
+    ps_doing_begin(&switching, &one.doing);
+    return rb_ensure(begin_switching, (VALUE)&one, end_switching, (VALUE)&one);
 }
 
 static VALUE switch_hooks(VALUE what)
@@ -101,16 +121,10 @@ static VALUE switch_hooks(VALUE what)
     return Qnil;
 }
 
-static void while_nobody_switches(VALUE (*work)(VALUE), VALUE argument)
-{
-    busy = own_busy = true;
-    rb_ensure(work, argument, end_switching, Qnil);
-}
-
 static VALUE do_jobs(VALUE what)
 {
     if (what & PS_REQUEST_SAMPLE) ps_sampling_take();
-    if (what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP)) while_nobody_switches(switch_hooks, what);
+    if (what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP)) ps_while_nobody_switches(switch_hooks, what);
     return Qnil;
 }
 
@@ -124,7 +138,7 @@ static void run_job(void *unused)
 {
     if (!ps_contexts_on_main_ractor()) return;
     unsigned what = PS_EXCHANGE(requests, 0), hooks = what & (PS_REQUEST_SWITCH | PS_REQUEST_UPKEEP);
-    if (hooks && (busy || ps_functions_put_off() || is_deep())) {
+    if (hooks && (switching || ps_functions_put_off() || is_deep())) {
         PS_FETCH_OR(requests, hooks);
         what &= ~hooks;
     }
@@ -196,8 +210,7 @@ static VALUE native_stop(VALUE self)
     ps_watcher_stop();
     ps_functions_stop();
     ps_parts_uninstall();
-    while (busy && !own_busy) rb_thread_schedule();
-    while_nobody_switches(unhook, Qnil);
+    ps_while_nobody_switches(unhook, Qnil);
     return Qtrue;
 }
 

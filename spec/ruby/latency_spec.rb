@@ -151,6 +151,43 @@ RSpec.describe "Probescope::Latency" do
     expect(program.err).to eq("")
   end
 
+  # The VM may let another thread in while hooks are switched: here it does for certain.
+  it "takes a method back only when no other thread switches hooks", :bpf do
+    process = start("-rprobescope", "-e", <<~'RUBY')
+      $stdout.sync = true
+      ORDER = []
+      QUEUE = Queue.new
+      class Cart; def pay = 1; end
+      Thread.new do
+        QUEUE.pop
+        Probescope::Latency.untrace(Cart, :pay)
+        ORDER << "untraced"
+      end
+      class UnboundMethod
+        alias owner_before owner
+        def owner
+          if $armed
+            $armed = false
+            ORDER << "looks"
+            QUEUE << true
+            500.times { Thread.pass if ORDER.size == 1 }
+            ORDER << "looked"
+          end
+          owner_before
+        end
+      end
+      Probescope::Latency.trace(Cart, :pay)
+      $armed = true
+      puts "ready"
+      sleep 0.002 until ORDER.size == 3
+      sleep 0.002 until ObjectSpace.each_object(TracePoint).none?(&:enabled?)
+      puts "order #{ORDER.join(" ")}"
+    RUBY
+    process.await_line(/^ready/)
+    tracer(program_of(%w[Cart.pay]), pid: process.pid)
+    expect(process.await_line(/^order (.*)/)[1]).to eq("looks looked untraced")
+  end
+
   it "says what cannot be traced, and why" do
     source = <<~RUBY
       class Base; def self.made = 1; def old = 1; end

@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+# Ruby threads that share native threads, and go on on another one after a wait, in the middle of a hook as well: what a hook notes about
+# its thread must not be noted of the native one.
+RSpec.describe "with RUBY_MN_THREADS=1", :bpf do
+  before { skip "Ruby has M:N threads from 3.3 on" if RUBY_VERSION < "3.3" }
+
+  it "what hooks allocate is left out on the thread that they run on, and on no other" do
+    fields = { object__stats: %i[class file line allocated], function__stats: %i[function calls] }
+    run = trace(<<~'RUBY', fields, env: { "RUBY_MN_THREADS" => "1", "RUBY_MAX_CPU" => "4" })
+      class Box; end
+      class Made; end
+      # What a hook asks of Ruby when text is compiled. Here it waits, and others run meanwhile.
+      class TracePoint
+        alias instruction_sequence_before instruction_sequence
+        def instruction_sequence
+          sleep 0.001
+          instruction_sequence_before
+        end
+      end
+      def boxes(n) = (i = 0; (Box.new; i += 1) while i < n)
+      def evaluate(n) = eval("def made_#{n} = Made.new\nmade_#{n}")
+      Gate.on :object__stats, :function__stats
+      threads = Array.new(12) do |t|
+        Thread.new { Array.new(30) { |i| evaluate(t * 100 + i); boxes(50); Thread.pass; Thread.current.native_thread_id } }
+      end
+      Gate.done natives: threads.flat_map(&:value).uniq.size
+    RUBY
+    expect(run.report[:natives]).to be < 12
+    allocated = run.totals(:object__stats, :class).transform_values { |row| row[:allocated] }
+    expect(allocated).to include("Box" => 12 * 30 * 50, "Made" => 12 * 30)
+    run.target.await_off("object__stats", "function__stats")
+  end
+end
