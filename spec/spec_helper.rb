@@ -7,7 +7,7 @@ require "timeout"
 require "tmpdir"
 
 # Everything a spec starts is real: Ruby processes, bpftrace, the kernel's uprobes. spec/support holds the handles.
-%w[paths await attempts skips elf info child python target bpf tracer attacher processes rack_app flask_app].each do |name|
+%w[paths await attempts turns skips elf info child python target bpf tracer attacher processes rack_app flask_app].each do |name|
   require_relative "support/#{name}"
 end
 
@@ -26,6 +26,7 @@ RSpec.configure do |config|
   config.include Support::Elf
 
   # What hangs fails, and says which example it was. Far above what the longest one takes on a slow machine.
+  config.around { |example| Support::Turns.take { example.run } }
   config.around { |example| Timeout.timeout(300) { example.run } }
   config.before(:each, :bpf) { Support::Bpf.require! { |reason| skip reason } }
   config.before(:each, :python) { Support::Python.require! { |reason| skip reason } }

@@ -18,11 +18,12 @@ module Tracing
       @fields = fields
     end
 
-    # Waits for the program's report, and until the tracer has printed all that came before it.
+    # Waits for the program's report, and until the tracer has printed all that came before it. What the tracer prints comes late on a
+    # busy machine, so the flushes tell when they were.
     def finish(within: 60)
       @report = JSON.parse(@target.await_line(/\Areport (.*)/, within: within)[1], symbolize_names: true)
-      seen = flushes
-      Support::Await.await("two flushes after the report of #{@target}") { flushes >= seen + 2 }
+      reported = Integer(@target.await_line(/\Areported at (\d+)/)[1])
+      Support::Await.await("two flushes after the report of #{@target}") { flushes.count { |at| at > reported } >= 2 }
       @out = @tracer.finish
       self
     end
@@ -53,7 +54,8 @@ module Tracing
     end
 
     def out = @out || @tracer.out
-    def flushes = @tracer.out.scan(/^stats__done\t/).size
+    # When they were, in ns of the monotonic clock.
+    def flushes = @tracer.out.scan(/^flushed\t(\d+)$/).map { |at,| Integer(at) }
   end
 
   module_function
@@ -75,7 +77,8 @@ module Tracing
     fields.map do |probe, names|
       format = [probe, *names.map { |name| string?(probe, name) ? "%s" : "%llu" }].join('\t')
       values = names.map { |name| value(probe, name) }
-      "usdt:*:probescope:#{probe} { printf(#{[%("#{format}\\n"), *values].join(", ")}); }"
+      flushed = ' printf("flushed\t%llu\n", nsecs);' if probe == :stats__done
+      "usdt:*:probescope:#{probe} { printf(#{[%("#{format}\\n"), *values].join(", ")});#{flushed} }"
     end.join("\n")
   end
 
