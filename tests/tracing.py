@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -111,8 +112,7 @@ class Run:
     def finish(self, within: float = 60) -> "Run":
         """Waits for the program's report, and until the tracer has printed all that came before it."""
         self.report = json.loads(self.program.line("report ", within))
-        seen = self._flushes()
-        wait_for(f"two flushes after the report of {self.program}", lambda: self._flushes() >= seen + 2)
+        self.await_flushes()
         stop_tracer(self.tracer)
         return self
 
@@ -143,8 +143,17 @@ class Run:
                     row[field] = row.get(field, 0) + value
         return sums
 
-    def _flushes(self) -> int:
-        return self.tracer.out.count("stats__done\t")
+    def await_flushes(self, within: float = 60) -> None:
+        """Until the tracer has printed all that came before.
+
+        What the tracer prints comes late on a busy machine, so the flushes tell when they were.
+        """
+        now = time.monotonic_ns()
+        wait_for(f"two more flushes of {self.program}", lambda: sum(at > now for at in self._flushes()) >= 2, within)
+
+    def _flushes(self) -> List[int]:
+        """When they were, in ns of the monotonic clock."""
+        return [int(at) for at in re.findall(r"^flushed\t(\d+)$", self.tracer.out, re.MULTILINE)]
 
 
 def text_of(fields: Dict[str, List[str]]) -> str:
@@ -154,7 +163,8 @@ def text_of(fields: Dict[str, List[str]]) -> str:
         types = {**PROBES[probe].args, **PROBES[probe].more}
         form = "\\t".join([probe] + ["%s" if types[name] is str else "%llu" for name in names])
         values = ", ".join([f'"{form}\\n"'] + [PROBES[probe].place(name) for name in names])
-        lines.append(f"usdt:*:probescope:{probe} {{ printf({values}); }}")
+        flushed = ' printf("flushed\\t%llu\\n", nsecs);' if probe == "stats__done" else ""
+        lines.append(f"usdt:*:probescope:{probe} {{ printf({values});{flushed} }}")
     return "\n".join(lines)
 
 

@@ -111,7 +111,7 @@ RSpec.describe "exception probes", :bpf do
     fields = detail.merge(stats, stats__done: %i[sequence rows dropped details_suppressed])
     run = trace(<<~RUBY, fields)
       Gate.on :exception__detail, :exception__stats
-      seconds = 0
+      Gate.flushed(1)
       sleep 0.0001 until Process.clock_gettime(Process::CLOCK_MONOTONIC) % 1 < 0.1
       200.times { raise "many" rescue 1 }
       5.times { raise "few" rescue 1 }

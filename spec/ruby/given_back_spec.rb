@@ -25,12 +25,12 @@ RSpec.describe "names" do
     rss(target)
   end
 
-  it "are given back when the last tracer has left: 200 attaches need no more memory than 20", :bpf do
+  it "are given back when the last tracer has left: 100 attaches need no more memory than 20", :bpf do
     target, = program(source, env: { "PROBESCOPE_MEMORY" => "8M" })
     attacher(target, *probes, cycles: 20).finish(within: 120)
     rss = rss_without_names(target, probes)
-    attacher(target, *probes, cycles: 180).finish(within: 400)
-    expect(rss_without_names(target, probes)).to be < rss + 10_240
+    attacher(target, *probes, cycles: 80).finish(within: 250)
+    expect(rss_without_names(target, probes)).to be < rss + 8192
     expect(target.info.header[:rows_dropped]).to eq(0)
     expect(target.err).to be_empty
   end
