@@ -51,7 +51,9 @@ def pytest_make_collect_report() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def turn() -> Iterator[None]:
-    """One test after the other waits here while something on this machine has to be alone: `alone` in bin/test. spec/support/turns.rb has the same for RSpec.
+    """One test after the other waits here while something on this machine has to be alone: `alone` in bin/test.
+
+    spec/support/turns.rb has the same for RSpec.
 
     Who waits for the room holds "next", so that nobody who comes later goes in first.
     """

@@ -4,13 +4,16 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "names" do
-  # Ever new files raise, allocate and take time, so each attach brings names that no attach before it has brought.
+  # Ever new files raise, allocate and take time, so each attach brings names that no attach before it has brought. 2,000 of them, however
+  # long it takes.
   let(:source) { <<~RUBY }
-    fresh = 0
+    attaches = 0
+    traced = -> { Probescope.status[:probes][:exception__stats].first == :on }
     loop do
-      fresh += 1
-      20.times { |n| eval("begin; raise(ArgumentError); rescue ArgumentError; Object.new; end", nil, "\#{__dir__}/fresh/\#{fresh}/\#{n}.rb", n) }
-      sleep 0.005
+      sleep 0.002 until traced.call
+      attaches += 1
+      2000.times { |n| eval("begin; raise(ArgumentError); rescue ArgumentError; Object.new; end", nil, "\#{__dir__}/fresh/\#{attaches}/\#{n}.rb", n) }
+      sleep 0.002 while traced.call
     end
   RUBY
 
