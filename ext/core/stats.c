@@ -177,15 +177,26 @@ static bool fire_sampled(ps_row *row, const struct subject *of)
     return true;
 }
 
-/* Events of rows that had place in their table but none for a name: they are shown under (overflow) as well. */
+/*
+ * Events of rows that had place in their table but none for a name, or whose names did not come in time: they are shown under
+ * (overflow) as well.
+ */
 static uint64_t nameless;
+static bool late_names; /* is it too late for names? With the lock */
+
+/* The site to fire for a row; NULL: it is fired later, when it has a name. */
+static const ps_site *site_of(const ps_row *row)
+{
+    const ps_site *site = PS_READ_ACQUIRE(row->site);
+    return !site && late_names ? &ps_site_overflow : site;
+}
 
 /* What a row of a table of routes is about: the request is its site, all else is in the row that it was split from, if any. */
 static struct subject subject_of_route(const ps_table *table, const ps_row *row, const ps_site *request)
 {
     const ps_row *whole = (const ps_row *)row->key[0];
     if (!whole) return (struct subject){&ps_site_overflow, &table->overflow, request};
-    return (struct subject){PS_READ_ACQUIRE(whole->site), whole, request};
+    return (struct subject){site_of(whole), whole, request};
 }
 
 /* What a row grew by since it was last fired, by the counter of its events. */
@@ -202,7 +213,7 @@ static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct s
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
     for (uint32_t number = 0; number < rows; number++) {
         ps_row *row = ps_table_at(table, number);
-        const ps_site *site = PS_READ_ACQUIRE(row->site);
+        const ps_site *site = of_routes ? PS_READ_ACQUIRE(row->site) : site_of(row);
         if (!site) continue; /* nor has such a row been looked at: of a request, it is that request's */
         uint64_t grown = growth_of(row, events);
         if (grown < least) continue;
@@ -275,9 +286,30 @@ static void fire_states(void)
     }
 }
 
-void ps_stats_flush(void)
+static bool grew_without_name(const ps_table *table, int events)
+{
+    uint32_t rows = PS_READ_ACQUIRE(table->rows);
+    for (uint32_t i = 0; i < rows; i++) {
+        const ps_row *row = ps_table_at(table, i);
+        if (!PS_READ_ACQUIRE(row->site) && growth_of(row, events)) return true;
+    }
+    return false;
+}
+
+bool ps_stats_wait_for_names(void)
 {
     pthread_mutex_lock(&lock);
+    bool wait = (PS_ENABLED(FUNCTION__STATS) && grew_without_name(&ps_functions, PS_FUNCTION_CALLS)) ||
+                (PS_ENABLED(EXCEPTION__STATS) && grew_without_name(&ps_exceptions, PS_EXCEPTION_RAISED)) ||
+                (PS_ENABLED(OBJECT__STATS) && grew_without_name(&ps_objects, PS_OBJECT_COUNT));
+    pthread_mutex_unlock(&lock);
+    return wait;
+}
+
+static void flush(bool all)
+{
+    pthread_mutex_lock(&lock);
+    late_names = all;
     uint64_t fired = 0;
     if (PS_ENABLED(FUNCTION__STATS)) fired += fire_all(&ps_functions, fire_function, PS_FUNCTION_CALLS);
     if (PS_ENABLED(EXCEPTION__STATS)) fired += fire_all(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
@@ -304,6 +336,16 @@ void ps_stats_flush(void)
     /* The host goes by this one: all of the flush is out. */
     PS_WRITE(probescope_info.flushes, flushed.sequence);
     pthread_mutex_unlock(&lock);
+}
+
+void ps_stats_flush(void)
+{
+    flush(false);
+}
+
+void ps_stats_flush_all(void)
+{
+    flush(true);
 }
 
 /* maximum: the counter that is not summed, or -1. */
@@ -351,5 +393,5 @@ void ps_stats_flush_since_mark(void)
     const struct ps_more_stats__done none = {0};
     PS_WRITE(flushed.sequence, flushed.sequence + 1);
     if (PS_ENABLED(STATS__DONE)) ps_fire_stats__done(flushed.sequence, 0, 0, 0, 0, &none);
-    ps_stats_flush();
+    ps_stats_flush_all();
 }

@@ -18,6 +18,11 @@ void ps_stats_begin(void);
 /* Fires the rows and stats__done, and begins the next interval. */
 void ps_stats_flush(void);
 
+/* The same with what rows without a name grew by: it goes to the (overflow) row, and is counted as dropped. */
+void ps_stats_flush_all(void);
+/* Are there rows that grew, and whose names the VM has not found yet? */
+bool ps_stats_wait_for_names(void);
+
 /* With the lock. Has the next flush fire nothing of what was counted until now. */
 void ps_stats_mark(void);
 /* For a listener who has heard no flush yet: one without rows, which begins its interval, and one with what was counted since the mark. */

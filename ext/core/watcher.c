@@ -49,6 +49,7 @@ static struct {
     uint64_t woken_ns;   /* when it was last woken */
     bool told;           /* probescope_info says that the hooks for that change are in */
     uint64_t next_flush_ns, next_sample_ns;
+    uint64_t names_ns; /* since when a flush that is due waits for names; 0: none does */
     bool flushing, sampling;
     uint32_t random;
 } watcher;
@@ -179,6 +180,12 @@ static bool is_switching(uint64_t now)
     return watcher.asked_ns && since_progress(now) < HURRY_FOR_NS;
 }
 
+/* Is it to look again soon? */
+static bool is_in_hurry(uint64_t now)
+{
+    return is_switching(now) || watcher.names_ns;
+}
+
 /*
  * A tracer's interval begins at the first flush, so that waits until all its probes are attached (they come one by one: nothing changed for
  * a tick) and the hooks are in. A VM that does not come to it, however long, has no interval: what it did meanwhile was not seen.
@@ -188,9 +195,19 @@ static bool may_begin(uint64_t now)
     return now - watcher.changed_ns >= PS_POLL_NS && watcher.wanted == PS_READ_ACQUIRE(watcher.applied);
 }
 
+/* A flush that is due waits for the names of its rows, not for long: an idle VM comes to nothing. Nothing else waits for them. */
+static bool waits_for_names(uint64_t now)
+{
+    if (!ps_stats_wait_for_names()) return false;
+    if (!watcher.names_ns) watcher.names_ns = now;
+    watcher.vm->request(PS_REQUEST_UPKEEP);
+    return now - watcher.names_ns < PS_NAMES_NS;
+}
+
 static void flush_when_due(uint64_t now)
 {
     if (!ps_stats_wanted()) {
+        watcher.names_ns = 0;
         PS_WRITE(watcher.flushing, false);
         return;
     }
@@ -200,8 +217,10 @@ static void flush_when_due(uint64_t now)
         PS_WRITE(watcher.flushing, true);
         watcher.next_flush_ns = now;
     }
-    if (now < watcher.next_flush_ns || !may_flush()) return;
-    ps_stats_flush();
+    if (now < watcher.next_flush_ns || !may_flush() || waits_for_names(now)) return;
+    if (watcher.names_ns && ps_stats_wait_for_names()) ps_stats_flush_all();
+    else ps_stats_flush();
+    watcher.names_ns = 0;
     watcher.next_flush_ns += PS_FLUSH_NS;
     if (watcher.next_flush_ns < now) watcher.next_flush_ns = now + PS_FLUSH_NS;
 }
@@ -244,12 +263,12 @@ static void *watch(void *unused)
         now = ps_monotonic_ns();
         if (now >= next_look) {
             look(now);
-            next_look = now + (is_switching(now) ? PS_HURRY_NS : PS_POLL_NS);
             flush_when_due(now);
+            next_look = now + (is_in_hurry(now) ? PS_HURRY_NS : PS_POLL_NS);
         }
         sample_when_due(now);
         /* It looks around when it is up anyway, where there is no hurry: to wake up is dear. */
-        bool at_ticks = watcher.sampling && (watcher.next_sample_ns < next_look || !is_switching(now));
+        bool at_ticks = watcher.sampling && (watcher.next_sample_ns < next_look || !is_in_hurry(now));
         next = at_ticks ? watcher.next_sample_ns : next_look;
         uint64_t next_step = watcher.vm->step ? watcher.vm->step(now) : 0;
         if (next_step && next_step < next) next = next_step;
@@ -327,7 +346,7 @@ void ps_watcher_stop(void)
     if (!watcher.running && !watcher.paused) return;
     if (watcher.running) end_thread();
     ps_info_flag(PS_INFO_WATCHING, 0);
-    if (watcher.flushing) ps_stats_flush();
+    if (watcher.flushing) ps_stats_flush_all();
     else if (ps_stats_wanted() && read_semaphores() == watcher.marked) ps_stats_flush_since_mark();
     /* Last: a child that another thread forks until here has its own watcher and sound tables (after_fork_in_child()). */
     watcher.running = watcher.paused = false;

@@ -4,7 +4,8 @@
  *   every 50 ms   has a semaphore changed? Then ask the VM to switch hooks; it does so on a thread of its own, in slices
  *                 if there are many, and is asked for the next one 4 ms later.
  *   every second  while statistics are listened to: flush them (stats.h). The first flush tells a tracer that its interval
- *                 begins, so the watcher does not flush before every hook is in, however long the VM takes.
+ *                 begins, so the watcher does not flush before every hook is in, however long the VM takes. A flush waits up
+ *                 to 150 ms for the names of rows that the VM has not found yet. Then they are dropped, and counted.
  *   99 times/s    while samples are listened to: ask the VM for one.
  *
  * It is no thread of the VM (a Ruby thread would switch deadlock detection off, and Puma warns of it), takes no lock that
@@ -19,7 +20,13 @@
 
 #include "probes.gen.h"
 
-enum { PS_POLL_NS = 50000000, PS_HURRY_NS = 4000000, PS_FLUSH_NS = 1000000000, PS_SAMPLE_NS = 10101010 };
+enum {
+    PS_POLL_NS = 50000000,
+    PS_HURRY_NS = 4000000,
+    PS_FLUSH_NS = 1000000000,
+    PS_SAMPLE_NS = 10101010,
+    PS_NAMES_NS = 150000000
+};
 
 /* What the watcher may ask of the VM. */
 enum {

@@ -28,6 +28,8 @@
  * left by an exception.
  */
 VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument);
+/* probescope.c: with the VM lock, has upkeep done as soon as Ruby comes to it. */
+void ps_job_ask_for_upkeep(void);
 
 /* wake.c: called where the application's thread has the VM lock, in a forked child, and on the watcher's thread. */
 void ps_wake_init(void);

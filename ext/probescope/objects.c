@@ -129,8 +129,11 @@ static void count_object(VALUE tracepoint, void *unused)
     if (type == RUBY_T_IMEMO || type == RUBY_T_NODE || type == RUBY_T_ICLASS) klass = 0;
     long line = NIL_P(path) ? 0 : FIX2LONG(rb_tracearg_lineno(arg));
     size_t size = slot_size(object);
+    uint32_t rows = ps_objects.rows;
     ps_row *row = ps_table_row(&ps_objects, (uintptr_t)klass, NIL_P(path) ? 0 : (uintptr_t)path, (uintptr_t)line);
     ps_allocations_add(row, size, ps_requests_counted());
+    /* Names are found by the time this thread waits for something. Nobody would find them afterwards. */
+    if (PS_UNLIKELY(rows != ps_objects.rows)) ps_job_ask_for_upkeep();
 }
 
 /* Called by Ruby on the allocating thread, with the VM lock, before the object has contents. */

@@ -37,6 +37,11 @@ static void request(unsigned what)
     ps_job_ask();
 }
 
+void ps_job_ask_for_upkeep(void)
+{
+    request(PS_REQUEST_UPKEEP);
+}
+
 static const ps_vm vm = {.request = request, .needs_upkeep = ps_parts_need_upkeep, .wake = ps_wake};
 
 /* In the order in which hooks are switched. */

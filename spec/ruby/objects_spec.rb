@@ -55,6 +55,22 @@ RSpec.describe "object probes", :bpf do
     expect(allocated.slice("TracePoint", "Method", "UnboundMethod", "RubyVM::InstructionSequence", "Object")).to eq({})
   end
 
+  # Names are found in a job, and a VM that sleeps does none.
+  it "have their names in the next flush, though the program falls asleep right after" do
+    run = trace(<<~RUBY, fields)
+      made = 400.times.map { |n| Object.const_set("Made\#{n}", Class.new) }
+      Gate.on :object__stats, :stats__done
+      Gate.flushed(1)
+      $stdout.write("report {}\\n")
+      $stdout.flush
+      made.each { |klass| 3.times { klass.new } }
+      sleep
+    RUBY
+    allocated = run.totals(:object__stats, :class).transform_values { |row| row[:allocated] }
+    expect(allocated.select { |name, _| name.start_with?("Made") }).to eq(400.times.to_h { |n| ["Made#{n}", 3] })
+    expect(run.events(:stats__done).sum { |event| event[:dropped] }).to eq(0)
+  end
+
   it "add up to all that was allocated, what the language does not show included" do
     run = trace(<<~RUBY, fields)
       def mixed(n) = n.times { |i| { i => i.to_s }; ->{ i }.call; "a\#{i}".to_sym; [i].map(&:to_s); Struct.new(:a) if i % 100 == 0 }

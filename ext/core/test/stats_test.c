@@ -165,6 +165,29 @@ static void waits_for_the_name_of_a_row(void)
     begin_again();
 }
 
+static void counts_as_dropped_what_has_no_name_when_it_is_too_late(void)
+{
+    RAISE(OBJECT__STATS);
+    RAISE(STATS__DONE);
+    flush();
+    ps_row *row = ps_table_row(&ps_objects, 1, 2, 3);
+    CHECK(!ps_stats_wait_for_names()); /* nothing to tell of it */
+    row->count[PS_OBJECT_COUNT] = 4;
+    row->count[PS_OBJECT_BYTES] = 160;
+    CHECK(ps_stats_wait_for_names());
+    recorder_forget();
+    ps_stats_flush_all();
+    CHECK_EQUAL(recorder_last(PS_PROBE_OBJECT__STATS, "(overflow)").arg[3], 4);
+    CHECK_EQUAL(recorder_last(PS_PROBE_STATS__DONE, NULL).arg[4], 4);
+    CHECK(!ps_stats_wait_for_names());
+    /* Once, and under its name from then on. */
+    row->site = place("String", "a.rb", 1);
+    row->count[PS_OBJECT_COUNT] = 5;
+    CHECK_EQUAL(flush().arg[4], 0);
+    CHECK_EQUAL(recorder_last(PS_PROBE_OBJECT__STATS, "String").arg[3], 1);
+    begin_again();
+}
+
 static void fires_an_exception_with_all_its_places(void)
 {
     RAISE(EXCEPTION__STATS);
@@ -462,6 +485,7 @@ int main(void)
     RUN(turns_ticks_into_ns);
     RUN(is_silent_about_rows_that_did_not_change);
     RUN(waits_for_the_name_of_a_row);
+    RUN(counts_as_dropped_what_has_no_name_when_it_is_too_late);
     RUN(fires_an_exception_with_all_its_places);
     RUN(fires_samples_in_ns_and_numbers);
     RUN(ends_with_stats_done);
