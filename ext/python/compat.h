@@ -138,6 +138,34 @@ static inline PyObject *ps_dict_get(PyObject *dict, const char *name)
     return found;
 }
 
+/* The same by an interned key. Nothing is made for it, and an exception that is on its way stays as it is. */
+static inline PyObject *ps_dict_find(PyObject *dict, PyObject *key)
+{
+    PyObject *found = NULL, *error = PyErr_Occurred();
+#if PY_VERSION_HEX >= 0x030D0000
+    PyDict_GetItemRef(dict, key, &found);
+#else
+    found = _PyDict_GetItem_KnownHash(dict, key, ((PyASCIIObject *)key)->hash);
+    Py_XINCREF(found);
+#endif
+    /* Of a key that is no str and is compared. */
+    if (!found && PyErr_Occurred() != error) PyErr_Clear();
+    return found;
+}
+
+/*
+ * What an attribute of a class was found by: another number after each change of the class, and never that of another class. 0: it has
+ * none at the moment. A class that is written in C has its address for ever.
+ */
+static inline uint32_t ps_type_version(const PyTypeObject *type)
+{
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return UINT32_MAX;
+#if PY_VERSION_HEX < 0x030D0000
+    if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+    return type->tp_version_tag;
+}
+
 #if !PS_HAVE_MONITORING
 /* 3.11 keeps to itself what a frame object is, and changes it no more: Include/internal/pycore_frame.h. */
 struct ps_frame_object {

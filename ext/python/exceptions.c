@@ -8,7 +8,6 @@
  */
 #include "exceptions.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "atomic.h"
@@ -24,6 +23,7 @@ static struct {
     uint32_t wanted;     /* what the hooks are in for */
     bool clearing;       /* the hooks are out, but the flush was reading the rows: clear them at the next try */
     uint64_t entry_cost; /* ticks that one entry of a traceback costs */
+    ps_places known;     /* class and instruction -> row */
 } exceptions;
 
 /* PyType_IsSubtype() for three at once. */
@@ -71,25 +71,12 @@ bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
 
 /* ---- Rows ---- */
 
-/* The nearest entry of the application's own code: from the raise to the handler, and on from there to who called it. */
-static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *raise)
+#if PS_HAVE_MONITORING
+/* Of the nearest call of the application's own code that called this one. */
+static const ps_site *find_own_caller(PyFrameObject *called)
 {
-    PyTracebackObject *own = NULL, *entry = first;
-    for (uint32_t i = 0; i < raise->depth && entry; i++, entry = entry->tb_next) {
-        /* Of a deep one only the inner part. */
-        if (raise->depth - i > LOOK_FOR_APP) continue;
-        PyCodeObject *code = PyFrame_GetCode(entry->tb_frame);
-        if (ps_code_is_own(code)) own = entry;
-        Py_DECREF(code);
-    }
     const ps_site *site = NULL;
-    if (own) {
-        PyCodeObject *code = PyFrame_GetCode(own->tb_frame);
-        site = ps_code_site_at(code, NULL, PyCode_Addr2Line(code, own->tb_lasti));
-        Py_DECREF(code);
-        return site;
-    }
-    PyFrameObject *frame = PyFrame_GetBack(first->tb_frame);
+    PyFrameObject *frame = PyFrame_GetBack(called);
     for (int i = 0; frame && i < LOOK_FOR_APP; i++) {
         PyCodeObject *code = PyFrame_GetCode(frame);
         if (!site && ps_code_is_own(code)) site = ps_code_site_at(code, NULL, PyFrame_GetLineNumber(frame));
@@ -101,34 +88,63 @@ static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *ra
     Py_XDECREF(frame);
     return site;
 }
-
-/* A row keeps its class and code object alive, until the detach: their addresses must not come to mean others. */
-ps_row *ps_exceptions_bare_row(PyTypeObject *type, const ps_raise *raise, bool *made)
+#else
+/* Before 3.12 an exception may be dying, and no object for a frame may be made. Where the call is not on this stack nobody knows. */
+static const ps_site *find_own_caller(PyFrameObject *called)
 {
-    PyCodeObject *code = PyFrame_GetCode(raise->origin->tb_frame);
-    uint32_t before = ps_exceptions.rows;
-    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)type, (uintptr_t)code, (uintptr_t)raise->origin->tb_lasti);
-    *made = ps_exceptions.rows != before;
-    if (PS_UNLIKELY(*made)) {
-        Py_INCREF(type);
-        Py_INCREF(code);
+    struct ps_walked_frame *frame = ps_walk_from(ps_thread_state());
+    while (frame && frame->object != (PyObject *)called) frame = ps_walk_on(frame);
+    for (int i = 0; frame && (frame = ps_walk_on(frame)) && i < LOOK_FOR_APP; i++) {
+        PyCodeObject *code = ps_walked_code(frame);
+        if (ps_code_is_own(code)) return ps_code_site_at(code, NULL, ps_walked_line(frame));
     }
+    return NULL;
+}
+#endif
+
+/* The nearest entry of the application's own code: from the raise to the handler, and on from there to who called it. */
+static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *raise)
+{
+    PyTracebackObject *own = NULL, *entry = first;
+    for (uint32_t i = 0; i < raise->depth && entry; i++, entry = entry->tb_next) {
+        /* Of a deep one only the inner part. */
+        if (raise->depth - i > LOOK_FOR_APP) continue;
+        PyCodeObject *code = PyFrame_GetCode(entry->tb_frame);
+        if (ps_code_is_own(code)) own = entry;
+        Py_DECREF(code);
+    }
+    if (!own) return find_own_caller(first->tb_frame);
+    PyCodeObject *code = PyFrame_GetCode(own->tb_frame);
+    const ps_site *site = ps_code_site_at(code, NULL, PyCode_Addr2Line(code, own->tb_lasti));
     Py_DECREF(code);
+    return site;
+}
+
+/* Keyed by the class's name and place, and the function that raises. */
+static ps_row *make_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise, PyCodeObject *code)
+{
+    PyObject *globals = PyFrame_GetGlobals(raise->origin->tb_frame);
+    int line = PyCode_Addr2Line(code, raise->origin->tb_lasti);
+    const ps_site *in = ps_code_site_at(code, globals, line), *site = ps_type_site(type, code, line);
+    Py_XDECREF(globals);
+    ps_row *row = ps_table_row(&ps_exceptions, (uintptr_t)site, (uintptr_t)in, 0);
+    if (row->site) return row;
+    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], in);
+    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site(first, raise));
+    PS_WRITE_RELEASE(row->site, site);
     return row;
 }
 
 ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise)
 {
-    bool made;
-    ps_row *row = ps_exceptions_bare_row(type, raise, &made);
-    if (PS_LIKELY(row->site != NULL)) return row;
     PyCodeObject *code = PyFrame_GetCode(raise->origin->tb_frame);
-    PyObject *globals = PyFrame_GetGlobals(raise->origin->tb_frame);
-    int line = PyCode_Addr2Line(code, raise->origin->tb_lasti);
-    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_code_site_at(code, globals, line));
-    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site(first, raise));
-    PS_WRITE_RELEASE(row->site, ps_type_site(type, code, line));
-    Py_XDECREF(globals);
+    int at = raise->origin->tb_lasti;
+    ps_row *row = ps_places_find(&exceptions.known, type, code, at);
+    if (PS_UNLIKELY(!row)) {
+        row = make_row(type, first, raise, code);
+        if (!ps_row_is_overflow(&ps_exceptions, row))
+            ps_places_put(&exceptions.known, type, code, at, row, row->site->name);
+    }
     Py_DECREF(code);
     return row;
 }
@@ -181,49 +197,15 @@ void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth)
     ps_fire_exception__raise(site->name, site->file, site->line, depth, cost_ns(depth), &more);
 }
 
-/* One character as UTF-8, '?' for one that has none. Returns the bytes. */
-static size_t encode(char *to, Py_UCS4 c)
-{
-    if (c == 0 || (c >= 0xd800 && c <= 0xdfff)) c = '?';
-    if (c < 0x80) {
-        to[0] = (char)c;
-        return 1;
-    }
-    size_t length = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (size_t i = length - 1; i > 0; i--, c >>= 6) to[i] = (char)(0x80 | (c & 0x3f));
-    static const unsigned char first[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    to[0] = (char)(first[length] | c);
-    return length;
-}
-
 void ps_exceptions_message(char *to, PyObject *exception)
 {
-    size_t size = 0;
     PyObject *args = ((PyBaseExceptionObject *)exception)->args;
     PyObject *text = args && PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
+    to[0] = '\0';
     /* The first argument of a UnicodeError is an encoding or what could not be translated: its message is computed. */
     if (text && PyUnicode_CheckExact(text) && ps_string_is_ready(text) &&
-        !PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_UnicodeError)) {
-        for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(text) && size + 4 < PS_MESSAGE_BUFFER; i++)
-            size += encode(to + size, PyUnicode_READ_CHAR(text, i));
-    }
-    to[size] = '\0';
-}
-
-static void fire_detail(const ps_row *row, uint32_t depth, const char *message, uint64_t thread_id,
-                        const char *traceparent)
-{
-    const ps_site *site = row->site, *app = row->at[PS_EXCEPTION_APP_AT];
-    struct ps_more_exception__detail more = {
-        .path = site->path,
-        .function = function_of(row),
-        .thread_id = thread_id,
-        .message = message,
-        .traceparent = traceparent,
-        .app_file = app ? app->file : "",
-        .app_line = app ? app->line : 0,
-    };
-    ps_fire_exception__detail(site->name, site->file, site->line, depth, cost_ns(depth), &more);
+        !PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_UnicodeError))
+        ps_copy_string(to, PS_MESSAGE_BUFFER, text);
 }
 
 void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth)
@@ -232,12 +214,17 @@ void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, PyTracebackObje
     char message[PS_MESSAGE_BUFFER], traceparent[PS_TRACEPARENT_BUFFER];
     ps_exceptions_message(message, exception);
     ps_exceptions_span(traceparent, exception, first, depth);
-    fire_detail(row, depth, message, ps_thread_id(), traceparent);
-}
-
-void ps_exceptions_fire_stored_detail(const ps_row *row, uint32_t depth, const char *message, uint64_t thread_id)
-{
-    fire_detail(row, depth, message, thread_id, "");
+    const ps_site *site = row->site, *app = row->at[PS_EXCEPTION_APP_AT];
+    struct ps_more_exception__detail more = {
+        .path = site->path,
+        .function = function_of(row),
+        .thread_id = ps_thread_id(),
+        .message = message,
+        .traceparent = traceparent,
+        .app_file = app ? app->file : "",
+        .app_line = app ? app->line : 0,
+    };
+    ps_fire_exception__detail(site->name, site->file, site->line, depth, cost_ns(depth), &more);
 }
 
 void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t elapsed, uint32_t unwound)
@@ -311,20 +298,12 @@ static uint64_t measure_entry_cost(void)
 
 /* ---- On and off ---- */
 
-/* What the rows hold is let go after they are cleared: a class that goes may run the application's code. */
 static bool forget_rows(void)
 {
     if (!ps_tables_try_lock()) return false;
-    uint32_t rows = ps_exceptions.rows;
-    PyObject **held = rows ? malloc(rows * 2 * sizeof(*held)) : NULL;
-    for (uint32_t i = 0; held && i < rows; i++) {
-        held[2 * i] = (PyObject *)ps_table_at(&ps_exceptions, i)->key[0];
-        held[2 * i + 1] = (PyObject *)ps_table_at(&ps_exceptions, i)->key[1];
-    }
     ps_table_clear(&ps_exceptions);
     ps_stats_unlock();
-    for (uint32_t i = 0; held && i < rows * 2; i++) Py_DECREF(held[i]);
-    free(held);
+    ps_places_clear(&exceptions.known);
     ps_exceptions_forget();
     return true;
 }

@@ -32,9 +32,6 @@ bool ps_exceptions_is_noise(PyObject *exception);
 
 /* The row of a raise, perhaps the overflow row. first: where its entries begin, to look for the application's own from. */
 ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise);
-/* The same, without names yet. True in *made: the caller has them found, and the row holds its type and code. */
-ps_row *ps_exceptions_bare_row(PyTypeObject *type, const ps_raise *raise, bool *made);
-
 void ps_exceptions_count(ps_row *row, uint32_t depth);
 /* What was counted turns out to be deeper, as it was raised on. */
 void ps_exceptions_count_more(ps_row *row, uint32_t depth, uint32_t deeper);
@@ -43,8 +40,6 @@ void ps_exceptions_count_rescue(ps_row *row, const ps_site *site, bool at_once);
 void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth);
 /* Not more often than ps_details_allow has it. first: where the entries of this raise begin. */
 void ps_exceptions_fire_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth);
-/* Of one that may, and that is gone already. */
-void ps_exceptions_fire_stored_detail(const ps_row *row, uint32_t depth, const char *message, uint64_t thread_id);
 void ps_exceptions_fire_rescue(const ps_row *row, const ps_site *at, uint64_t elapsed, uint32_t unwound);
 
 enum { PS_MESSAGE_BUFFER = 256 };

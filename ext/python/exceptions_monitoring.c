@@ -68,8 +68,7 @@ static struct {
     uint64_t seen_number;
 } handled;
 
-/* Rows of handlers: code object and offset. Only their sites are of use. */
-static ps_table rescuers;
+static ps_places rescuers; /* code object and offset -> site of a handler */
 
 /* What this thread raised last: the exception and the first entry of its traceback. */
 static __thread struct {
@@ -90,14 +89,15 @@ static bool is_statement(PyCodeObject *code, long offset)
 
 static const ps_site *rescuer_at(PyCodeObject *code, long offset)
 {
-    ps_row *row = ps_table_row(&rescuers, (uintptr_t)code, (uintptr_t)offset, 0);
-    if (PS_LIKELY(row->site != NULL)) return row->site;
-    Py_INCREF(code);
+    const ps_site *site = ps_places_find(&rescuers, NULL, code, offset);
+    if (PS_LIKELY(site != NULL)) return site;
     /* The first instruction of a handler may have no line. */
     int line = -1;
     for (int i = 0; line <= 0 && i < 4; i++) line = PyCode_Addr2Line(code, (int)offset + 2 * i);
     PyObject *globals = PyEval_GetGlobals(); /* borrowed */
-    return row->site = ps_code_site_at(code, globals, line);
+    site = ps_code_site_at(code, globals, line);
+    ps_places_put(&rescuers, NULL, code, offset, (void *)site, NULL);
+    return site;
 }
 
 /* ---- Raised again ---- */
@@ -296,7 +296,6 @@ static void raised_on(PyObject *exception, PyTracebackObject *top)
     add_entries(one, top);
 }
 
-/* Names are made for rows, and that may run the application's code: so places in lists are asked for after that. */
 static void entered_handler(PyCodeObject *code, long offset, PyObject *exception, PyTracebackObject *top)
 {
     PyThreadState *thread = ps_thread_state();
@@ -453,9 +452,7 @@ void ps_exceptions_hook_upkeep(bool last)
 
 void ps_exceptions_forget(void)
 {
-    uint32_t rows = rescuers.rows;
-    for (uint32_t i = 0; i < rows; i++) Py_DECREF((PyObject *)ps_table_at(&rescuers, i)->key[0]);
-    ps_table_clear(&rescuers);
+    ps_places_clear(&rescuers);
 }
 
 static unsigned events_for(uint32_t wanted)

@@ -14,19 +14,12 @@
  * tp_dealloc and tp_clear of the exception types that are written in C are ours. Classes written in Python have slots that end there.
  * So is tp_alloc, for the span that is current when one is made (exceptions_spans.c); classes that are made meanwhile go without.
  *
- * In such a slot nothing may be allocated by Python, for that may start the collector, and no error may be touched. So rows are made
- * there without names, and the worker finds those. It also fires the details of the first exceptions of a row.
+ * In such a slot nothing may be allocated by Python, for that may start the collector, and no error may be touched.
  *
  * What this cannot know: how long an exception was under way, or anything of it while it lives. Where the user accepted the price,
  * the trace hook tells that (exceptions_trace.c).
  */
-enum { SLOTS = 24, FOUND = 128, APP_CANDIDATES = 8, DETAILS = 64 };
-
-/* A place in a code object. */
-struct place {
-    PyCodeObject *code; /* held */
-    int lasti;
-};
+enum { SLOTS = 24 };
 
 static struct {
     bool on;
@@ -34,26 +27,8 @@ static struct {
     inquiry clear[SLOTS];
     destructor python_dealloc; /* of every class that is written in Python; left alone, as is python_clear */
     inquiry python_clear;
-    /* Rows that have no names yet, and what is needed to find them. */
-    struct found {
-        ps_row *row;
-        PyTypeObject *type; /* the row holds it and the code */
-        struct place raised, app[APP_CANDIDATES];
-        int candidates;
-        PyObject *globals; /* held */
-    } found[FOUND];
-    uint32_t found_count;
-    struct detail {
-        ps_row *row;
-        uint32_t depth;
-        uint64_t thread_id;
-        char message[PS_MESSAGE_BUFFER];
-    } details[DETAILS];
-    uint32_t detail_count;
+    ps_places rescuers; /* code object and line -> site of a handler */
 } slots;
-
-/* Rows of handlers: code object and line. Only their sites are of use, and the worker finds those. */
-static ps_table rescuers;
 
 /* ---- What a traceback says ---- */
 
@@ -78,70 +53,32 @@ static bool is_break(const PyTracebackObject *caller, const PyTracebackObject *c
     return back ? back != caller->tb_frame : !ps_frame_is_running(frame);
 }
 
-static void add_found(ps_row *row, PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise)
-{
-    if (slots.found_count == FOUND) return; /* the next one of this row will be */
-    struct found *found = &slots.found[slots.found_count];
-    memset(found, 0, sizeof(*found));
-    found->row = row;
-    found->type = type;
-    found->raised = (struct place){PyFrame_GetCode(raise->origin->tb_frame), raise->origin->tb_lasti};
-    found->globals = PyFrame_GetGlobals(raise->origin->tb_frame);
-    /* The innermost ones come last. */
-    uint32_t skip = raise->depth > APP_CANDIDATES ? raise->depth - APP_CANDIDATES : 0;
-    for (uint32_t i = 0; i < raise->depth; i++, first = first->tb_next)
-        if (i >= skip)
-            found->app[found->candidates++] = (struct place){PyFrame_GetCode(first->tb_frame), first->tb_lasti};
-    PS_WRITE(slots.found_count, slots.found_count + 1);
-}
-
-/* One that has to wait for its names has no span: those who hear of it take it for one that was raised now. */
-static void add_detail(ps_row *row, PyObject *exception, PyTracebackObject *first, uint32_t depth)
-{
-    if (row->site) {
-        ps_exceptions_fire_detail(row, exception, first, depth);
-        return;
-    }
-    if (!ps_details_allow(row)) return;
-    if (slots.detail_count == DETAILS) {
-        PS_ADD(ps_details_suppressed, 1);
-        return;
-    }
-    struct detail *detail = &slots.details[slots.detail_count++];
-    detail->row = row;
-    detail->depth = depth;
-    detail->thread_id = ps_thread_id();
-    ps_exceptions_message(detail->message, exception);
-}
-
 /* The call that handled it still runs: on the line that it let go of the exception. */
-static void count_rescue(ps_row *row, PyFrameObject *frame, bool at_once)
+static const ps_site *rescuer_in(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
-    uint32_t before = rescuers.rows;
-    ps_row *rescuer = ps_table_row(&rescuers, (uintptr_t)code, (uintptr_t)PyFrame_GetLineNumber(frame), 0);
-    if (rescuers.rows != before) Py_INCREF(code);
+    int line = PyFrame_GetLineNumber(frame);
+    const ps_site *site = ps_places_find(&slots.rescuers, NULL, code, line);
+    if (!site) {
+        PyObject *globals = PyFrame_GetGlobals(frame);
+        site = ps_code_site_at(code, globals, line);
+        Py_XDECREF(globals);
+        ps_places_put(&slots.rescuers, NULL, code, line, (void *)site, NULL);
+    }
     Py_DECREF(code);
-    bool is_row = !ps_row_is_overflow(&rescuers, rescuer);
-    if (is_row && !rescuer->site) row->u.bracket.cost = (uint64_t)(uintptr_t)rescuer;
-    ps_exceptions_count_rescue(row, is_row ? rescuer->site : NULL, at_once);
+    return site;
 }
 
 /* Counts one raise of an exception that dies. handler: the frame that handled it, or NULL when that is not known. */
 static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_raise *raise, bool is_last)
 {
     if (!raise->origin->tb_frame) return;
-    bool made;
-    ps_row *row = ps_exceptions_bare_row(Py_TYPE(exception), raise, &made);
+    ps_row *row = ps_exceptions_row(Py_TYPE(exception), first, raise);
     ps_exceptions_count(row, raise->depth);
-    if (!row->site && !row->excluded) {
-        uint32_t before = slots.found_count;
-        add_found(row, Py_TYPE(exception), first, raise);
-        row->excluded = slots.found_count != before; /* it is listed */
-    }
     if (!is_last) ps_exceptions_count_rescue(row, NULL, raise->depth == 1);
-    else if (ps_frame_is_running(first->tb_frame)) count_rescue(row, first->tb_frame, raise->depth == 1);
-    if (PS_ENABLED(EXCEPTION__DETAIL)) add_detail(row, exception, first, raise->depth);
+    else if (ps_frame_is_running(first->tb_frame))
+        ps_exceptions_count_rescue(row, rescuer_in(first->tb_frame), raise->depth == 1);
+    if (PS_ENABLED(EXCEPTION__DETAIL) && row->site) ps_exceptions_fire_detail(row, exception, first, raise->depth);
 }
 
 /* Called with the GIL on a thread of the main interpreter that lets go of an exception, or that collects garbage. Entries of which the collector has been
@@ -283,74 +220,18 @@ static bool learn_python_slots(void)
     return true;
 }
 
-/* ---- The worker ---- */
-
-static void let_go(struct found *found)
-{
-    Py_XDECREF(found->raised.code);
-    for (int i = 0; i < found->candidates; i++) Py_DECREF(found->app[i].code);
-    Py_XDECREF(found->globals);
-}
-
-static void name_row(const struct found *found)
-{
-    ps_row *row = found->row;
-    PyCodeObject *code = found->raised.code;
-    int line = PyCode_Addr2Line(code, found->raised.lasti);
-    const ps_site *in = ps_code_site_at(code, found->globals, line), *app = NULL;
-    for (int i = found->candidates; !app && i-- > 0;)
-        if (ps_code_is_own(found->app[i].code))
-            app = ps_code_site_at(found->app[i].code, NULL, PyCode_Addr2Line(found->app[i].code, found->app[i].lasti));
-    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], in);
-    PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], app);
-    PS_WRITE_RELEASE(row->site, ps_type_site(found->type, code, line));
-}
-
-static void name_rescuers(void)
-{
-    for (; rescuers.resolved < rescuers.rows; rescuers.resolved++) {
-        ps_row *rescuer = ps_table_at(&rescuers, rescuers.resolved);
-        rescuer->site = ps_code_site_at((PyCodeObject *)rescuer->key[0], NULL, (int)rescuer->key[1]);
-    }
-    for (uint32_t i = 0; i < ps_exceptions.rows; i++) {
-        ps_row *row = ps_table_at(&ps_exceptions, i);
-        ps_row *rescuer = (ps_row *)(uintptr_t)row->u.bracket.cost;
-        if (!rescuer) continue;
-        row->u.bracket.cost = 0;
-        PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RESCUED_AT], rescuer->site);
-    }
-}
+/* ---- On and off ---- */
 
 bool ps_exceptions_hook_needs_upkeep(void)
 {
-    return PS_READ(slots.found_count) != 0 || PS_READ(rescuers.rows) != PS_READ(rescuers.resolved);
+    return false;
 }
 
-void ps_exceptions_hook_upkeep(bool last)
-{
-    /* What is let go of may be the last of a class, and to free that may run the application's code, which may add to these. */
-    while (slots.found_count) {
-        struct found found = slots.found[slots.found_count - 1];
-        PS_WRITE(slots.found_count, slots.found_count - 1);
-        name_row(&found);
-        let_go(&found);
-    }
-    for (uint32_t i = 0; i < slots.detail_count; i++) {
-        const struct detail *detail = &slots.details[i];
-        if (detail->row->site)
-            ps_exceptions_fire_stored_detail(detail->row, detail->depth, detail->message, detail->thread_id);
-    }
-    slots.detail_count = 0;
-    name_rescuers();
-}
+void ps_exceptions_hook_upkeep(bool last) {}
 
 void ps_exceptions_forget(void)
 {
-    while (slots.found_count) let_go(&slots.found[--slots.found_count]);
-    slots.detail_count = 0;
-    uint32_t rows = rescuers.rows;
-    for (uint32_t i = 0; i < rows; i++) Py_DECREF((PyObject *)ps_table_at(&rescuers, i)->key[0]);
-    ps_table_clear(&rescuers);
+    ps_places_clear(&slots.rescuers);
 }
 
 bool ps_exceptions_hook(uint32_t wanted)

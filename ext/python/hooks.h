@@ -131,7 +131,6 @@ void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t
 bool ps_forced(void);
 
 /* sampling.c: sample, sample__stats, sample__frame */
-void ps_sampling_init(void);
 bool ps_sampling_switch(uint32_t wanted);
 const char *ps_sampling_refused(void);
 /* Has the main thread take a sample, without the GIL. False: the worker is to take it. */
@@ -143,7 +142,7 @@ void ps_sampling_after_fork(void);
 /* objects.c: object__alloc, object__stats */
 bool ps_objects_switch(uint32_t wanted);
 const char *ps_objects_refused(void);
-/* Rows want names, or it is time to look whether our hooks are still in. The first is asked without the GIL. */
+/* It is time to look whether our hooks are still in. The first is asked without the GIL. */
 bool ps_objects_needs_upkeep(void);
 void ps_objects_upkeep(void);
 
@@ -210,9 +209,30 @@ PyObject *ps_publish_thread_context(PyObject *module, PyObject *unused);
 PyObject *ps_follow_contexts(PyObject *module, PyObject *unused);
 PyObject *ps_publish_process_context(PyObject *module, PyObject *payload);
 
+/*
+ * places.c: what is known of a class, a code object and a number by their addresses. None of them is kept alive, and what was known of
+ * one is not taken for what is known of the next one at its address.
+ */
+typedef struct ps_places {
+    struct ps_place *all; /* open addressing */
+    uint32_t capacity, used;
+} ps_places;
+void ps_places_init(void);
+/* What was put, or NULL. type and code may be NULL; number is any of the caller's, such as a line. */
+void *ps_places_find(ps_places *places, PyTypeObject *type, PyCodeObject *code, int64_t number);
+/* Keeps it if it can. name: of the type, which lasts as long as the places; NULL without a type. */
+void ps_places_put(ps_places *places, PyTypeObject *type, PyCodeObject *code, int64_t number, void *known,
+                   const char *name);
+void ps_places_clear(ps_places *places);
+
 /* names.c: names and places of code objects. globals may be NULL; the line is the first of the function unless one is given. */
 const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals);
 const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);
+void ps_names_init(void);
+/* As much of a str as fits, as UTF-8 with a NUL, '?' for what has none. Its characters are there. Returns the length. */
+size_t ps_copy_string(char *to, size_t capacity, PyObject *string);
+/* Would ps_type_site() give it this name? It may say no where it would: for names that are cut. */
+bool ps_type_is_named(PyTypeObject *type, const char *name);
 /* Is this code of the application's own files? */
 bool ps_code_is_own(PyCodeObject *code);
 /* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__."; code NULL: at none. */

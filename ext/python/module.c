@@ -211,8 +211,9 @@ static int execute(PyObject *module)
     ps_looking_besides(PS_LOOK_LINE, PS_HAVE_MONITORING ? 20 : 44);
     ps_looking_besides(PS_LOOK_EXCEPTION, 40);
     ps_looking_besides(PS_LOOK_OBJECT, 3);
+    ps_names_init();
+    ps_places_init();
     ps_functions_init();
-    ps_sampling_init();
     ps_latency_init();
     ps_collections_init();
     char version[32];

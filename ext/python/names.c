@@ -4,6 +4,22 @@
 
 #include "coverage.h"
 
+/*
+ * Nothing here makes an object of Python's or runs code: names are made in hooks where neither may be, in an allocation, and when an
+ * exception dies.
+ */
+
+static struct {
+    PyObject *name, *module; /* "__name__" and "__module__" */
+} keys;
+
+void ps_names_init(void)
+{
+    keys.name = PyUnicode_InternFromString("__name__");
+    keys.module = PyUnicode_InternFromString("__module__");
+    if (!keys.name || !keys.module) PyErr_Clear();
+}
+
 /* Bytes of a name, with its NUL: longer ones are cut by ps_site_intern anyway. */
 enum { NAME_BUFFER = PS_NAME_MAX + 1 };
 
@@ -17,28 +33,52 @@ static size_t append(char *to, size_t size, const char *text, size_t length)
     return size + length;
 }
 
-/* Appends a str as UTF-8. What cannot be encoded (lone surrogates) becomes "?". */
-static size_t append_string(char *to, size_t size, PyObject *string)
+/* One character as UTF-8, '?' for one that has none. Returns the bytes. */
+static size_t encode(char *to, Py_UCS4 c)
 {
-    if (!string || !PyUnicode_Check(string)) return append(to, size, "?", 1);
-    PyObject *bytes = PyUnicode_AsEncodedString(string, "utf-8", "replace");
-    if (!bytes) {
-        PyErr_Clear();
-        return append(to, size, "?", 1);
+    if (c == 0 || (c >= 0xd800 && c <= 0xdfff)) c = '?';
+    if (c < 0x80) {
+        to[0] = (char)c;
+        return 1;
     }
-    size = append(to, size, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
-    Py_DECREF(bytes);
+    size_t length = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = length - 1; i > 0; i--, c >>= 6) to[i] = (char)(0x80 | (c & 0x3f));
+    static const unsigned char first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    to[0] = (char)(first[length] | c);
+    return length;
+}
+
+size_t ps_copy_string(char *to, size_t capacity, PyObject *string)
+{
+    size_t size = 0;
+    for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(string) && size + 4 < capacity; i++)
+        size += encode(to + size, PyUnicode_READ_CHAR(string, i));
+    to[size] = '\0';
     return size;
 }
 
-/* "package.module." unless it is the program itself. */
-static size_t append_module(char *to, size_t size, PyObject *module)
+/* Appends a str as UTF-8. */
+static size_t append_string(char *to, size_t size, PyObject *string)
 {
-    if (!module || !PyUnicode_CheckExact(module)) return size;
-    if (PyUnicode_CompareWithASCIIString(module, "__main__") == 0) return size;
-    if (PyUnicode_CompareWithASCIIString(module, "builtins") == 0) return size;
-    size = append_string(to, size, module);
-    return append(to, size, ".", 1);
+    if (!string || !PyUnicode_Check(string) || !ps_string_is_ready(string)) return append(to, size, "?", 1);
+    if (PyUnicode_IS_COMPACT_ASCII(string))
+        return append(to, size, (const char *)PyUnicode_1BYTE_DATA(string), (size_t)PyUnicode_GET_LENGTH(string));
+    return size + ps_copy_string(to + size, NAME_BUFFER - size, string);
+}
+
+/* "package.module." unless it is the program itself. dict: where it is found. */
+static size_t append_module(char *to, size_t size, PyObject *dict, PyObject *key)
+{
+    PyObject *module = key ? ps_dict_find(dict, key) : NULL;
+    bool named = module && PyUnicode_CheckExact(module) && ps_string_is_ready(module) &&
+                 PyUnicode_CompareWithASCIIString(module, "__main__") != 0 &&
+                 PyUnicode_CompareWithASCIIString(module, "builtins") != 0;
+    if (named) {
+        size = append_string(to, size, module);
+        size = append(to, size, ".", 1);
+    }
+    Py_XDECREF(module);
+    return size;
 }
 
 static const ps_site *intern(const char *name, size_t size, PyCodeObject *code, int line)
@@ -52,9 +92,8 @@ const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line)
 {
     char name[NAME_BUFFER];
     size_t size = 0;
-    /* Borrowed, and no error when there is none. Only a plain dict: another's lookup may be the application's code. */
-    if (globals && PyDict_CheckExact(globals))
-        size = append_module(name, size, PyDict_GetItemString(globals, "__name__"));
+    /* Only a plain dict: another's lookup may be the application's code. */
+    if (globals && PyDict_CheckExact(globals)) size = append_module(name, size, globals, keys.name);
     size = append_string(name, size, code->co_qualname);
     return intern(name, size, code, line);
 }
@@ -64,19 +103,26 @@ const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals)
     return ps_code_site_at(code, globals, code->co_firstlineno);
 }
 
+static size_t name_type(char *to, PyTypeObject *type)
+{
+    /* A static type's name has its module in it. */
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return append(to, 0, type->tp_name, strlen(type->tp_name));
+    /* From the class's own dict, as a plain look-up: a metaclass may have an idea of its own. */
+    size_t size = type->tp_dict ? append_module(to, 0, type->tp_dict, keys.module) : 0;
+    return append_string(to, size, ((PyHeapTypeObject *)type)->ht_qualname);
+}
+
+bool ps_type_is_named(PyTypeObject *type, const char *name)
+{
+    char own[NAME_BUFFER];
+    name_type(own, type);
+    return strcmp(own, name) == 0;
+}
+
 const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line)
 {
     char name[NAME_BUFFER];
-    size_t size = 0;
-    if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
-        PyHeapTypeObject *heap = (PyHeapTypeObject *)type;
-        /* From the class's own dict, as a plain look-up: a metaclass may have an idea of its own. */
-        if (type->tp_dict) size = append_module(name, size, PyDict_GetItemString(type->tp_dict, "__module__"));
-        size = append_string(name, size, heap->ht_qualname);
-    } else {
-        /* A static type's name has its module in it. */
-        size = append(name, 0, type->tp_name, strlen(type->tp_name));
-    }
+    size_t size = name_type(name, type);
     return intern(name, size, code, line);
 }
 

@@ -6,22 +6,19 @@
  *   allocator  the OBJ domain, wrapped as tracemalloc does it: blocks by their size. What a free list gives again (floats, tuples,
  *              lists, dicts in a steady state) is not seen, nor a class. The state of the probes says so.
  *
- * A row is keyed by class (or size) and the place in the code that runs; names and lines are found later by the worker. Both are
- * kept alive while somebody listens, so that an address never comes to mean another.
+ * A row is keyed by the class's name (or the size) and the line. Names are made in the hook, when a class is met at an instruction for the
+ * first time. Neither of the two is kept alive (places.c).
  *
  * Rules inside the hooks: the GIL is held, also by other threads than the main one; nothing of Python's may be allocated.
  */
 #include "hooks.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "allocations.h"
 #include "atomic.h"
 #include "clock.h"
 #include "info.h"
-#include "memory.h"
 #include "stats.h"
 
 /* From one check that our hooks are still there to the next. */
@@ -30,7 +27,7 @@ enum { CHECK_NS = 1000000000 };
 static struct {
     bool on, clearing; /* clearing: the hooks are out, but the flush was reading the rows */
     bool tracer;       /* the way in use */
-    bool naming;       /* what is allocated now is for names of ours */
+    ps_places known;   /* class or size, and instruction -> row */
     PyInterpreterState *main;
     uint64_t checked_ns;
 } objects;
@@ -44,35 +41,42 @@ static size_t size_class(size_t size)
     return bound;
 }
 
-/* In place of a class: odd, which no address of one is. */
-static uintptr_t key_of_size(size_t size)
+static const ps_site *name_it(PyTypeObject *type, size_t bound, PyCodeObject *code, int at)
 {
-    return (uintptr_t)size_class(size) << 1 | 1;
+    int line = code ? PyCode_Addr2Line(code, at) : 0;
+    if (code && line <= 0) line = code->co_firstlineno; /* of what the compiler put before the first line */
+    if (type) return ps_type_site(type, code, line);
+    char size[40];
+    snprintf(size, sizeof(size), "(<= %zu bytes)", bound);
+    return ps_text_site(size, code, line);
 }
 
-static bool is_size(uintptr_t key)
+/* type NULL: by the size. */
+static ps_row *find_row(PyTypeObject *type, size_t size, PyCodeObject *code, int at)
 {
-    return key & 1;
+    /* An instruction needs 32 bits, and a size that does not fit into the others is not allocated. */
+    size_t bound = type ? 0 : size_class(size);
+    int64_t number = (int64_t)((uint64_t)bound << 32 | (uint32_t)at);
+    ps_row *row = ps_places_find(&objects.known, type, code, number);
+    if (PS_LIKELY(row != NULL)) return row;
+    const ps_site *site = name_it(type, bound, code, at);
+    row = ps_table_row(&ps_objects, (uintptr_t)site, 0, 0);
+    if (ps_row_is_overflow(&ps_objects, row)) return row;
+    if (!row->site) PS_WRITE_RELEASE(row->site, site);
+    ps_places_put(&objects.known, type, code, number, row, site->name);
+    return row;
 }
 
 static void count(PyTypeObject *type, size_t size)
 {
     PyThreadState *thread = ps_thread_state();
     /* Threads of other interpreters may run at the same time. */
-    if (PS_UNLIKELY(!thread || thread->interp != objects.main || objects.naming)) return;
+    if (PS_UNLIKELY(!thread || thread->interp != objects.main)) return;
     struct ps_walked_frame *frame = ps_walk_from(thread);
     PyCodeObject *code = NULL;
     while (frame && !(code = ps_walked_code(frame))) frame = ps_walk_on(frame);
     int at = code ? ps_walked_instruction(frame) : 0;
-
-    uint32_t rows = ps_objects.rows;
-    uintptr_t what = type ? (uintptr_t)type : key_of_size(size);
-    ps_row *row = ps_table_row(&ps_objects, what, (uintptr_t)code, (uintptr_t)(intptr_t)at);
-    if (PS_UNLIKELY(rows != ps_objects.rows)) {
-        Py_XINCREF((PyObject *)type);
-        Py_XINCREF((PyObject *)code);
-    }
-    ps_allocations_add(row, size, ps_requests_counted());
+    ps_allocations_add(find_row(type, size, code, at), size, ps_requests_counted());
 }
 
 /* ---- The allocator ---- */
@@ -230,34 +234,6 @@ static bool has_tracer(void)
 #define WHY_NO_TRACER "CPython tells classes from 3.13 on"
 #endif
 
-/* ---- Names ---- */
-
-static void find_name(ps_row *row)
-{
-    PyCodeObject *code = (PyCodeObject *)row->key[1];
-    int line = code ? PyCode_Addr2Line(code, (int)(intptr_t)row->key[2]) : 0;
-    if (code && line <= 0) line = code->co_firstlineno; /* of what the compiler put before the first line */
-    char size[40];
-    const ps_site *site;
-    if (is_size(row->key[0])) {
-        snprintf(size, sizeof(size), "(<= %zu bytes)", (size_t)(row->key[0] >> 1));
-        site = ps_text_site(size, code, line);
-    } else {
-        site = ps_type_site((PyTypeObject *)row->key[0], code, line);
-    }
-    PS_WRITE_RELEASE(row->site, site);
-}
-
-static void find_names(void)
-{
-    objects.naming = true;
-    for (uint32_t number = ps_objects.resolved; number < ps_objects.rows; number++) {
-        find_name(ps_table_at(&ps_objects, number));
-        PS_WRITE(ps_objects.resolved, number + 1);
-    }
-    objects.naming = false;
-}
-
 /* ---- On and off ---- */
 
 static void state(enum ps_state state, const char *reason)
@@ -281,8 +257,7 @@ static void hook(void)
 bool ps_objects_needs_upkeep(void)
 {
     if (!PS_READ(objects.on)) return false;
-    bool due = ps_monotonic_ns() - PS_READ(objects.checked_ns) >= CHECK_NS;
-    return due || PS_READ(ps_objects.resolved) < PS_READ_ACQUIRE(ps_objects.rows);
+    return ps_monotonic_ns() - PS_READ(objects.checked_ns) >= CHECK_NS;
 }
 
 void ps_objects_upkeep(void)
@@ -290,24 +265,14 @@ void ps_objects_upkeep(void)
     if (!objects.on) return;
     if ((objects.tracer && !has_tracer()) || !is_reached()) hook();
     PS_WRITE(objects.checked_ns, ps_monotonic_ns());
-    find_names();
 }
 
-/* Forgets the rows. What they keep alive is let go of last: it may run code of the application. */
 static bool forget(void)
 {
     if (!ps_tables_try_lock()) return false;
-    uint32_t count = ps_objects.rows, kept = 0;
-    PyObject **keep = malloc((2 * (size_t)count + 1) * sizeof(*keep));
-    for (uint32_t i = 0; keep && i < count; i++) {
-        const ps_row *row = ps_table_at(&ps_objects, i);
-        if (!is_size(row->key[0])) keep[kept++] = (PyObject *)row->key[0];
-        if (row->key[1]) keep[kept++] = (PyObject *)row->key[1];
-    }
     ps_table_clear(&ps_objects);
     ps_stats_unlock();
-    while (kept) Py_DECREF(keep[--kept]);
-    free(keep);
+    ps_places_clear(&objects.known);
     return true;
 }
 

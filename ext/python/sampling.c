@@ -4,8 +4,7 @@
  * (for a lock, a child, a connection) makes no calls, so after LATE_NS the worker takes the GIL for that tick instead, and
  * does so from then on until the main thread has come back.
  *
- * What is known about a code object is kept by its address. None of them is kept alive: each that was met has a mark, and CPython tells
- * when what has one is freed.
+ * No code object that was met is kept alive (places.c).
  */
 #include "hooks.h"
 
@@ -14,7 +13,6 @@
 #include "coverage.h"
 #include "eval_breaker.h"
 #include "info.h"
-#include "known.h"
 #include "probe.h"
 #include "samples.h"
 #include "stats.h"
@@ -31,41 +29,21 @@ static struct {
 } sampling;
 
 /* Code object -> row of ps_sampled. */
-static ps_known_table known_codes;
-static Py_ssize_t mark_index;
-
-/* Called by CPython with the mark of a code object that is freed: its address may come to mean another. */
-static void forget_code(void *code)
-{
-    ps_known *known = ps_known_find(&known_codes, PS_ADDRESS(code), PS_NO_ADDRESS, PS_NO_ADDRESS);
-    if (known) known->epoch = ps_known_epoch - 1;
-}
-
-void ps_sampling_init(void)
-{
-    mark_index = PyUnstable_Eval_RequestCodeExtraIndex(forget_code);
-}
-
-/* The mark is the address. False: there is no room for one. */
-static bool mark(PyCodeObject *code)
-{
-    if (PyUnstable_Code_SetExtra((PyObject *)code, mark_index, code) == 0) return true;
-    PyErr_Clear();
-    return false;
-}
+static ps_places known_codes;
 
 /* Keyed by name and place: code that is made again and again, as that of a namedtuple's methods, has one row. */
 static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
 {
-    ps_known *known = ps_known_find(&known_codes, PS_ADDRESS(code), PS_NO_ADDRESS, PS_NO_ADDRESS);
-    if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
+    ps_row *row = ps_places_find(&known_codes, NULL, code, 0);
+    if (PS_LIKELY(row != NULL)) return row;
     const ps_site *site = ps_code_site(code, ps_walked_globals(frame));
-    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
+    row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
+    if (ps_row_is_overflow(&ps_sampled, row)) return row;
     if (!row->site) {
         row->excluded = ps_coverage_is_ours(site->path);
         PS_WRITE_RELEASE(row->site, site);
     }
-    if (mark(code)) ps_known_put(&known_codes, PS_ADDRESS(code), PS_NO_ADDRESS, PS_NO_ADDRESS, row);
+    ps_places_put(&known_codes, NULL, code, 0, row, NULL);
     return row;
 }
 
@@ -74,7 +52,7 @@ static bool forget_rows(void)
     if (!ps_tables_try_lock()) return false;
     ps_table_clear(&ps_sampled);
     ps_stats_unlock();
-    ps_known_clear(&known_codes);
+    ps_places_clear(&known_codes);
     return true;
 }
 
@@ -110,11 +88,10 @@ void ps_sampling_take(void)
     if (!sampling.on || ps_thread_state()->interp != main) return;
     if (!ps_thread_clocks_begin_walk()) return;
     if (ps_samples_weigh()) {
-        /* Names are made with calls that may fail, and an application's own call may have brought us here. */
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
+        /* Requests are looked up with calls that may fail, and an application's own call may have brought us here. */
+        ps_error error = ps_error_save();
         walk(main);
-        PyErr_Restore(type, value, traceback);
+        ps_error_restore(error);
     }
     ps_thread_clocks_end_walk();
 }

@@ -21,7 +21,7 @@
 #include "probe.h"
 #include "stopwatch.h"
 
-enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16, KNOWN = 128 };
+enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16 };
 /* A step of a generator that takes longer may have waited for something. */
 #define LONG_STEP_NS 100000u
 
@@ -50,13 +50,10 @@ static struct {
 } generators[OPEN];
 static uint32_t next_made, next_generator;
 
-/* What is known of code on the way to the line that asked. */
-static struct {
-    PyCodeObject *code;  /* held */
-    const ps_site *site; /* of `line`, or NULL */
-    int line;
-    bool own;
-} known[KNOWN];
+/* Code on the way to the line that asked: is it the application's own (places of this number, one of the two bytes), and sites of lines. */
+enum { OWN_OR_NOT = -1000 };
+static ps_places known;
+static char own_code, other_code;
 
 static __thread unsigned nested; /* formatters that this thread is in */
 
@@ -66,11 +63,7 @@ void ps_tracebacks_forget(void)
 {
     memset(made, 0, sizeof(made));
     memset(generators, 0, sizeof(generators));
-    for (int i = 0; i < KNOWN; i++) {
-        PyCodeObject *code = known[i].code;
-        known[i].code = NULL;
-        Py_XDECREF(code);
-    }
+    ps_places_clear(&known);
 }
 
 /* ---- What is formatted ---- */
@@ -149,33 +142,29 @@ static struct subject find_subject(const ps_formatter *formatter, PyObject *cons
 
 /* ---- Who asked ---- */
 
-static int know(PyFrameObject *frame)
+static bool is_own(PyFrameObject *frame)
 {
-    PyCodeObject *code = PyFrame_GetCode(frame), *before;
-    int i = (int)(((uintptr_t)code >> 4 ^ (uintptr_t)code >> 11) % KNOWN);
-    before = code;
-    if (known[i].code != code) {
-        before = known[i].code;
-        known[i].code = code;
-        known[i].own = ps_code_is_own(code);
-        known[i].site = NULL;
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    void *found = ps_places_find(&known, NULL, code, OWN_OR_NOT);
+    if (!found) {
+        found = ps_code_is_own(code) ? &own_code : &other_code;
+        ps_places_put(&known, NULL, code, OWN_OR_NOT, found, NULL);
     }
-    Py_XDECREF(before);
-    return i;
+    Py_DECREF(code);
+    return found == &own_code;
 }
 
 static const ps_site *site_of_frame(PyFrameObject *frame)
 {
-    int i = know(frame), line = PyFrame_GetLineNumber(frame);
-    if (known[i].site && known[i].line == line) return known[i].site;
     PyCodeObject *code = PyFrame_GetCode(frame);
-    PyObject *globals = PyFrame_GetGlobals(frame);
-    const ps_site *site = ps_code_site_at(code, globals, line);
-    if (known[i].code == code) {
-        known[i].site = site;
-        known[i].line = line;
+    int line = PyFrame_GetLineNumber(frame);
+    const ps_site *site = ps_places_find(&known, NULL, code, line);
+    if (!site) {
+        PyObject *globals = PyFrame_GetGlobals(frame);
+        site = ps_code_site_at(code, globals, line);
+        Py_XDECREF(globals);
+        ps_places_put(&known, NULL, code, line, (void *)site, NULL);
     }
-    Py_XDECREF(globals);
     Py_DECREF(code);
     return site;
 }
@@ -187,7 +176,7 @@ static const ps_site *find_asker(void)
     if (!nearest) return &ps_site_none;
     Py_INCREF(frame);
     bool own = false;
-    for (int i = 0; frame && i < LOOK_AT && !(own = known[know(frame)].own); i++) {
+    for (int i = 0; frame && i < LOOK_AT && !(own = is_own(frame)); i++) {
         PyFrameObject *back = PyFrame_GetBack(frame);
         Py_DECREF(frame);
         frame = back;
