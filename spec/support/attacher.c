@@ -8,16 +8,12 @@
  * exits, and the kernel takes the probes out. With --info, the address of probescope_info in the process, each step
  * also waits until the process has put its hooks in or out. Figures are milliseconds since the step began:
  *
-<<<<<<< HEAD
  *   attached attach_ms=8.1 hooked_ms=42.0 switch_ms=0.2      detached detach_ms=68.2 unhooked_ms=70.3      cycle (both)
  *
  * switch_ms is what the process says of itself: from when its watcher saw the semaphores to when the hooks were in; 0 where they were in.
-=======
- *   attached attach_ms=8.1 hooked_ms=42.0      detached detach_ms=68.2 unhooked_ms=70.3      cycle (both)
  *
  * With --random it says "attached", and from then on raises and lowers single probes at random, with pauses from none to a second,
  * until the end of stdin or of the process. At the end it says how often: "flips=812".
->>>>>>> 3da7f3f (Hunt crashes with random Ruby programs under tracers that come and go)
  */
 #include <elf.h>
 #include <errno.h>
