@@ -5,11 +5,12 @@
 #include "atomic.h"
 #include "compat.h"
 #include "hooks.h"
+#include "known.h"
 
 /*
  * A shadow stack for each fiber, held by a fiber-local variable (Thread#[] is fiber-local), so that the stack ends when
- * the fiber is collected and an address that is used again never meets an old stack. The look-up costs 9-13 ns, so each
- * native thread remembers its last fiber.
+ * the fiber is collected. The look-up costs 9-13 ns, so each native thread remembers the address of its last fiber. After a collection
+ * another fiber may have that address while the old fiber's stack still waits for its sweep, so every thread looks up once more then.
  */
 static ID key_of_stack;
 static rb_ractor_local_key_t key_of_main_ractor;
@@ -18,6 +19,7 @@ static uint64_t generation = 1;
 
 static __thread struct {
     ps_address fiber;
+    uint32_t epoch; /* of ps_known_epoch, when the fiber was there */
     ps_stack *stack;
     uint64_t generation;
 } last;
@@ -64,6 +66,7 @@ static ps_stack *find_stack(VALUE fiber)
     }
     /* That a fiber has none is not kept: nothing would tell when its address comes to mean another one. */
     last.fiber = stack ? PS_ADDRESS(fiber) : PS_NO_ADDRESS;
+    last.epoch = ps_known_epoch;
     last.stack = stack;
     last.generation = PS_READ(generation);
     return stack;
@@ -72,8 +75,8 @@ static ps_stack *find_stack(VALUE fiber)
 ps_stack *ps_contexts_current(void)
 {
     VALUE fiber = rb_fiber_current();
-    if (PS_LIKELY(ps_address_equal(last.fiber, PS_ADDRESS(fiber)) && last.generation == PS_READ(generation)))
-        return last.stack;
+    bool is_last = ps_address_equal(last.fiber, PS_ADDRESS(fiber)) && last.epoch == ps_known_epoch;
+    if (PS_LIKELY(is_last && last.generation == PS_READ(generation))) return last.stack;
     return find_stack(fiber);
 }
 

@@ -108,6 +108,65 @@ RSpec.describe "Probescope::Latency" do
     expect(program.err).to eq("")
   end
 
+  # What belongs to a fiber may wait for its sweep when a new fiber has its address already: here the program keeps it that long.
+  it "tells of the calls in a fiber at whose address another one was", :bpf do
+    source = <<~'RUBY'
+      $stdout.sync = true
+      class Shop
+        def begins = 1
+
+        def work
+          $kept = nil
+          GC.start
+        end
+      end
+      Probescope::Latency.trace(Shop, :begins, :work)
+      place = ->(fiber) { fiber.inspect[/0x\h+/] }
+      body = proc { Shop.new.work }
+      gone = lambda do
+        others = Array.new(500) { Fiber.new {} }
+        old = Fiber.new do
+          Shop.new.work
+          $kept = Thread.current[:__probescope__]
+        end
+        others << Array.new(500) { Fiber.new {} }
+        old.resume
+        place.call(old)
+      end
+      puts "ready"
+      while $stdin.read_nonblock(1, exception: false) == :wait_readable
+        Shop.new.begins
+        Shop.new.work
+      end
+      Shop.new.begins
+      rounds = again = 0
+      ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 30
+      until again == 1 || Process.clock_gettime(Process::CLOCK_MONOTONIC) > ends
+        address = Fiber.new(&gone).resume
+        GC.start
+        found = Array.new(3000) { Fiber.new(&body) }.find { |fiber| place.call(fiber) == address }
+        rounds += 1
+        next unless found && $kept
+        again += 1
+        found.resume
+      end
+      puts "made #{rounds + again} #{again}"
+      $stdin.gets
+    RUBY
+    program = start("-rprobescope", "-e", source)
+    program.await_line(/^ready/)
+    text = tracer(<<~'BT', pid: program.pid)
+      usdt:*:latency:"Shop.work" { @told = count(); printf("works\n"); }
+      usdt:*:latency:"Shop.begins" { clear(@told); printf("begins\n"); }
+    BT
+    %w[works begins].each { |word| text.await_line(/^#{word}/) }
+    program.puts("measure")
+    made, again = program.await_line(/^made (\d+) (\d+)/, within: 60)[1..].map(&:to_i)
+    text.stop(:INT)
+    expect(again).to be_positive
+    expect(text.out[/^@told: (\d+)/, 1].to_i).to eq(made)
+  end
+
   # From 3.3 on a Ractor that collects runs all jobs that wait, ours as well. Up to 3.2 threads are used again across Ractors.
   it "hooks methods in the main Ractor, whichever one runs the job, and tells of its threads alone", :bpf do
     source = <<~RUBY
