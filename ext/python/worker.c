@@ -1,7 +1,7 @@
 /*
  * The worker: a native thread of ours that exists while somebody listens, and does with the GIL what the watcher asks for.
  *
- *   watcher thread --ps_worker_request()--> worker thread, which takes the GIL --job--> switches hooks, takes samples, finds names
+ *   watcher thread --ps_worker_request()--> worker thread, which takes the GIL --job--> switches hooks, takes samples, does upkeep
  *
  * On it Python code of ours can run without ever being in the application's way: signals are handled on the main thread, and
  * asynchronous exceptions are sent to threads by number.
