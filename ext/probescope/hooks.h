@@ -4,8 +4,8 @@
  * not run Ruby code: an interrupt (Timeout, Thread#raise) that arrives inside a postponed job would be lost. What it calls
  * are C functions of Ruby, and TracePoint#enable, which is one instruction that delegates to C: see ps_hold_vm_lock().
  *
- * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC hook: also no allocation
- * and no look at a class, only pointers; names are found later, in a job.
+ * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC hook: also no allocation. Inside
+ * a GC hook: no look at an object, only pointers.
  */
 #ifndef PS_RUBY_HOOKS_H
 #define PS_RUBY_HOOKS_H
@@ -28,8 +28,6 @@
  * left by an exception.
  */
 VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument);
-/* probescope.c: with the VM lock, has upkeep done as soon as Ruby comes to it. */
-void ps_job_ask_for_upkeep(void);
 
 /* wake.c: called where the application's thread has the VM lock, in a forked child, and on the watcher's thread. */
 void ps_wake_init(void);
@@ -86,8 +84,6 @@ void ps_backtraces_forget(void);
 void ps_objects_init(void);
 bool ps_objects_switch(uint32_t wanted);
 void ps_objects_mark(void);
-bool ps_objects_need_names(void);
-void ps_objects_find_names(void);
 /* work(argument), which allocates what is ours and not the application's: no probe tells of it. May be left by an exception. */
 VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument);
 

@@ -1,6 +1,7 @@
 /*
- * Allocations: a NEWOBJ hook, inside which nothing may be allocated and no class asked for its name. So a row is keyed by
- * the class's address, the path String's and the line, and gets its names a moment later, in a job.
+ * Allocations: a NEWOBJ hook, inside which nothing may be allocated. A class's name and its superclass are read there by functions that
+ * allocate nothing, so a row has its name at once, and neither class nor path is kept alive: addresses lead to the row, by known.h.
+ * (docs/decisions/185-names-in-the-allocation.md)
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -16,6 +17,7 @@
 #include "doing.h"
 #include "hooks.h"
 #include "info.h"
+#include "known.h"
 #include "looking.h"
 #include "names.h"
 #include "rows.h"
@@ -24,8 +26,9 @@
 static struct {
     VALUE hook;
     bool on;
-    bool clearing; /* the hook is out, but the flush was reading the rows: clear them at the next try */
-    size_t slot;   /* bytes of the smallest slot */
+    bool clearing;        /* the hook is out, but the flush was reading the rows: clear them at the next try */
+    size_t slot;          /* bytes of the smallest slot */
+    ps_known_table known; /* class, path, line -> row of ps_objects */
 } objects = {.hook = Qnil};
 
 /* Threads in ps_objects_leave_out(). */
@@ -65,41 +68,42 @@ static void after_fork_in_child(void)
 void ps_objects_mark(void)
 {
     rb_gc_mark(objects.hook);
-    for (uint32_t i = 0; i < ps_objects.rows; i++) {
-        const ps_row *row = ps_table_at(&ps_objects, i);
-        if (row->key[0]) rb_gc_mark((VALUE)row->key[0]);
-        if (row->key[1]) rb_gc_mark((VALUE)row->key[1]);
-    }
 }
 
-/* Names a row; only where allocation is allowed. */
-static void find_names(ps_row *row)
+/* klass: 0 for what is none of the language's objects. Allocates nothing. */
+static size_t find_name(char *to, VALUE klass)
 {
     static const char internal[] = "(internal)";
+    VALUE real = klass ? rb_class_real(klass) : 0;
+    if (real) return ps_class_name(to, real);
+    memcpy(to, internal, sizeof(internal));
+    return sizeof(internal) - 1;
+}
+
+/* Was the class given a name since? Then the row of its superclass is the wrong one. */
+static bool has_other_name(const ps_row *row, VALUE klass)
+{
+    return strncmp(row->site->name, "(anonymous ", 11) == 0 && !NIL_P(rb_mod_name(rb_class_real(klass)));
+}
+
+static ps_row *find_row(VALUE klass, VALUE path, long line)
+{
+    static const char nothing; /* the address of no class */
+    ps_address of_class = klass ? PS_ADDRESS(klass) : PS_ADDRESS(&nothing);
+    ps_known *known = ps_known_find(&objects.known, of_class, PS_ADDRESS(path), PS_ADDRESS(line));
+    if (PS_LIKELY(known && ps_known_is_current(known) && !has_other_name(known->row, klass))) return known->row;
     char name[PS_NAME_BUFFER];
-    size_t size;
-    if (row->key[0]) {
-        size = ps_class_name(name, rb_class_real((VALUE)row->key[0]));
-    } else {
-        size = sizeof(internal) - 1;
-        memcpy(name, internal, size);
+    size_t size = find_name(name, klass);
+    if (known && ps_ruby_site_is(known->row->site, name, size, path, line)) {
+        ps_known_renew(known);
+        return known->row;
     }
-    VALUE path = row->key[1] ? (VALUE)row->key[1] : Qnil;
-    PS_WRITE_RELEASE(row->site, ps_ruby_site(name, size, path, (long)row->key[2]));
-}
-
-bool ps_objects_need_names(void)
-{
-    return PS_READ(objects.on) && PS_READ(ps_objects.resolved) < PS_READ_ACQUIRE(ps_objects.rows);
-}
-
-void ps_objects_find_names(void)
-{
-    if (!objects.on) return;
-    for (uint32_t number = ps_objects.resolved; number < ps_objects.rows; number++) {
-        find_names(ps_table_at(&ps_objects, number));
-        PS_WRITE(ps_objects.resolved, number + 1);
-    }
+    const ps_site *site = ps_ruby_site(name, size, path, line);
+    ps_row *row = ps_table_row(&ps_objects, (uintptr_t)site->name, (uintptr_t)site->path, (uintptr_t)site->line);
+    if (ps_row_is_overflow(&ps_objects, row)) return row;
+    if (!row->site) PS_WRITE_RELEASE(row->site, site);
+    ps_known_put(&objects.known, of_class, PS_ADDRESS(path), PS_ADDRESS(line), row);
+    return row;
 }
 
 /*
@@ -129,14 +133,10 @@ static void count_object(VALUE tracepoint, void *unused)
     if (type == RUBY_T_IMEMO || type == RUBY_T_NODE || type == RUBY_T_ICLASS) klass = 0;
     long line = NIL_P(path) ? 0 : FIX2LONG(rb_tracearg_lineno(arg));
     size_t size = slot_size(object);
-    uint32_t rows = ps_objects.rows;
-    ps_row *row = ps_table_row(&ps_objects, (uintptr_t)klass, NIL_P(path) ? 0 : (uintptr_t)path, (uintptr_t)line);
-    ps_allocations_add(row, size, ps_requests_counted());
-    /* Names are found by the time this thread waits for something. Nobody would find them afterwards. */
-    if (PS_UNLIKELY(rows != ps_objects.rows)) ps_job_ask_for_upkeep();
+    ps_allocations_add(find_row(klass, path, line), size, ps_requests_counted());
 }
 
-/* Called by Ruby on the allocating thread, with the VM lock, before the object has contents. */
+/* Called by Ruby on the allocating thread, with the VM lock, before the object has contents. Its class is complete. */
 static void on_newobj(VALUE tracepoint, void *unused)
 {
     ps_look look = ps_look_begin(PS_LOOK_OBJECT);
@@ -194,6 +194,7 @@ bool ps_objects_switch(uint32_t wanted)
         if (!ps_stats_try_lock()) return false;
         ps_table_clear(&ps_objects);
         ps_stats_unlock();
+        ps_known_clear(&objects.known);
     }
     objects.clearing = false;
     objects.on = on;

@@ -37,11 +37,6 @@ static void request(unsigned what)
     ps_job_ask();
 }
 
-void ps_job_ask_for_upkeep(void)
-{
-    request(PS_REQUEST_UPKEEP);
-}
-
 static const ps_vm vm = {.request = request, .needs_upkeep = ps_parts_need_upkeep, .wake = ps_wake};
 
 /* In the order in which hooks are switched. */
@@ -52,10 +47,7 @@ static const ps_part parts[] = {
      .needs_upkeep = ps_exceptions_need_disarm,
      .do_upkeep = ps_exceptions_disarm},
     {.probes = PS_BACKTRACE_PROBES, .hook = ps_backtraces_switch},
-    {.probes = PS_OBJECT_PROBES,
-     .hook = ps_objects_switch,
-     .needs_upkeep = ps_objects_need_names,
-     .do_upkeep = ps_objects_find_names},
+    {.probes = PS_OBJECT_PROBES, .hook = ps_objects_switch},
     {.probes = PS_GC_PROBES, .hook = ps_collections_switch},
     {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch},
     {.probes = PS_GVL_PROBES, .hook = ps_gvl_switch},
@@ -211,7 +203,6 @@ static VALUE unhook(VALUE unused)
 static VALUE native_stop(VALUE self)
 {
     if (!ps_parts_installed()) return Qfalse;
-    ps_objects_find_names();
     ps_watcher_stop();
     ps_functions_stop();
     ps_parts_uninstall();

@@ -71,6 +71,70 @@ RSpec.describe "object probes", :bpf do
     expect(run.events(:stats__done).sum { |event| event[:dropped] }).to eq(0)
   end
 
+  it "name a class as it is named now, also while it has no name yet" do
+    run = trace(<<~RUBY, fields)
+      class Box; end
+      def made(klass, n) = (i = 0; (klass.new; i += 1) while i < n)
+      Gate.on :object__stats
+      later = Class.new(Box)
+      made(later, 30)
+      Named = later
+      made(later, 20)
+      holder = Class.new
+      holder.const_set(:Inner, Class.new)
+      made(holder::Inner, 10)
+      bare = Class.new(BasicObject)
+      made(bare, 5)
+      one = Box.new
+      def one.own = 1
+      made(one.singleton_class.superclass, 7)
+      Gate.done
+    RUBY
+    rows = run.totals(:object__stats, %i[class line]).select { |(_, line), _| line == 2 }
+    expect(rows.to_h { |(name, _), row| [name, row[:allocated]] }.except("(internal)"))
+      .to eq("(anonymous Box)" => 30, "Named" => 20, "(anonymous)::Inner" => 10, "(anonymous BasicObject)" => 5, "Box" => 7)
+  end
+
+  # Every allocation collects, objects move, and classes come and go at addresses that others had.
+  it "count exactly under GC.stress and compaction, beside exceptions and calls" do
+    run = trace(<<~RUBY, fields.merge(exception__stats: %i[type line raised], function__stats: %i[function calls]), within: 200)
+      class Box; end
+      class Failure < StandardError; end
+      def boxes(n) = (i = 0; (Box.new; i += 1) while i < n)
+      def passing(n)
+        n.times do
+          passing = Class.new(Box)
+          passing.new
+          failing = Class.new(Failure)
+          begin raise failing, "no"
+          rescue Failure
+            nil
+          end
+        end
+      end
+      def move = GC.respond_to?(:compact) ? GC.compact : nil
+      Gate.on :object__stats, :exception__stats, :function__stats
+      GC.auto_compact = true if GC.respond_to?(:auto_compact=)
+      5.times do
+        boxes(10)
+        GC.stress = true
+        boxes(3)
+        passing(3)
+        GC.stress = false
+        passing(10)
+        move
+        boxes(7)
+      end
+      Gate.done
+    RUBY
+    allocated = run.totals(:object__stats, :class).transform_values { |row| row[:allocated] }
+    expect(allocated).to include("Box" => 100, "(anonymous Box)" => 65, "(anonymous Failure)" => 65)
+    expect(run.totals(:exception__stats, :type)["(anonymous Failure)"][:raised]).to eq(65)
+    expect(run.totals(:function__stats, :function).transform_values { |row| row[:calls] })
+      .to include("Object#boxes" => 15, "Object#passing" => 10, "Object#move" => 5)
+    expect(run.target.err).to be_empty
+  end
+
   it "add up to all that was allocated, what the language does not show included" do
     run = trace(<<~RUBY, fields)
       def mixed(n) = n.times { |i| { i => i.to_s }; ->{ i }.call; "a\#{i}".to_sym; [i].map(&:to_s); Struct.new(:a) if i % 100 == 0 }
