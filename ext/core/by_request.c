@@ -28,7 +28,8 @@ struct ps_tally {
 };
 static struct ps_tally *spare;
 
-static const ps_site *routes[ROUTES_MAX];
+/* Open addressing, by the hash of the name; half of the places stay empty. */
+static const ps_site *routes[ROUTES_MAX * 2];
 static uint32_t route_count;
 
 /* Ends a list, so that a row that is in one can be told from others. */
@@ -176,11 +177,14 @@ static const ps_site *label_of(const char *method, const char *route)
     char text[PS_NAME_MAX + 1], label[PS_NAME_MAX + 1];
     snprintf(text, sizeof(text), "%s %s", method, route);
     size_t size = ps_copy_utf8(label, sizeof(label), text, strlen(text));
-    for (uint32_t i = 0; i < route_count; i++)
-        if (strcmp(routes[i]->name, label) == 0) return routes[i];
+    uint64_t hash = ps_fnv1a(label, size), place = (hash ^ hash >> 32) % (ROUTES_MAX * 2);
+    for (; routes[place]; place = (place + 1) % (ROUTES_MAX * 2))
+        if (strcmp(routes[place]->name, label) == 0) return routes[place];
     if (route_count == ROUTES_MAX) return &others;
     const ps_site *site = ps_site_intern(label, size, "", 0, number_of_label(label, size));
-    if (site != &ps_site_overflow) routes[route_count++] = site;
+    if (site == &ps_site_overflow) return site;
+    routes[place] = site;
+    route_count++;
     return site;
 }
 
@@ -214,6 +218,7 @@ void ps_by_request_end(ps_counted *request)
 void ps_by_request_clear(void)
 {
     route_count = 0;
+    memset(routes, 0, sizeof(routes));
     while (spare) {
         struct ps_tally *tally = spare;
         spare = tally->next;
