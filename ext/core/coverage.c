@@ -1,6 +1,7 @@
 #include "coverage.h"
 
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,10 +43,29 @@ static bool is_path_pattern(const char *pattern)
     return strchr(pattern, '/') || (dot && strcmp(dot, coverage.suffix) == 0);
 }
 
+/* The file of a script that was started by a relative path has that path for its name. It lies below one of the roots. */
+static bool matches_below_roots(const char *pattern, const char *path)
+{
+    char whole[4096];
+    if (strncmp(path, "./", 2) == 0) path += 2;
+    for (size_t i = 0; coverage.roots && coverage.roots[i]; i++) {
+        int length = snprintf(whole, sizeof(whole), "%s%s", coverage.roots[i], path);
+        if (length < (int)sizeof(whole) && fnmatch(pattern, whole, 0) == 0) return true;
+    }
+    return false;
+}
+
+static bool matches_path(const char *pattern, const char *path)
+{
+    if (fnmatch(pattern, path, 0) == 0) return true;
+    return *path && !strchr("/<(", *path) && matches_below_roots(pattern, path); /* <frozen importlib>, (eval) */
+}
+
 static bool matches(const char *string, bool is_path)
 {
     for (size_t i = 0; coverage.patterns[i]; i++)
-        if (is_path_pattern(coverage.patterns[i]) == is_path && fnmatch(coverage.patterns[i], string, 0) == 0)
+        if (is_path_pattern(coverage.patterns[i]) == is_path &&
+            (is_path ? matches_path(coverage.patterns[i], string) : fnmatch(coverage.patterns[i], string, 0) == 0))
             return true;
     return false;
 }

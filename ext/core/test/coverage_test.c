@@ -60,11 +60,23 @@ static void tells_patterns_of_paths_from_those_of_names(void)
     CHECK(!ps_coverage_file("other.py", false));
 }
 
+static void matches_the_script_that_was_started_by_a_relative_path(void)
+{
+    set(strings("/srv/app/shop.py", "*/bin/*.py"));
+    CHECK(covers("shop.py", "pay"));
+    CHECK(covers("./shop.py", "pay"));
+    CHECK(covers("bin/worker.py", "pay"));
+    CHECK(!covers("other.py", "pay"));
+    CHECK(!covers("<shop.py", "pay"));
+    CHECK(!covers("", "pay"));
+}
+
 int main(void)
 {
     RUN(covers_the_applications_own_files);
     RUN(covers_everything_but_us_when_asked);
     RUN(tells_patterns_of_paths_from_those_of_names);
+    RUN(matches_the_script_that_was_started_by_a_relative_path);
     ps_coverage_set(NULL, NULL, NULL, NULL, "");
     return check_report("coverage");
 }
