@@ -21,6 +21,11 @@ namespace :bench do
     sh RbConfig.ruby, "bench/attach.rb" # which starts RUBY itself
   end
 
+  desc "Measure how long hooks of Ruby programs take to come in (as root; RUBY=/path CYCLES=200 BUSY=2 ONLY=\"a CPU loop;...\")"
+  task hooks_in: :compile do
+    sh RbConfig.ruby, "bench/hooks_in.rb" # which starts RUBY itself
+  end
+
   desc "Measure what a fire of a run-time probe costs in C (as root; LIBSTAPSDT=/path/to/libstapsdt.so.0: beside upstream's)"
   task :fire do
     ruby "bench/fire.rb"

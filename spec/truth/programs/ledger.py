@@ -2,18 +2,39 @@
 
 import collections
 import contextlib
+import gc
 import json
 import os
 import threading
 import time
 
 
+class Collections:
+    """What the garbage collector has done, as it tells itself."""
+
+    def __init__(self):
+        self.number = self.ns = self._began = 0
+        gc.callbacks.append(self._told)
+
+    def _told(self, phase, _):
+        if phase == "start":
+            self._began = time.monotonic_ns()
+        else:
+            self.number += 1
+            self.ns += time.monotonic_ns() - self._began
+
+
 class Page:
     """One thread's counters."""
 
-    def __init__(self):
+    # ns: a pause that is worth a note at its end.
+    PAUSE = 2_000_000
+
+    def __init__(self, collected):
+        """collected: Collections, where it has the process's counters, too."""
         self._counters = collections.Counter()
         self.notes = []
+        self._collected = collected
 
     def add(self, counter, number=1):
         self._counters[counter] += number
@@ -30,7 +51,17 @@ class Page:
 
     def note(self):
         self._counters["cpu"] = time.thread_time_ns()
+        if self._collected:
+            self._counters["process:cpu"] = time.process_time_ns()
+            self._counters["process:collections"] = self._collected.number
+            self._counters["process:gc"] = self._collected.ns
         self.notes.append((time.monotonic_ns(), dict(self._counters)))
+
+    def resume(self):
+        """After a pause, in which nothing was counted."""
+        now = time.monotonic_ns()
+        if self.notes and now - self.notes[-1][0] > self.PAUSE:
+            self.notes.append((now, self.notes[-1][1]))
 
 
 class Ledger:
@@ -38,10 +69,11 @@ class Ledger:
         self._directory = directory
         self._pages = []
         self._lock = threading.Lock()
+        self._collected = Collections()
 
-    def page(self):
+    def page(self, process=False):
         """To be called once by each thread."""
-        page = Page()
+        page = Page(self._collected if process else None)
         with self._lock:
             self._pages.append(page)
         return page

@@ -6,14 +6,21 @@ require "json"
 # thread has a page of its own, so that no counter is shared.
 #
 # A file PID.json in the given directory has {"pages": [[[ns, {counter: value}], ...], ...]}, times in ns of CLOCK_MONOTONIC.
-# "calls:NAME", "raised", "things", "texts", "requests:ROUTE" count; "wall:NAME" and "cpu:NAME" are ns of the wall clock and of the
-# thread's CPU clock that calls of NAME took.
+# "calls:NAME", "raised", "things", "texts", "requests:ROUTE" count; "work" counts all calls of functions of work.rb; "wall:NAME" and
+# "cpu:NAME" are ns of the wall clock and of the thread's CPU clock that calls of NAME took. "process:..." are what the process counts:
+# its CPU time in ns, the collections of garbage, the objects, in Python the time of collections in ns (Ruby tells of their CPU time alone).
+# One page of a process has them.
 class Ledger
   # One thread's counters.
   class Page
-    def initialize
+    # ns: a pause that is worth a note at its end.
+    PAUSE = 2_000_000
+
+    # process: it has the process's counters, too.
+    def initialize(process)
       @counters = Hash.new(0)
       @notes = []
+      @process = process
     end
 
     attr_reader :notes
@@ -34,7 +41,22 @@ class Ledger
 
     def note
       @counters["cpu"] = Ledger.cpu
+      note_process if @process
       @notes << [Ledger.wall, @counters.dup]
+    end
+
+    # After a pause, in which nothing was counted.
+    def resume
+      now = Ledger.wall
+      @notes << [now, @notes.last[1]] if @notes.any? && now - @notes.last[0] > PAUSE
+    end
+
+    private
+
+    def note_process
+      @counters["process:cpu"] = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond)
+      @counters["process:collections"] = GC.count
+      @counters["process:objects"] = GC.stat(:total_allocated_objects)
     end
   end
 
@@ -48,8 +70,8 @@ class Ledger
   end
 
   # To be called once by each thread.
-  def page
-    Page.new.tap { |page| @lock.synchronize { @pages << page } }
+  def page(process: false)
+    Page.new(process).tap { |page| @lock.synchronize { @pages << page } }
   end
 
   # A forked child begins a ledger of its own.

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+import probescope
 from ledger import Ledger
 from work import Work
 
@@ -54,25 +55,64 @@ class Temperament:
             work.unit()
             work.linger()
 
+    def garbage(self):
+        """The garbage collector has much to do."""
+        work = self._new_work()
+        self._ready()
+        while not self._over:
+            work.unit()
+            work.litter()
+
     def pool(self):
         """Four workers; the main thread hands out jobs, and is parked most of the time."""
         jobs = queue.Queue(8)
         workers = self._in_threads([jobs] * 4)
+        page = self._ledger.page(process=True)
         self._ready()
         while not self._over:
             jobs.put(True)
+            page.note()
         self._finish(workers, [jobs] * 4)
 
+    def parked(self):
+        """Four workers with no pause, and a main thread that waits for their end."""
+        workers = self._in_threads([self] * 4)
+        self._ready()
+        for worker in workers:
+            worker.join()
+
+    def get(self):
+        """As a queue of jobs that never is empty."""
+        return not self._over
+
+    def served(self):
+        """Eight threads, of which one has a job every 0.2 s, from another thread. The main thread waits for their end."""
+        jobs = queue.Queue()
+        workers = self._in_threads([jobs] * 8)
+
+        def hand_out():
+            while not self._over:
+                jobs.put(True)
+                time.sleep(0.2)
+            self._finish(workers, [jobs] * 8)
+
+        threading.Thread(target=hand_out).start()
+        self._ready()
+        for worker in workers:
+            worker.join()
+
     def crowd(self):
-        """Twelve threads that are served in turns, one every 80 ms."""
+        """Twelve threads that are served in turns, one every 80 ms, and take 12 ms longer than their work."""
         queues = [queue.Queue() for _ in range(12)]
-        workers = self._in_threads(queues)
+        workers = self._in_threads(queues, linger=True)
+        page = self._ledger.page(process=True)
         self._ready()
         for one in itertools.cycle(queues):
             if self._over:
                 break
             one.put(True)
             time.sleep(0.08)
+            page.note()
         self._finish(workers, queues)
 
     def bursts(self):
@@ -81,17 +121,23 @@ class Temperament:
         while not self._over:
             for _ in range(10):
                 work.unit()
+            work.linger()
             time.sleep(0.3)
 
     def tasks(self):
         """A hundred asyncio tasks."""
-        page = self._ledger.page()
+        page = self._ledger.page(process=True)
 
         async def one(number):
             work = Work(page, random.Random(self._seed + number))
             while not self._over:
                 work.unit()
                 await asyncio.sleep(0.002 * (number % 5))
+                if number % 10 == 0:
+                    await work.doze()
+                    page.add("work")
+                    page.add("calls:doze")
+                    page.note()
 
         async def everything():
             self._ready()
@@ -115,9 +161,9 @@ class Temperament:
         self._descend(300, work)
 
     def _new_work(self):
-        return Work(self._ledger.page(), random.Random(self._seed))
+        return Work(self._ledger.page(process=True), random.Random(self._seed))
 
-    def _in_threads(self, queues):
+    def _in_threads(self, queues, linger=False):
         barrier = threading.Barrier(len(queues) + 1)
 
         def serve(number, jobs):
@@ -125,6 +171,8 @@ class Temperament:
             barrier.wait()
             while jobs.get():
                 work.unit()
+                if linger:
+                    work.linger()
 
         threads = [threading.Thread(target=serve, args=each) for each in enumerate(queues)]
         for thread in threads:
@@ -144,10 +192,11 @@ class Temperament:
         if pid:
             return pid
         self._ledger.forget()
-        work = Work(self._ledger.page(), random.Random(self._seed + number))
+        work = Work(self._ledger.page(process=True), random.Random(self._seed + number))
         while not self._over:
             work.unit()
             time.sleep(0.001)
+            work.linger()
         self._ledger.write()
         os._exit(0)
 
@@ -165,6 +214,10 @@ class Temperament:
     def _end(self, _number, _frame):
         self._over = True
 
+
+# A probe of its own for each of them, which costs nothing until somebody listens.
+probescope.latency(Work.step)
+probescope.latency(Work.nap)
 
 if __name__ == "__main__":
     _name, _seed, _directory = sys.argv[1:]

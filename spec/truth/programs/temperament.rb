@@ -2,6 +2,7 @@
 
 # ruby temperament.rb NAME SEED DIRECTORY: does known work in that temperament until SIGTERM, then writes its ledger (ledger.rb).
 # Prints "ready" once all of its threads and processes are there.
+require_relative "../../../lib/probescope/latency"
 require_relative "ledger"
 require_relative "work"
 
@@ -48,27 +49,70 @@ class Temperament
     end
   end
 
+  # The garbage collector has much to do.
+  def garbage
+    work = new_work
+    ready
+    until @over
+      work.unit
+      work.litter
+    end
+  end
+
   # Four workers; the main thread hands out jobs, and is parked most of the time.
   def pool
     jobs = Thread::SizedQueue.new(8)
     workers = in_threads(4) { |work| work.unit while jobs.pop }
+    page = @ledger.page(process: true)
     ready
-    jobs << true until @over
+    until @over
+      jobs << true
+      page.note
+    end
     jobs.close
     workers.each(&:join)
   end
 
-  # Twelve threads that are served in turns, one every 80 ms.
+  # Four workers with no pause, and a main thread that waits for their end.
+  def parked
+    workers = in_threads(4) { |work| work.unit until @over }
+    ready
+    workers.each(&:join)
+  end
+
+  # Eight threads, of which one has a job every 0.2 s, from another thread. The main thread waits for their end.
+  def served
+    jobs = Thread::Queue.new
+    workers = in_threads(8) { |work| work.unit while jobs.pop }
+    Thread.new do
+      until @over
+        jobs << true
+        sleep 0.2
+      end
+      jobs.close
+    end
+    ready
+    workers.each(&:join)
+  end
+
+  # Twelve threads that are served in turns, one every 80 ms, and take 12 ms longer than their work.
   def crowd
     queues = Array.new(12) { Thread::Queue.new }
     mine = queues.dup
-    workers = in_threads(12) { |work, queue = mine.shift| work.unit while queue.pop }
+    workers = in_threads(12) do |work, queue = mine.shift|
+      while queue.pop
+        work.unit
+        work.linger
+      end
+    end
+    page = @ledger.page(process: true)
     ready
     queues.cycle do |queue|
       break if @over
 
       queue << true
       sleep 0.08
+      page.note
     end
     queues.each(&:close)
     workers.each(&:join)
@@ -79,13 +123,14 @@ class Temperament
     ready
     until @over
       10.times { work.unit }
+      work.linger
       sleep 0.3
     end
   end
 
   # A hundred fibers in turns, each in the middle of its work.
   def fibers
-    page = @ledger.page
+    page = @ledger.page(process: true)
     all = Array.new(100) do |i|
       Fiber.new do
         work = Work.new(page, Random.new(@seed + i))
@@ -104,10 +149,11 @@ class Temperament
     children = Array.new(2) do |i|
       fork do
         @ledger.forget
-        work = Work.new(@ledger.page, Random.new(@seed + i))
+        work = Work.new(@ledger.page(process: true), Random.new(@seed + i))
         until @over
           work.unit
           sleep 0.001
+          work.linger
         end
         @ledger.write
         exit!(0)
@@ -129,7 +175,7 @@ class Temperament
 
   private
 
-  def new_work = Work.new(@ledger.page, Random.new(@seed))
+  def new_work = Work.new(@ledger.page(process: true), Random.new(@seed))
 
   def in_threads(count, &body)
     started = Thread::Queue.new
@@ -152,6 +198,9 @@ class Temperament
   end
 end
 
+# A probe of its own for each of them, which costs nothing until somebody listens.
+Probescope::Latency.trace(Work, :step)
+Probescope::Latency.trace(Work, :nap)
 name, seed, directory = ARGV
 ledger = Ledger.new(directory)
 Temperament.new(ledger, Integer(seed)).public_send(name)

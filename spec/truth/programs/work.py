@@ -1,10 +1,25 @@
 """Units of known work: the twin of work.rb."""
 
+import asyncio
 import time
 import traceback
 import zlib
 
+import probescope
+
 BYTES = b"truth" * 40_000
+
+
+def begin(_status, _headers, _wrong=None):
+    pass
+
+
+def site(environment, start):
+    start("404 Not Found" if environment["PATH_INFO"] == "/none" else "200 OK", [])
+    return [b"truth"]
+
+
+SITE = probescope.wsgi(site)
 
 
 class TruthError(Exception):
@@ -25,25 +40,36 @@ class Work:
         self._raises = 1 + random.randrange(3)
         self._depth = 1 + random.randrange(20)
         self._things = 5 + random.randrange(20)
+        self._number = 0
 
     def unit(self):
+        self._page.resume()
         self._page.time("step", self.step, self._step)
         self._page.time("weigh", self.weigh, self._weigh)
         for _ in range(self._raises):
             self.fail_and_rescue()
         self.make(self._things)
         self.tell()
+        self.serve()
+        self._page.add("work", 10 + self._raises * (2 + self._depth))
         self._page.note()
 
     def c_unit(self):
         """C takes most of the time, and what follows is called where the VM looks up for the first time after it."""
         self._page.time("crunch", self.crunch)
         self._page.time("trifle", self.trifle)
+        self._page.add("work", 3)
         self._page.note()
 
     def linger(self):
         """Longer than 10 ms, without CPU."""
         self._page.time("nap", self.nap)
+        self._page.add("work", 2)
+        self._page.note()
+
+    def litter(self):
+        self._page.time("waste", self.waste)
+        self._page.add("work", 2)
         self._page.note()
 
     def step(self, n):
@@ -84,6 +110,23 @@ class Work:
             self._page.add("raised")
             traceback.format_exc()  # told
             self._page.add("texts")
+
+    def serve(self):
+        self._number += 1
+        path = "/orders/%d" % self._number if self._number % 5 else "/none"
+        SITE({"REQUEST_METHOD": "GET", "PATH_INFO": path}, begin)
+        self._page.add("requests:/orders/*" if self._number % 5 else "requests:(not found)")
+
+    def waste(self):
+        """Lists in cycles, which only the garbage collector frees."""
+        n = 500
+        while n > 0:
+            one = []
+            one.append([one])
+            n -= 1
+
+    async def doze(self):
+        await asyncio.sleep(0.012)
 
     def crunch(self):
         for _ in range(6):

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "zlib"
+require_relative "../../../lib/probescope/rack"
 
 TruthError = Class.new(StandardError)
 Thing = Class.new
@@ -8,6 +9,7 @@ Thing = Class.new
 # Units of known work. Every figure that a command tells of it is in the page, too.
 class Work
   BYTES = ("truth" * 40_000).freeze
+  SITE = Probescope::Rack.new(->(env) { [env["PATH_INFO"] == "/none" ? 404 : 200, {}, ["truth"]] })
 
   # random: decides how the work is shared out.
   def initialize(page, random)
@@ -17,14 +19,18 @@ class Work
     @raises = 1 + random.rand(3)
     @depth = 1 + random.rand(20)
     @things = 5 + random.rand(20)
+    @number = 0
   end
 
   def unit
+    @page.resume
     @page.time("step") { step(@step) }
     @page.time("weigh") { weigh(@weigh) }
     @raises.times { fail_and_rescue }
     make(@things)
     tell
+    serve
+    @page.add("work", 8 + @raises * (2 + @depth))
     @page.note
   end
 
@@ -32,12 +38,20 @@ class Work
   def c_unit
     @page.time("crunch") { crunch }
     @page.time("trifle") { trifle }
+    @page.add("work", 3)
     @page.note
   end
 
   # Longer than 10 ms, without CPU.
   def linger
     @page.time("nap") { nap }
+    @page.add("work", 2)
+    @page.note
+  end
+
+  def litter
+    @page.time("waste") { waste }
+    @page.add("work", 2)
     @page.note
   end
 
@@ -87,6 +101,23 @@ class Work
     @page.add("raised")
     e.backtrace # told
     @page.add("texts")
+  end
+
+  def serve
+    @number += 1
+    path = (@number % 5).zero? ? "/none" : "/orders/#{@number}"
+    SITE.call({"REQUEST_METHOD" => "GET", "PATH_INFO" => path})
+    @page.add((@number % 5).zero? ? "requests:(not found)" : "requests:/orders/*")
+  end
+
+  # Arrays in cycles, which only the garbage collector frees.
+  def waste
+    n = 500
+    while n > 0
+      one = []
+      one << [one]
+      n -= 1
+    end
   end
 
   def crunch = 6.times { Zlib.crc32(BYTES) }

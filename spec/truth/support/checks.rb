@@ -1,34 +1,53 @@
 # frozen_string_literal: true
 
 module Truth
-  # One figure beside its truth.
-  Figure = Struct.new(:what, :said, :truth, keyword_init: true) do
-    # truth: a Range of counts, or {share: 0.31, points: 5}.
-    def right? = truth.is_a?(Range) ? truth.cover?(said || -1) : (said.to_f - truth[:share]).abs * 100 <= truth[:points]
-
-    # How far it is off: counts as a part of the nearest end of the range, shares in points.
-    def error
-      return (said.to_f - truth[:share]).abs * 100 unless truth.is_a?(Range)
-      return 0 if right?
-
-      nearest = (said || 0) < truth.begin ? truth.begin : truth.end
-      ((said || 0) - nearest).abs.fdiv([nearest, 1].max) * 100
+  # One figure beside its truth. said: a number, or nil. truth: the best guess. within: the Range in which the truth lies.
+  Figure = Struct.new(:what, :said, :truth, :within, :share, keyword_init: true) do
+    def self.share(what, said, truth, within = truth..truth)
+      new(what: what, said: said.to_f, truth: truth, within: within, share: true)
     end
+
+    def right? = share ? error <= POINTS : within.cover?(said || -1)
+
+    # How far it is outside: shares in points, counts in percent.
+    def error
+      value = said || -1
+      nearest = value.clamp(within.begin, within.end)
+      share ? (value - nearest).abs * 100 : (value - nearest).abs.fdiv([nearest, 1].max) * 100
+    end
+
+    # How far a count is from the best guess, in percent of it: below 0 for what is too low. The guess is uncertain by what happens
+    # while the interval begins and ends. nil for shares, and for counts of which one is more than 1 %.
+    def bias = share || truth < 100 ? nil : ((said || 0) / truth.to_f - 1) * 100
 
     def to_s
-      if truth.is_a?(Range)
-        "#{what}: said #{said.inspect}, in truth #{truth}"
-      else
-        format("%s: said %.3f, in truth %.3f", what, said.to_f,
-               truth[:share])
-      end
+      share ? format("%s: said %.3f, in truth %.3f", what, said, truth) : "#{what}: said #{said.inspect}, in truth #{within}"
     end
   end
+  # Of a share.
+  POINTS = 5
 
   # What a command told of one process, held against that process's ledger. A subclass for each command.
   class Check
     # The flush at each end of an interval takes this long at most, on a machine that is busy with other things.
     SLACK = 50_000_000
+
+    # [[pid, [begin, end], rows]] of the processes that are counted; times in ns of CLOCK_MONOTONIC.
+    def self.processes(answer)
+      answer.fetch("processes").filter_map do |process|
+        next if process["left_out"]
+
+        pid = process.fetch("pid")
+        interval = process.values_at("begin", "end").map { |time| Truth.monotonic_ns(time) }
+        [pid, interval, answer["rows"].select { |row| row.fetch("pid", pid) == pid }]
+      end
+    end
+
+    # How many samples it was made of, of commands that take some.
+    def self.samples(_answer) = nil
+
+    # What the command says that it lost.
+    def self.lost(answer) = answer["lost"]
 
     # answer: the command's JSON. interval: [begin, end] in ns of CLOCK_MONOTONIC. rows: those of the process.
     def initialize(language, answer, interval, rows, ledger)
@@ -41,10 +60,22 @@ module Truth
 
     private
 
-    def count(what, said, counter) = Figure.new(what: what, said: said, truth: growth(counter))
-    def growth(counter) = @ledger.growth(counter, @from, @to, SLACK)
+    # beside: how many more or fewer are no fault.
+    def count(what, said, counter, beside: 0)
+      range = @ledger.growth(counter, @from, @to, SLACK)
+      range = [range.begin - beside, 0].max..(range.end + beside)
+      Figure.new(what: what, said: said, truth: estimate(counter), within: range)
+    end
+
+    # ns that were counted, as a part of the interval.
+    def part(what, said, counter)
+      range = @ledger.growth(counter, @from, @to, SLACK)
+      Figure.share(what, said.fdiv(wall), estimate(counter) / wall, range.begin.fdiv(wall)..range.end.fdiv(wall))
+    end
+
     def estimate(counter) = @ledger.estimate(counter, @from, @to)
-    def share(what, said, share) = Figure.new(what: what, said: said, truth: {share: share, points: 5})
+    def counted?(counter) = @ledger.names("").include?(counter)
+    def wall = @to - @from
 
     def at(mark) = @rows.select { |row| row["line"] == line_of(mark) && row["file"].to_s.end_with?(@language.file("work")) }
 
@@ -68,9 +99,9 @@ module Truth
     # Where a call takes long enough that the program's own clocks are no large part of it.
     def elapsed(name, row)
       truth = estimate("wall:#{name}")
-      return [] if truth < 0.05 * (@to - @from) || !row["calls"]
+      return [] if truth < 0.05 * wall || !row["calls"]
 
-      [share("elapsed of #{name}, of the interval", row["elapsed_ns"].fdiv(@to - @from), truth / (@to - @from))]
+      [part("elapsed of #{name}, of the interval", row["elapsed_ns"], "wall:#{name}")]
     end
   end
 
@@ -96,22 +127,100 @@ module Truth
 
   class SlowCheck < Check
     def figures
-      naps = @rows.count { |row| row["function"] == @language.function("nap") }
-      [count("calls that took 10 ms", naps, "calls:nap")]
-    end
-  end
-
-  # Shares of the process's CPU time. A sample has an error of its own: with fewer than 3,000, 5 points are no fault.
-  class HotCheck < Check
-    def figures
-      all = estimate("cpu")
-      @ledger.names("cpu:").map do |name|
-        row = @rows.find { |one| one["function"] == @language.function(name) } || {}
-        share("self share of #{name}", row["self_share"] || 0, estimate("cpu:#{name}") / all)
+      %w[nap doze].select { |name| counted?("calls:#{name}") }.map do |name|
+        found = @rows.count { |row| row["function"] == @language.function(name) }
+        count("calls of #{name} that took 10 ms", found, "calls:#{name}")
       end
     end
   end
 
+  class RequestsCheck < Check
+    def figures
+      @ledger.names("requests:").map do |route|
+        count("requests of #{route}", sum(@rows.select { |row| row["route"] == route }), "requests:#{route}")
+      end
+    end
+  end
+
+  # A collection ends when all was swept, which may be later than the program knows of it.
+  class GcCheck < Check
+    def figures
+      time = part("time of the garbage collector, of the interval", sum(@rows, "total_ns"), "process:gc") if counted?("process:gc")
+      [count("collections", sum(@rows), "process:collections", beside: 1), time].compact
+    end
+  end
+
+  # A line each second.
+  class StatCheck < Check
+    def self.processes(answer)
+      interval = [answer.first["begin"], answer.last["end"]].map { |time| Truth.monotonic_ns(time) }
+      answer.first["pids"].map { |pid| [pid, interval, answer] }
+    end
+
+    def self.lost(answer) = answer.last["lost"]
+
+    def figures
+      counts = {"calls" => "work", "raises" => "raised", "allocations" => "process:objects"}.select { |_, counter| counted?(counter) }
+      # What a note of the ledger takes itself is in the next one.
+      [*counts.map { |key, counter| count(key, total(key), counter, beside: key == "allocations" ? 10 : 0) },
+       part("CPU", total("cpu_ns"), "process:cpu")]
+    end
+
+    private
+
+    # nil where a line has none: the process does not serve it.
+    def total(key) = @rows.map { |row| row[key] }.then { |all| all.sum if all.all? }
+  end
+
+  # Shares of the process's CPU time. A sample has an error of its own: with fewer than 3,000, 5 points are no fault.
+  class HotCheck < Check
+    def self.samples(answer) = answer["processes"].sum { |process| process["seconds"] * process["cpu_share"] * answer["sample_rate"] }
+
+    def figures
+      all = estimate("cpu")
+      @ledger.names("cpu:").map do |name|
+        rows = @rows.select { |one| one["function"] == @language.function(name) }
+        Figure.share("self share of #{name}", sum(rows, "self_share"), estimate("cpu:#{name}") / all)
+      end
+    end
+  end
+
+  # The lines of a function together: what each of them takes is not known to the program.
+  LinesCheck = Class.new(HotCheck)
+
+  # A probe for one function. answer: {"pid", "from", "to", "count", "ns"}, as Truth.latency asked for it.
+  class LatencyCheck < Check
+    def self.processes(answer) = [[answer["pid"], answer.values_at("from", "to"), answer]]
+
+    def figures
+      name = @rows["function"]
+      [count("calls of #{name}", @rows["count"], "calls:#{name}"),
+       part("time in #{name}, of the interval", @rows["ns"], "wall:#{name}")]
+    end
+  end
+
+  # Calls as they happen. Lines say nothing of the interval: it lies within the run of the command, and is at most a second shorter
+  # than what was asked for.
+  class FlowCheck < Check
+    def self.processes(answer) = [[answer["pid"], answer.values_at("from", "to"), answer["lines"]]]
+
+    def figures
+      naps = @rows.select { |row| row["function"] == @language.function("nap") }
+      least = (@ledger.rate("calls:nap") * (@answer["seconds"] - 1)).floor
+      most = @ledger.growth("calls:nap", @from, @to, SLACK).end
+      [Figure.new(what: "calls of nap", said: naps.size, truth: least, within: [least, 0].max..most),
+       Figure.share("time in nap, of its calls", sum(naps, "elapsed_ns").fdiv(naps.size * 1e9),
+                    @ledger.rate("wall:nap") / @ledger.rate("calls:nap") / 1e9)]
+    end
+  end
+
   CHECKS = {"calls" => CallsCheck, "exceptions" => ExceptionsCheck, "alloc" => AllocCheck, "backtraces" => BacktracesCheck,
-            "slow" => SlowCheck, "hot" => HotCheck}.freeze
+            "slow" => SlowCheck, "hot" => HotCheck, "lines" => LinesCheck, "requests" => RequestsCheck, "gc" => GcCheck,
+            "stat" => StatCheck, "latency" => LatencyCheck, "flow" => FlowCheck}.freeze
+
+  def self.monotonic_ns(iso)
+    now, wall = %i[CLOCK_MONOTONIC CLOCK_REALTIME].map { |clock| Process.clock_gettime(Process.const_get(clock), :nanosecond) }
+    time = Time.iso8601(iso)
+    time.to_i * 1_000_000_000 + time.nsec - (wall - now)
+  end
 end

@@ -5,13 +5,14 @@ module Truth
 
   # How the programs are called and named in one language.
   class Language
-    attr_reader :name
+    attr_reader :name, :options, :suffix
 
-    def initialize(name, suffix:, separator:, temperaments:, within: "")
+    def initialize(name, suffix:, separator:, temperaments:, within: "", options: [])
       @name = name
       @suffix = suffix
       @separator = separator
       @module = within
+      @options = options
       @temperaments = temperaments
     end
 
@@ -21,16 +22,27 @@ module Truth
     def path(name) = File.join(PROGRAMS, file(name))
     def lines(name) = File.readlines(path(name))
     def function(name) = "#{@module}Work#{@separator}#{name}"
+    def python? = @suffix == ".py"
+    # How its latency probes are called.
+    def probe(name) = "Work.#{name}"
   end
 
-  ALL = %w[calls exceptions alloc backtraces hot].freeze
-  # What makes sense of a temperament, where that is not all.
-  COMMANDS = {"c_calls" => %w[calls hot], "slow_calls" => %w[slow calls exceptions], "forks" => %w[calls exceptions alloc backtraces],
-              "crowd" => %w[calls exceptions alloc backtraces]}.freeze
+  # Not here: gvl, for no program knows how long its threads waited for the VM lock.
+  SAMPLED = %w[hot lines].freeze
+  ALL = ["calls", "exceptions", "alloc", "backtraces", "requests", "gc", "stat", "latency", *SAMPLED].freeze
+  # Together with their rests they are on the CPU too rarely for samples.
+  RARE = %w[calls slow exceptions alloc backtraces requests gc stat latency].freeze
+  # What makes sense of a temperament (flow: of one thread), where that is not all.
+  COMMANDS = {"c_calls" => %w[calls stat hot lines], "slow_calls" => [*RARE, "flow"], "bursts" => [*RARE, "flow"],
+              "crowd" => RARE, "served" => RARE - %w[slow],
+              "forks" => %w[calls slow exceptions alloc backtraces requests gc], "tasks" => ["slow", *ALL]}.freeze
   # Those in which hooks came late, or on which most depends.
   GATE = %w[system_calls pool crowd forks].freeze
-  TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool crowd bursts forks deep_stacks].freeze
+  TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool parked served crowd bursts garbage forks deep_stacks].freeze
 
-  LANGUAGES = [Language.new("Ruby", suffix: ".rb", separator: "#", temperaments: TEMPERAMENTS + %w[fibers]),
+  RUBY = {suffix: ".rb", separator: "#", temperaments: TEMPERAMENTS + %w[fibers]}.freeze
+  # Ruby 3.1's refuses what counts calls.
+  JIT = RUBY_VERSION >= "3.2" && system(RbConfig.ruby, "--yjit", "-e", "", err: File::NULL)
+  LANGUAGES = [Language.new("Ruby", **RUBY), *(Language.new("Ruby with YJIT", options: ["--yjit"], **RUBY) if JIT),
                Language.new("Python", suffix: ".py", separator: ".", within: "work.", temperaments: TEMPERAMENTS + %w[tasks])].freeze
 end

@@ -23,6 +23,12 @@ module Truth
       counters.select { |counter| counter.start_with?(prefix) }.map { |counter| counter.delete_prefix(prefix) }
     end
 
+    # How much a counter grows in a second, over all that was noted of it.
+    def rate(counter)
+      first, last = @pages.filter_map { |notes| notes.first && [notes.first[0], notes.last[0]] }.transpose
+      estimate(counter, first.min, last.max) / (last.max - first.min) * 1e9
+    end
+
     # Does it cover that moment, so that its counters are known there?
     def reaches?(moment) = @pages.filter_map { |notes| notes.last&.first }.max.to_i >= moment
 

@@ -1,0 +1,122 @@
+# frozen_string_literal: true
+
+# How long it takes until hooks are in, in Ruby programs that hold the VM's lock, or let go of it, each in its own way. The twin of
+# bench/attach.py.
+#
+#   bundle exec rake bench:hooks_in     # as root; CYCLES=100, BUSY=2: beside so many processes that spin, ONLY="a CPU loop"
+#
+# Counts from when the watcher has seen that a tracer came (it looks every 50 ms) to when the hooks are in. The column of this version goes
+# into docs/performance.md.
+require "etc"
+require "fileutils"
+require "rbconfig"
+%w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "performance_page"
+
+class HooksIn
+  PROGRAMS = {
+    "a CPU loop" => "always { work }",
+    "8 CPU threads" => "beside(7) { work }\nalways { work }",
+    "File.stat every 0.1 ms" => "always { spin(0.0001); File.stat('.') }",
+    "File.stat every 2 ms" => "always { spin(0.002); File.stat('.') }",
+    "sleeps of 0.1 ms" => "always { work; sleep 0.0001 }",
+    "a parked main thread, 4 busy ones" => "beside(4) { work }\nsleep",
+    "100 fibers that take turns" => <<~RUBY,
+      fibers = Array.new(100) { Fiber.new { always { spin(0.0002); Fiber.yield } } }
+      fibers.cycle { |fiber| fiber.resume; sleep 0.0005 }
+    RUBY
+    "50 threads, served once a second" => <<~RUBY,
+      queue = Queue.new
+      beside(50) { queue.pop; work }
+      loop { sleep 1; queue << true }
+    RUBY
+    "a parked main thread, 5 workers, a request a second" => <<~RUBY
+      queue = Queue.new
+      beside(5) { queue.pop; work }
+      Thread.new { loop { sleep 1; queue << true } }
+      Thread.new { sleep }.join
+    RUBY
+  }.freeze
+  BEGINNING = <<~RUBY
+    def work = 1000.times { |i| i.to_s }
+    def spin(seconds)
+      over = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+      nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < over
+    end
+    def always = loop { yield }
+    def beside(count, &body) = count.times { Thread.new { always(&body) } }
+    $stdout.sync = true
+    puts "ready"
+  RUBY
+
+  def initialize(cycles:, busy:, only:)
+    @cycles = cycles
+    @busy = busy
+    @programs = only ? PROGRAMS.slice(*only) : PROGRAMS
+    version = IO.popen([ENV.fetch("RUBY", RbConfig.ruby), "-e", "print RUBY_VERSION"], &:read)
+    @column = "#{version}#{", #{busy} processes spin" if busy.positive?}"
+  end
+
+  def write
+    figures = beside_others { @programs.keys.to_h { |name| [name, shown(name)] } }
+    columns = before.reject { |name, _| name.start_with?("#{@column}, load") }
+    columns["#{@column}, load #{Integer(Float(File.read("/proc/loadavg").split[1]))}"] = figures
+    PerformancePage.write("bench/hooks_in.rb", section(columns.sort.to_h))
+  end
+
+  private
+
+  def shown(name)
+    times = measure(PROGRAMS.fetch(name)).sort
+    line = times.values_at(times.size / 2, (times.size * 0.99).to_i, -1).map do |time|
+      format(time < 100 ? "%.1f" : "%.0f", time)
+    end.join(" / ")
+    warn "bench: #{@column}: #{name}: #{line} ms, load #{File.read("/proc/loadavg").split.first}"
+    line
+  end
+
+  def measure(source)
+    program = Support::Target.new(BEGINNING + source, ruby: ENV.fetch("RUBY", RbConfig.ruby)).ready
+    attacher = Support::Attacher.new(program, "exception__stats", cycles: @cycles, wait: true)
+    attacher.finish(within: 1800).map { |cycle| cycle.fetch(:switch_ms) }
+  ensure
+    attacher&.kill_all
+    program&.kill_all
+  end
+
+  def beside_others
+    pids = Array.new(@busy) { Process.spawn(RbConfig.ruby, "-e", "loop {}") }
+    yield
+  ensure
+    pids&.each { |pid| Process.kill(:KILL, pid) && Process.wait(pid) }
+  end
+
+  # {column => {program => figures}} of the page as it is.
+  def before
+    head, _, *rows = PerformancePage.section("bench/hooks_in.rb").lines.grep(/^\|/).map { |line| line.split("|")[1..-2].map(&:strip) }
+    return {} unless head
+
+    head.drop(1).each_with_index.to_h { |name, i| [name, rows.to_h { |row| [row[0], row[i + 1]] }] }
+  end
+
+  def section(columns)
+    names = PROGRAMS.keys & columns.values.flat_map(&:keys)
+    <<~MARKDOWN
+      <!-- bench/hooks_in.rb -->
+      ## Hooks of Ruby programs that are busy, or wait
+
+      The same of Ruby, each program in a process of its own: median / 99 of 100 / longest, in ms, of #{@cycles} attaches (`rake bench:hooks_in`).
+
+      | | #{columns.keys.join(" | ")} |
+      |---#{"|---" * columns.size}|
+      #{names.map { |name| "| #{name} | #{columns.values.map { |figures| figures[name] }.join(" | ")} |" }.join("\n")}
+
+      #{Etc.nprocessors} CPUs, #{RbConfig::CONFIG["host_cpu"]}; each column says the load average while it was measured.
+      <!-- end of bench/hooks_in.rb -->
+    MARKDOWN
+  end
+end
+
+if $PROGRAM_NAME == __FILE__
+  HooksIn.new(cycles: Integer(ENV.fetch("CYCLES", "200")), busy: Integer(ENV.fetch("BUSY", "0")), only: ENV["ONLY"]&.split(";")).write
+end

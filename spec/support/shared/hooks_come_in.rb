@@ -1,0 +1,40 @@
+# frozen_string_literal: true
+
+# Programs that count their work (spec/truth/programs), each holding the VM's lock in its own way. `language`: a Truth::Language.
+#
+# How long hooks take to come in says little on a machine that is busy with other things. So it is measured in the program's own units of
+# work, of some ms each: those that it does between the moment when its watcher sees the tracer and the moment when its hooks are in.
+RSpec.shared_examples "hooks come in" do |language|
+  # [units in half of the attaches at most, units in each of them at most]. One of a crowd does a unit every 80 ms, or 200 ms, and a
+  # burst of ten comes every 300 ms.
+  bounds = {"cpu" => [10, 60], "system_calls" => [10, 60], "parked" => [20, 100], "crowd" => [1, 2], "served" => [1, 2],
+            "bursts" => [5, 20], language.python? ? "tasks" : "fibers" => [10, 60]}
+  attaches = 8
+
+  around { |example| Dir.mktmpdir { |folder| (@folder = folder) && example.run } }
+
+  define_method(:library) { language.python? ? {library: Support::Python.library} : {} }
+
+  # When the watcher saw the tracer, and when the hooks were in: ns of CLOCK_MONOTONIC.
+  def attach(program)
+    tracer = attacher(program, "exception__stats", **library).tap(&:attached)
+    moments = program.info.header.values_at(:asked_ns, :hooks_in_ns)
+    tracer.detach
+    tracer.finish
+    moments
+  end
+
+  bounds.each do |temperament, (usual, longest)|
+    it "before a program in #{temperament.tr("_", " ")} has done much" do
+      program = target(language.path("temperament"), temperament, "1", @folder, options: language.options).ready
+      await("units of work") { program.cpu > 0.1 }
+      moments = Array.new(attaches) { attach(program) }
+      program.stop
+      ledger = Truth::Ledger.new(File.join(@folder, "#{program.pid}.json"))
+      units = moments.map { |asked, came| ledger.estimate("calls:step", asked, came).round(1) }.sort
+      expect(moments).to all(satisfy("hooks that came after they were asked for") { |asked, came| came >= asked })
+      expect(units[attaches / 2]).to be <= usual, "units of work until the hooks were in: #{units}"
+      expect(units.last).to be <= longest, "units of work until the hooks were in: #{units}"
+    end
+  end
+end
