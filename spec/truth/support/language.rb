@@ -38,6 +38,7 @@ module Truth
               "forks" => %w[calls slow exceptions alloc backtraces requests gc], "tasks" => ["slow", *ALL]}.freeze
   # Those in which hooks came late, or on which most depends.
   GATE = %w[system_calls pool crowd forks].freeze
+  GATE_COMMANDS = %w[calls exceptions requests stat].freeze
   TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool parked served crowd bursts garbage forks deep_stacks].freeze
 
   RUBY = {suffix: ".rb", separator: "#", temperaments: TEMPERAMENTS + %w[fibers]}.freeze
