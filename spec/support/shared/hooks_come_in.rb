@@ -27,7 +27,6 @@ RSpec.shared_examples "hooks come in" do |language|
   bounds.each do |temperament, (usual, longest)|
     it "before a program in #{temperament.tr("_", " ")} has done much" do
       program = target(language.path("temperament"), temperament, "1", @folder, options: language.options).ready
-      await("units of work") { program.cpu > 0.1 }
       moments = Array.new(attaches) { attach(program) }
       program.stop
       ledger = Truth::Ledger.new(File.join(@folder, "#{program.pid}.json"))
