@@ -7,6 +7,7 @@
 
 #include "atomic.h"
 #include "memory.h"
+#include "overhead.h"
 
 struct ps_info probescope_info = {.magic = "PSCOPE1"};
 const char *const ps_state_names[] = {"off", "on", "degraded", "refused", "unsupported"};
@@ -83,6 +84,15 @@ void ps_info_off(enum ps_probe probe)
     end();
 }
 
+void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason)
+{
+    if (ns) ps_info_state(probe, PS_STATE_REFUSED, reason);
+    else ps_info_off(probe);
+    begin();
+    probescope_info.probes[probe].out_ns = ns;
+    end();
+}
+
 enum ps_state ps_info_state_of(enum ps_probe probe)
 {
     return (enum ps_state)PS_READ(probescope_info.probes[probe].state);
@@ -93,6 +103,7 @@ void ps_info_refresh(void)
     begin();
     probescope_info.memory_limit = ps_memory_limit(); /* it may be set after the start */
     probescope_info.memory_used = ps_memory_used();
+    probescope_info.overhead_limit = ps_overhead_limit;
     for (int i = 0; i < PS_PROBE_COUNT; i++) probescope_info.probes[i].enabled = ps_semaphores[i];
     end();
 }

@@ -20,6 +20,7 @@ struct ps_info_probe {
     uint32_t enabled;   /* the semaphore, as last seen */
     uint64_t semaphore; /* its address in this process */
     char reason[120];
+    uint64_t out_ns; /* CLOCK_MONOTONIC: when its hooks were taken out for PROBESCOPE_MAX_OVERHEAD; 0: they were not */
 };
 
 struct ps_info {
@@ -34,6 +35,7 @@ struct ps_info {
     uint64_t asked_ns, hooks_in_ns;
     /* CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them. */
     uint64_t looking_ns, looked_cpu_ns;
+    uint64_t overhead_limit; /* PROBESCOPE_MAX_OVERHEAD in millionths; 0: none */
     struct ps_info_probe probes[PS_PROBE_COUNT];
 };
 
@@ -47,6 +49,8 @@ void ps_info_note(const char *note);
 void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason);
 /* Nobody listens any more. The reason stays: why it was refused or degraded when somebody did. */
 void ps_info_off(enum ps_probe probe);
+/* Its hooks were taken out at that moment, and it is refused; 0: that is over, and it is off until the VM says otherwise. */
+void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason);
 enum ps_state ps_info_state_of(enum ps_probe probe);
 extern const char *const ps_state_names[];
 /* The watcher's own: what it saw and counted. */

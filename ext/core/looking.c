@@ -10,7 +10,7 @@ static struct {
     int besides_ns[PS_LOOK_KINDS];
     uint64_t clock_ticks; /* what reading the clock takes */
     /* Of what was added up before: the counters stay, their worth is counted once. */
-    uint64_t counted[PS_LOOK_KINDS];
+    ps_looks_before counted;
     uint64_t ns;
     uint64_t jobs; /* ticks */
     uint64_t counted_jobs;
@@ -109,25 +109,57 @@ void ps_looking_thread_ends(void)
     own_thread = -1;
 }
 
-/* ns that so many runs of a kind took. */
-static uint64_t worth(ps_look_kind kind, uint64_t runs)
+/* The ticks of a run, by those that were timed since then: hooks become cheaper or dearer. By all of them where few were. */
+static uint64_t mean_ticks(ps_look_kind kind, uint64_t added, uint64_t ticks)
 {
-    uint64_t added = PS_READ(ps_looks[kind].added);
-    uint64_t mean = added ? PS_READ(ps_looks[kind].ticks) / added : PS_READ(ps_looks[kind].middle);
+    enum { ENOUGH = 16 };
+    if (added >= ENOUGH) return ticks / added;
+    added = PS_READ(ps_looks[kind].added);
+    return added ? PS_READ(ps_looks[kind].ticks) / added : PS_READ(ps_looks[kind].middle);
+}
+
+/* ns that so many runs of a kind took. */
+static uint64_t worth(ps_look_kind kind, uint64_t runs, uint64_t mean)
+{
     uint64_t inside = ps_ticks_to_ns(mean > looking.clock_ticks ? runs * (mean - looking.clock_ticks) : 0);
     int64_t ns = (int64_t)inside + (int64_t)runs * looking.besides_ns[kind];
     return ns > 0 ? (uint64_t)ns : 0;
 }
 
+static uint64_t since(uint64_t now, uint64_t *before)
+{
+    uint64_t grown = now - *before;
+    *before = now;
+    return grown;
+}
+
+/* Called with the lock. */
+static ps_looked looked_since(ps_looks_before *before)
+{
+    ps_looked looked;
+    if (!looking.clock_ticks) looking.clock_ticks = clock_ticks();
+    for (int kind = 0; kind < PS_LOOK_KINDS; kind++) {
+        uint64_t added = since(PS_READ(ps_looks[kind].added), &before->added[kind]);
+        uint64_t ticks = since(PS_READ(ps_looks[kind].ticks), &before->ticks[kind]);
+        looked.runs[kind] = since(PS_READ(ps_looks[kind].runs), &before->runs[kind]);
+        looked.ns[kind] = worth(kind, looked.runs[kind], mean_ticks(kind, added, ticks));
+    }
+    return looked;
+}
+
+ps_looked ps_looking_since(ps_looks_before *before)
+{
+    pthread_mutex_lock(&looking.lock);
+    ps_looked looked = looked_since(before);
+    pthread_mutex_unlock(&looking.lock);
+    return looked;
+}
+
 uint64_t ps_looking_ns(void)
 {
     pthread_mutex_lock(&looking.lock);
-    if (!looking.clock_ticks) looking.clock_ticks = clock_ticks();
-    for (int kind = 0; kind < PS_LOOK_KINDS; kind++) {
-        uint64_t runs = PS_READ(ps_looks[kind].runs);
-        looking.ns += worth((ps_look_kind)kind, runs - looking.counted[kind]);
-        looking.counted[kind] = runs;
-    }
+    ps_looked looked = looked_since(&looking.counted);
+    for (int kind = 0; kind < PS_LOOK_KINDS; kind++) looking.ns += looked.ns[kind];
     uint64_t jobs = PS_READ(looking.jobs);
     looking.ns += ps_ticks_to_ns(jobs - looking.counted_jobs);
     looking.counted_jobs = jobs;
@@ -141,7 +173,7 @@ void ps_looking_after_fork(void)
 {
     pthread_mutex_init(&looking.lock, NULL);
     for (int i = 0; i < OUR_THREADS; i++) looking.threads[i].runs = false;
-    for (int kind = 0; kind < PS_LOOK_KINDS; kind++) looking.counted[kind] = ps_looks[kind].runs;
+    looked_since(&looking.counted);
     looking.counted_jobs = looking.jobs;
     own_thread = -1;
 }

@@ -88,6 +88,17 @@ void ps_looking_thread_ends(void);
 
 /* ns since the process started. The watcher's, or with ps_stats_lock. */
 uint64_t ps_looking_ns(void);
+
+/* What hooks did between two moments, by their kind. */
+typedef struct ps_looked {
+    uint64_t runs[PS_LOOK_KINDS], ns[PS_LOOK_KINDS];
+} ps_looked;
+/* The counters at the earlier of two moments. */
+typedef struct ps_looks_before {
+    uint64_t runs[PS_LOOK_KINDS], added[PS_LOOK_KINDS], ticks[PS_LOOK_KINDS];
+} ps_looks_before;
+/* What hooks did since then; and `before` becomes now. One thread for each `before`. */
+ps_looked ps_looking_since(ps_looks_before *before);
 void ps_looking_after_fork(void);
 
 #endif

@@ -2,7 +2,9 @@
 
 #include "clock.h"
 #include "by_request.h"
+#include "atomic.h"
 #include "info.h"
+#include "overhead.h"
 #include "probe.h"
 #include "samples.h"
 #include "sites.h"
@@ -32,6 +34,7 @@ static void state_probes(uint32_t wanted)
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
         enum ps_state state = ps_info_state_of((enum ps_probe)i);
         bool on = (wanted >> i) & 1;
+        if ((PS_READ(ps_overhead_out) >> i) & 1) continue;
         /* What a hook refuses or degrades it says itself, while it is on. */
         if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
         if (on || refused[i]) ps_info_state((enum ps_probe)i, refused[i] ? PS_STATE_REFUSED : PS_STATE_ON, refused[i]);
@@ -69,7 +72,7 @@ static bool hook_all(uint32_t wanted)
     bool done = true;
     for (size_t i = 0; i < parts.count; i++)
         if (parts.table[i].hook) done &= parts.table[i].hook(wanted);
-    return done && (wanted || forget_names());
+    return done && (wanted || PS_READ(ps_overhead_out) || forget_names());
 }
 
 void ps_parts_switch(void)
@@ -90,6 +93,7 @@ void ps_parts_switch(void)
 int ps_parts_install(const ps_vm *vm)
 {
     /* The watcher comes last: it may look at once, and what a part asks for a reason may let a job in, whose word would be overwritten. */
+    ps_overhead_start();
     state_probes(0);
     parts.installed = true;
     parts.vm = vm;

@@ -88,6 +88,7 @@ struct ps_more_function__stats {
     uint64_t max; /* longest call that ended since the previous flush, ns */
     uint64_t raised; /* calls that an exception left, calls */
     uint64_t resumed; /* entries after a suspension, resumptions */
+    uint64_t out; /* CLOCK_MONOTONIC when its hooks were taken out for PROBESCOPE_MAX_OVERHEAD: nothing is counted since then, and the row is told at each flush; 0: they were not, ns */
 };
 
 struct ps_more_exception__raise {

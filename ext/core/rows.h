@@ -57,6 +57,8 @@ typedef struct ps_row {
         uint64_t seen;       /* sample: number of the last sample that counted it, so that recursion counts once */
         struct ps_row *next; /* of the same request (by_request.h) */
     } u;
+    uint64_t out_ns;  /* function: when its hooks were taken out (overhead.h); 0: they were not */
+    uint64_t judged;  /* function: its events, when a window began */
     uint32_t window;  /* exception: the second that `details` counts */
     uint32_t details; /* exception: details fired in that second */
     bool excluded;    /* function: not to be traced */

@@ -4,6 +4,7 @@
 
 #include "atomic.h"
 #include "memory.h"
+#include "overhead.h"
 #include "suspended.h"
 
 uint32_t ps_stack_epoch = 1;
@@ -79,6 +80,19 @@ static void abandon_top(ps_stack *stack)
     deactivate(stack, frame);
 }
 
+/* Forgets calls on top whose function is not traced any more. What their callees took stays theirs. */
+static void drop_excluded(ps_stack *stack)
+{
+    while (stack->depth && PS_READ(stack->frames[stack->depth - 1].row->excluded)) {
+        const ps_frame *frame = &stack->frames[--stack->depth];
+        if (stack->depth) {
+            stack->frames[stack->depth - 1].children += frame->children;
+            stack->frames[stack->depth - 1].waited += frame->waited;
+        }
+        deactivate(stack, frame);
+    }
+}
+
 /* Makes room for one more frame. False when the call has to go untimed. */
 static bool make_room(ps_stack *stack, uint32_t (*real_depth)(void))
 {
@@ -107,6 +121,7 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
         stack->unwinding = false;
         stack->suspended = 0;
     }
+    if (PS_UNLIKELY(PS_READ(ps_overhead_functions))) drop_excluded(stack);
     if (PS_UNLIKELY((stack->depth == stack->capacity || stack->untimed) && !make_room(stack, real_depth))) return NULL;
     ps_frame *frame = &stack->frames[stack->depth];
     frame->row = row;
@@ -134,6 +149,7 @@ static void count_call(ps_row *row, uint64_t elapsed, uint64_t self, bool outerm
 
 bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_call *call)
 {
+    if (PS_UNLIKELY(PS_READ(ps_overhead_functions)) && ps_stack_depth(stack)) drop_excluded(stack);
     uint32_t depth = ps_stack_depth(stack);
     if (PS_UNLIKELY(stack->untimed && stack->epoch == ps_stack_epoch)) {
         /* They are above all others, so this exit is one of theirs. */
@@ -192,7 +208,7 @@ ps_frame *ps_stack_resume_frame(ps_stack *stack, ps_row *row, ps_address frame, 
 void ps_stack_bury(ps_address frame)
 {
     ps_suspended call;
-    if (ps_suspended_take(&ps_suspended_calls, frame, &call))
+    if (ps_suspended_take(&ps_suspended_calls, frame, &call) && !PS_READ(call.row->excluded))
         count_call(call.row, call.last - call.first, call.self, true, PS_OUTCOME_RETURNED);
 }
 
@@ -218,6 +234,7 @@ static void abandon_above(ps_stack *stack, uint32_t i)
 
 ps_row *ps_stack_leave_frame(ps_stack *stack, ps_address frame, uint64_t now, int outcome, ps_call *call)
 {
+    if (PS_UNLIKELY(PS_READ(ps_overhead_functions)) && ps_stack_depth(stack)) drop_excluded(stack);
     uint32_t i = ps_stack_depth(stack);
     while (i && PS_UNLIKELY(!ps_address_equal(stack->frames[i - 1].frame, frame))) i--;
     if (!i--) {

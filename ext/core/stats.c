@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "info.h"
 #include "looking.h"
+#include "overhead.h"
 #include "probe.h"
 #include "rows.h"
 #include "samples.h"
@@ -105,7 +106,9 @@ static bool fire_function(ps_row *row, const struct subject *of)
 {
     const ps_site *site = of->site;
     uint64_t calls = take(row, PS_FUNCTION_CALLS), resumed = take(row, PS_FUNCTION_RESUMED);
-    if (!calls && !resumed) return false;
+    uint64_t out_ns = PS_READ(row->out_ns);
+    /* Who listens has to know of it, also one who came later. */
+    if (!calls && !resumed && !out_ns) return false;
     uint64_t self = take_ns(row, PS_FUNCTION_SELF);
     struct ps_more_function__stats more = {
         .path = site->path,
@@ -113,6 +116,7 @@ static bool fire_function(ps_row *row, const struct subject *of)
         .max = ps_ticks_to_ns(take_max(row, PS_FUNCTION_MAX)),
         .raised = take(row, PS_FUNCTION_RAISED),
         .resumed = resumed,
+        .out = out_ns,
     };
     ps_fire_function__stats(site->name, site->file, site->line, calls, self, &more);
     return true;
@@ -286,6 +290,9 @@ static void fire_states(void)
     }
 }
 
+/* What is counted until the hooks of a probe are out, after it was told for the last time, is not told. */
+#define IS_TOLD(probe) (PS_ENABLED(probe) && !(ps_overhead_out >> PS_PROBE_##probe & 1))
+
 static bool grew_without_name(const ps_table *table, int events)
 {
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
@@ -299,9 +306,9 @@ static bool grew_without_name(const ps_table *table, int events)
 bool ps_stats_wait_for_names(void)
 {
     pthread_mutex_lock(&lock);
-    bool wait = (PS_ENABLED(FUNCTION__STATS) && grew_without_name(&ps_functions, PS_FUNCTION_CALLS)) ||
-                (PS_ENABLED(EXCEPTION__STATS) && grew_without_name(&ps_exceptions, PS_EXCEPTION_RAISED)) ||
-                (PS_ENABLED(OBJECT__STATS) && grew_without_name(&ps_objects, PS_OBJECT_COUNT));
+    bool wait = (IS_TOLD(FUNCTION__STATS) && grew_without_name(&ps_functions, PS_FUNCTION_CALLS)) ||
+                (IS_TOLD(EXCEPTION__STATS) && grew_without_name(&ps_exceptions, PS_EXCEPTION_RAISED)) ||
+                (IS_TOLD(OBJECT__STATS) && grew_without_name(&ps_objects, PS_OBJECT_COUNT));
     pthread_mutex_unlock(&lock);
     return wait;
 }
@@ -311,9 +318,9 @@ static void flush(bool all)
     pthread_mutex_lock(&lock);
     late_names = all;
     uint64_t fired = 0;
-    if (PS_ENABLED(FUNCTION__STATS)) fired += fire_all(&ps_functions, fire_function, PS_FUNCTION_CALLS);
-    if (PS_ENABLED(EXCEPTION__STATS)) fired += fire_all(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
-    if (PS_ENABLED(OBJECT__STATS)) fired += fire_all(&ps_objects, fire_object, PS_OBJECT_COUNT);
+    if (IS_TOLD(FUNCTION__STATS)) fired += fire_all(&ps_functions, fire_function, PS_FUNCTION_CALLS);
+    if (IS_TOLD(EXCEPTION__STATS)) fired += fire_all(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
+    if (IS_TOLD(OBJECT__STATS)) fired += fire_all(&ps_objects, fire_object, PS_OBJECT_COUNT);
     if (PS_ENABLED(SAMPLE__STATS)) fired += fire_all(&ps_sampled, fire_sampled, PS_SAMPLE_TOTAL_SAMPLES);
     if (PS_ENABLED(SAMPLE__FRAME)) fired += ps_samples_fire_stacks();
     if (PS_ENABLED(STATUS)) fire_states();

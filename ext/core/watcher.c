@@ -13,6 +13,7 @@
 #include "info.h"
 #include "latency_probes.h"
 #include "looking.h"
+#include "overhead.h"
 #include "process_context.h"
 #include "probe.h"
 #include "samples.h"
@@ -44,6 +45,8 @@ static struct {
     uint32_t marked;     /* those probes, where no flush came since */
     uint64_t progress_ns; /* when the VM last did a slice of what is under way */
     /* The thread's own. */
+    uint32_t raised;     /* the semaphores, as last seen */
+    bool heard;          /* stats__done has told of a flush since they changed */
     uint64_t changed_ns; /* when a semaphore last changed */
     uint64_t asked_ns;   /* since when the VM is asked to switch; 0: it is not */
     uint64_t woken_ns;   /* when it was last woken */
@@ -154,24 +157,44 @@ static void ask_to_switch(uint64_t now)
     wake_when_due(now);
 }
 
+/* Takes hooks out when they take too much. */
+static void limit_overhead(uint64_t now)
+{
+    uint32_t out = ps_overhead_look(watcher.wanted, now);
+    if (!out) return;
+    /* What was counted so far, before its rows go. */
+    if (watcher.flushing) {
+        ps_stats_flush_all();
+        watcher.next_flush_ns = now + PS_FLUSH_NS;
+    }
+    ps_overhead_take_out(out, ps_monotonic_ns());
+    PS_WRITE_RELEASE(watcher.wanted, watcher.wanted & ~out);
+}
+
 static void look(uint64_t now)
 {
-    uint32_t raised = read_semaphores();
+    uint32_t semaphores = read_semaphores(), raised = semaphores & ~ps_overhead_listened(semaphores);
     PS_WRITE(probescope_info.watcher_ticks, probescope_info.watcher_ticks + 1);
-    if (raised != watcher.wanted) {
-        PS_WRITE_RELEASE(watcher.wanted, raised);
+    PS_WRITE_RELEASE(watcher.wanted, raised);
+    if (semaphores != watcher.raised) {
+        watcher.raised = semaphores;
         watcher.changed_ns = now;
-        watcher.told = false;
+        watcher.told = watcher.heard = false;
         ps_info_hooks(now, 0);
     }
     tell_of_change();
     if (raised || raised != PS_READ(watcher.applied) || probescope_info.watcher_ticks % 20 == 0) ps_info_refresh();
     if (raised != PS_READ_ACQUIRE(watcher.applied) || ps_latency_changed()) {
+        ps_overhead_begin();
         ask_to_switch(now);
         return;
     }
     watcher.asked_ns = 0;
     if ((raised || ps_latency_any_hooked()) && watcher.vm->needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
+    if (!ps_overhead_limit || !raised) return;
+    /* Not before the tracer's interval has begun: it would know nothing of what goes. */
+    if (watcher.heard || now - watcher.changed_ns > PS_OVERHEAD_GRACE_NS) limit_overhead(now);
+    else ps_overhead_begin();
 }
 
 /* Is the VM about to switch hooks, or in the middle of it? Not when it sleeps or sits in a long call: no hurry then. */
@@ -221,6 +244,7 @@ static void flush_when_due(uint64_t now)
     if (watcher.names_ns && ps_stats_wait_for_names()) ps_stats_flush_all();
     else ps_stats_flush();
     watcher.names_ns = 0;
+    watcher.heard = PS_ENABLED(STATS__DONE) && may_begin(now);
     watcher.next_flush_ns += PS_FLUSH_NS;
     if (watcher.next_flush_ns < now) watcher.next_flush_ns = now + PS_FLUSH_NS;
 }
@@ -308,6 +332,7 @@ static void after_fork_in_child(void)
     watcher.paused = false;
     ps_info_after_fork();
     ps_looking_after_fork(); /* the next one asks it */
+    if (ps_overhead_after_fork() && watcher.vm->cover_again) watcher.vm->cover_again();
     ps_stats_after_fork();
     ps_samples_after_fork();
     ps_process_context_after_fork();
@@ -326,6 +351,7 @@ int ps_watcher_start(const ps_vm *vm)
     watcher.vm = vm;
     /* Raised semaphores are news to it: after a stop the hooks are out. */
     PS_WRITE(watcher.wanted, 0);
+    watcher.raised = 0;
     watcher.told = watcher.flushing = false;
     watcher.asked_ns = 0;
     /* A child that was forked while no watcher ran has the parent's number still. */
@@ -347,9 +373,10 @@ void ps_watcher_stop(void)
     if (watcher.running) end_thread();
     ps_info_flag(PS_INFO_WATCHING, 0);
     if (watcher.flushing) ps_stats_flush_all();
-    else if (ps_stats_wanted() && read_semaphores() == watcher.marked) ps_stats_flush_since_mark();
+    else if (ps_stats_wanted() && (read_semaphores() & ~ps_overhead_out) == watcher.marked) ps_stats_flush_since_mark();
     /* Last: a child that another thread forks until here has its own watcher and sound tables (after_fork_in_child()). */
     watcher.running = watcher.paused = false;
+    ps_overhead_listened(0);
 }
 
 void ps_watcher_pause(void)

@@ -49,9 +49,11 @@ typedef struct ps_vm {
      * a tracer do not come in. NULL: request() does that.
      */
     bool (*wake)(void);
+    /* Functions that were taken out (overhead.h) are in again: called in a forked child, before its watcher starts. May be NULL. */
+    void (*cover_again)(void);
 } ps_vm;
 
-/* A bit for each probe with a listener. */
+/* A bit for each probe with a listener, without those that were taken out (overhead.h). */
 uint32_t ps_watcher_wanted(void);
 #define PS_BIT(probe) (1u << PS_PROBE_##probe)
 

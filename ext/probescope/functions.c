@@ -62,6 +62,8 @@ struct target {
     bool lends_blocks; /* a block in it is a define_method body, so its lines belong to several functions */
     bool is_eval;      /* a text that defines methods */
     bool retired;      /* its place is free for another */
+    bool wants_out;    /* a function of it was taken out (overhead.h) and called since */
+    bool out;          /* its calls are not hooked any more */
     uint32_t added;    /* the number of the walk before it was added */
     uint32_t seen;     /* the number of the last walk that saw a method of it */
     long next_free;    /* of the retired: the number of the next one, or -1 */
@@ -92,6 +94,7 @@ static struct {
     uint32_t next_line_eval;
     uint32_t walks, whole_walk; /* how many have begun; the number of the last one that came to its end */
     bool walk_now;
+    bool outs;     /* some target wants out */
     VALUE covered; /* identity Hash: an ISeq that a TracePoint covers -> the target's number */
     VALUE blocks;  /* identity Hash: ISeq of a block inside a target -> the target's number */
     VALUE bodies;  /* Hash: a define_method body, see body_of -> its target's number; many can share one block's ISeq */
@@ -372,6 +375,14 @@ static void on_line(struct target *target, rb_trace_arg_t *arg)
     ps_fire_line(row->site->name, row->site->file, NUM2ULL(rb_tracearg_lineno(arg)), &more);
 }
 
+/* Calls of a function that was taken out: in a job its TracePoint goes. */
+static void ask_out(struct target *target, const ps_row *row)
+{
+    if (target->wants_out || !PS_READ(row->out_ns)) return;
+    target->wants_out = true;
+    PS_WRITE(functions.outs, true);
+}
+
 static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool is_call)
 {
     uint64_t now = is_call ? 0 : ps_ticks();
@@ -379,7 +390,10 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
     if (PS_UNLIKELY(!stack)) return;
     ps_row *row = target->row;
     if (!row) row = is_call ? make_function_row(target, arg) : find_row(stack, target, arg);
-    if (PS_UNLIKELY(row->excluded)) return;
+    if (PS_UNLIKELY(PS_READ(row->excluded))) {
+        ask_out(target, row);
+        return;
+    }
     if (is_call) {
         if (PS_UNLIKELY(is_retry(stack, row, target))) return;
         ps_frame *frame = ps_stack_enter(stack, row, ps_real_depth);
@@ -426,6 +440,7 @@ static void enable_target(long number, bool may_raise)
     struct target *target = functions.targets[number];
     if (target->retired) return;
     rb_event_flag_t events = functions.events & ~(target->has_lines ? 0u : (rb_event_flag_t)RUBY_EVENT_LINE);
+    if (target->out) events &= ~(rb_event_flag_t)CALL_EVENTS;
     if (!events || target->superseded) return;
     VALUE tracepoint = rb_tracepoint_new(0, events, on_event, target);
     /* Kept before it is enabled: were an exception to leave from here, it would still be disabled some day. */
@@ -956,9 +971,43 @@ static void on_script(VALUE tracepoint, void *unused)
     if (ps_contexts_on_main_ractor()) ps_objects_leave_out(add_script, tracepoint);
 }
 
+/* The same method in other classes, or under other names: they have one TracePoint. */
+static void exclude_all(const struct target *target)
+{
+    uint64_t now = ps_monotonic_ns();
+    for (uint32_t i = 0; i < known_calls.capacity; i++) {
+        const ps_known *known = &known_calls.places[i];
+        if (!ps_address_equal(known->key[2], PS_ADDRESS(target)) || known->row->excluded) continue;
+        PS_WRITE(known->row->out_ns, now);
+        PS_WRITE_RELEASE(known->row->excluded, true);
+    }
+}
+
+/* Takes out the TracePoints of functions that were. One on a whole file stays: other functions have it, too. */
+static void take_out(uint64_t end)
+{
+    bool any = false;
+    functions.outs = false;
+    if (!functions.on || functions.closing) return;
+    for (long i = 0; i < functions.target_count; i++) {
+        struct target *target = functions.targets[i];
+        if (!target->wants_out || target->out || target->retired || target->several) continue;
+        if (ps_monotonic_ns() > end) {
+            functions.outs = true;
+            break;
+        }
+        if (target->shared) exclude_all(target);
+        target->out = any = true;
+        disable_target(i);
+        enable_target(i, false); /* for its lines */
+    }
+    if (any && ps_jit_may_come()) ps_kick_jit(); /* to ask whether it is on would be a call of Ruby code */
+}
+
 bool ps_functions_need_walk(void)
 {
     uint64_t loaded = PS_READ(functions.loaded_ns);
+    if (PS_READ(functions.on) && PS_READ(functions.outs)) return true;
     return PS_READ(functions.on) && (!NIL_P(functions.modules) || PS_READ(functions.walk_now) ||
                                      (loaded && ps_monotonic_ns() - loaded > LOAD_PAUSE_NS));
 }
@@ -967,6 +1016,10 @@ static VALUE walk_slice(VALUE unused)
 {
     uint64_t end = ps_monotonic_ns() + SLICE_NS;
     if (adding) return Qnil;
+    if (functions.outs) {
+        take_out(end);
+        return Qnil;
+    }
     if (NIL_P(functions.modules)) begin_walk(true);
     continue_walk(end);
     return Qnil;
@@ -996,6 +1049,7 @@ static void switch_on(bool everything, rb_event_flag_t events)
     functions.next_target = functions.last_target = 0;
     functions.free_number = -1;
     functions.evals = functions.next_line_eval = functions.walks = functions.whole_walk = 0;
+    functions.outs = false;
     for (int i = 0; i < LINE_EVALS; i++) functions.line_evals[i] = -1;
     functions.tracepoints = hidden(rb_ary_new());
     functions.places = hidden(rb_ary_new());

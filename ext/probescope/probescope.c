@@ -37,7 +37,8 @@ static void request(unsigned what)
     ps_job_ask();
 }
 
-static const ps_vm vm = {.request = request, .needs_upkeep = ps_parts_need_upkeep, .wake = ps_wake};
+static const ps_vm vm = {
+    .request = request, .needs_upkeep = ps_parts_need_upkeep, .wake = ps_wake, .cover_again = ps_functions_restart};
 
 /* In the order in which hooks are switched. */
 static const ps_part parts[] = {

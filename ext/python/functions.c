@@ -9,6 +9,7 @@
 #include "coverage.h"
 #include "info.h"
 #include "memory.h"
+#include "overhead.h"
 #include "probe.h"
 #include "slow.h"
 #include "stats.h"
@@ -82,11 +83,17 @@ static struct function *find_function(PyCodeObject *code)
     return function;
 }
 
+/* Its hooks took too much (overhead.h). */
+static bool is_out(const struct function *function)
+{
+    return PS_UNLIKELY(PS_READ(ps_overhead_functions)) && function->row && PS_READ(function->row->excluded);
+}
+
 /* True also when there is no memory to know it. */
 static bool is_covered(PyCodeObject *code)
 {
     const struct function *function = find_function(code);
-    return !function || function->covered;
+    return !function || (function->covered && !is_out(function));
 }
 
 const ps_site *ps_functions_site(PyCodeObject *code)
@@ -121,6 +128,7 @@ bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack) || is_late()) return true;
     ps_row *row = PS_LIKELY(function->row != NULL) ? function->row : make_row(function);
+    if (is_out(function)) return false;
     ps_address owner = ps_current_owner();
     ps_frame *entered;
     if (resumed) {
@@ -137,7 +145,8 @@ bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
 bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint64_t now)
 {
     /* Exits that are told of all functions: whether one is covered is known sooner than that it is not open. */
-    if ((!PS_HAVE_MONITORING || outcome == PS_OUTCOME_RAISED) && !is_covered(code)) return false;
+    bool any = !PS_HAVE_MONITORING || outcome == PS_OUTCOME_RAISED || PS_READ(ps_overhead_functions);
+    if (any && !is_covered(code)) return false;
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack) || is_late()) return true;
     ps_call call;

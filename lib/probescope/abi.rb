@@ -12,7 +12,7 @@ module Probescope
       function__slow1ms: {args: %i[function file line elapsed self], more: {path: 0, thread_id: 8, outcome: 16, traceparent: 24, span_id: 32, parent_id: 40, request_id: 48}},
       function__slow10ms: {args: %i[function file line elapsed self], more: {path: 0, thread_id: 8, outcome: 16, traceparent: 24, span_id: 32, parent_id: 40, request_id: 48}},
       function__slow100ms: {args: %i[function file line elapsed self], more: {path: 0, thread_id: 8, outcome: 16, traceparent: 24, span_id: 32, parent_id: 40, request_id: 48}},
-      function__stats: {args: %i[function file line calls self], more: {path: 0, elapsed: 8, max: 16, raised: 24, resumed: 32}},
+      function__stats: {args: %i[function file line calls self], more: {path: 0, elapsed: 8, max: 16, raised: 24, resumed: 32, out: 40}},
       functions__all: {args: %i[], more: {}},
       exception__raise: {args: %i[type file line depth backtrace_cost], more: {path: 0, function: 8, thread_id: 16}},
       exception__detail: {args: %i[type file line depth backtrace_cost], more: {path: 0, function: 8, thread_id: 16, message: 24, traceparent: 32, app_file: 40, app_line: 48}},

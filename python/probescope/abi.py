@@ -50,7 +50,7 @@ PROBES: Dict[str, Probe] = {
     ),
     "function__stats": Probe(
         args={"function": str, "file": str, "line": int, "calls": int, "self": int},
-        more={"path": str, "elapsed": int, "max": int, "raised": int, "resumed": int},
+        more={"path": str, "elapsed": int, "max": int, "raised": int, "resumed": int, "out": int},
     ),
     "functions__all": Probe(
         args={},

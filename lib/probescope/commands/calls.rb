@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "time"
 require_relative "traced"
 
 module Probescope
@@ -26,29 +27,41 @@ module Probescope
       TEXT
       MIN = "the SELF time of all rows"
       NOTHING = "no function of the application was called (--all follows those of gems and packages too)"
+      ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
       HEADINGS = [">SELF", ">ELAPSED", ">CALLS", ">MEAN", ">MAX", ">RAISED", "FUNCTION", "DEFINED AT"].freeze
 
       private
 
       def rows(trace)
-        found = trace.rows.map { |row| function(row) }
+        found = trace.rows.map { |row| function(row, trace) }
         all = sum(found, :self_ns)
         sorted(found, :self_ns, :calls).map { |row| row.merge(share: ratio(row[:self_ns], all)) }
       end
 
-      def function(row)
+      def function(row, trace)
         function, file, line = row.names
+        ended = trace.counted_until(row, :function__stats)
+        times = figures(row)
+        # Taken out before this trace began: nothing is known of it.
+        times.transform_values! { nil } if ended && times[:calls].zero?
+        {function: known(function), file: known(file), line: known(line), **times, counted_until: iso(ended)}
+      end
+
+      def figures(row)
         calls = row.number("calls") || 0
         elapsed = row.number("elapsed_ns")
-        {function: known(function), file: known(file), line: known(line), calls: calls, elapsed_ns: elapsed,
-         self_ns: row.number("self_ns"), mean_ns: ratio(elapsed, calls)&.round, max_ns: row.number("max_ns"),
-         raised: row.number("raised")}
+        {calls: calls, elapsed_ns: elapsed, self_ns: row.number("self_ns"), mean_ns: ratio(elapsed, calls)&.round,
+         max_ns: row.number("max_ns"), raised: row.number("raised")}
       end
 
       def cells(row)
         [*row.values_at(:self_ns, :elapsed_ns).map { |time| Host::Figure.time(time) }, Host::Figure.count(row[:calls]),
          *row.values_at(:mean_ns, :max_ns).map { |time| Host::Figure.time(time) }, Host::Figure.count(row[:raised]),
-         row[:function], where(row)]
+         [row[:function], *("(until #{clock(Time.iso8601(row[:counted_until]))})" if row[:counted_until])].join(" "), where(row)]
+      end
+
+      def below(rows)
+        ENDED if rows.any? { |row| row[:counted_until] }
       end
     end
   end

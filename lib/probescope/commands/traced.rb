@@ -218,8 +218,9 @@ module Probescope
         raise Host::Error.new(trace.error, doctor(trace.pids)) if trace.error
         raise Host::Error.new("bpftrace failed: #{complaint(trace)}", doctor(trace.pids)) if trace.reason == :tracer_ended
 
-        check_served(trace.targets)
+        check_served(trace)
         trace.notes.each { |note| say(note) }
+        check_taken_out(trace)
         check_overhead(trace)
         check_slowed(trace)
         check_ends(trace)
@@ -259,11 +260,14 @@ module Probescope
         say("a process flushed while bpftrace was leaving: some figures may cover a second more than others") if trace.torn?
       end
 
-      # Probes that are not simply on: an error when no process serves one, a line when some do not. targets: as Trace#targets.
-      def check_served(targets)
+      # Probes that are not simply on: an error when no process serves one, a line when some do not.
+      def check_served(trace)
+        targets = trace.targets
+        taken = trace.processes.to_h { |one| [one.pid, one.taken_out] }
         Host::Program.probes(program_path).each do |name|
           probes = targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
           refused = probes.select { |_, probe| %w[refused unsupported].include?(probe[:state]) }
+                          .reject { |pid, _| taken.dig(pid, name.to_sym) }
           why = "#{list(refused.keys)} #{refused.one? ? "does" : "do"} not serve #{name}: #{refused.values.first[:reason]}" if refused.any?
           raise Host::Error.new(why, doctor(refused.keys)) if refused.any? && refused.size == probes.size && !self.class::SOME
 
@@ -271,6 +275,19 @@ module Probescope
           say(why) if refused.any?
           part = "#{list(degraded.keys)} #{degraded.one? ? "serves" : "serve"} #{name} only in part"
           say("#{part}: #{degraded.values.first[:reason]}") if degraded.any?
+        end
+      end
+
+      # Probes that processes took out themselves, and what they say of their own settings.
+      def check_taken_out(trace)
+        trace.targets.map { |target| target.values_at(:pid, :note) }.reject { |_, note| note.to_s.empty? }.each do |pid, note|
+          say("process #{pid} says: #{note}")
+        end
+        trace.processes.each do |one|
+          one.taken_out.each do |name, time|
+            reason = trace.targets.find { |target| target[:pid] == one.pid }.dig(:probes, name, :reason)
+            say("#{name} of process #{one.pid} counts until #{clock(time)} alone: #{reason}")
+          end
         end
       end
 
@@ -339,7 +356,8 @@ module Probescope
       def covered(one)
         {pid: one.pid, begin: iso(one.begin), end: iso(one.end), seconds: one.wall_ns && (one.wall_ns / 1e9).round(3),
          cpu_share: one.wall_ns && ratio(one.cpu_ns, one.wall_ns),
-         looking_share: one.looking_ns && ratio(one.looking_ns, one.cpu_ns), waited_ns: one.waited_ns, left_out: one.left_out}
+         looking_share: one.looking_ns && ratio(one.looking_ns, one.cpu_ns), waited_ns: one.waited_ns, left_out: one.left_out,
+         taken_out: one.taken_out.map { |probe, time| {probe: probe, at: iso(time)} }}
       end
 
       # Part of the CPU time of the processes that looking took; nil unless all of them tell.

@@ -13,6 +13,11 @@ module Probescope
       # ns of the time of day when bpftrace's clock was 0.
       attr_reader :offset
 
+      # The same of CLOCK_MONOTONIC, by which processes tell moments.
+      def self.monotonic_offset
+        Process.clock_gettime(Process::CLOCK_REALTIME, :nanosecond) - Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+      end
+
       def self.at(nsecs, offset) = Time.at(0, offset + nsecs, :nanosecond, in: "UTC")
 
       def initialize(release = Kernel.new.release)

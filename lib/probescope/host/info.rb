@@ -11,15 +11,17 @@ module Probescope
                       memory_limit memory_used rows_dropped flushes switches watcher_ticks note].freeze
       HEAD_BYTES = 280
       # What later versions appended: ns of CLOCK_MONOTONIC when semaphores last changed, and when every hook for that was in (0: not yet);
-      # CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them.
-      HEAD_APPENDED = %i[asked_ns hooks_in_ns looking_ns looked_cpu_ns].freeze
-      PROBE = "Z24 L< L< Q< Z120"
-      PROBE_NAMES = %i[name state enabled semaphore reason].freeze
-      PROBE_BYTES = 160
+      # CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them; PROBESCOPE_MAX_OVERHEAD in
+      # millionths, 0 where there is no limit.
+      HEAD_APPENDED = %i[asked_ns hooks_in_ns looking_ns looked_cpu_ns overhead_limit].freeze
+      # out_ns: CLOCK_MONOTONIC when its hooks were taken out for that limit, or 0.
+      PROBE = "Z24 L< L< Q< Z120 Q<"
+      PROBE_NAMES = %i[name state enabled semaphore reason out_ns].freeze
+      PROBE_BYTES = 168
       FLUSHES_AT = 128
       PROBES_OFFSET_AT = 28
       # Where looked_cpu_ns ends.
-      LOOKING_END = HEAD_BYTES + 8 * HEAD_APPENDED.size
+      LOOKING_END = HEAD_BYTES + 8 * 4
       SEQUENCE_AT = 16
       STATES = %w[off on degraded refused unsupported].freeze
       FLAGS = {installed: 1, watcher: 2, jit: 4, cycle_clock: 8, requests: 16}.freeze
@@ -34,7 +36,7 @@ module Probescope
       end
 
       # A consistent copy: the head's fields by name, `flags` as names, and `probes`: {name => {state:, enabled:, semaphore:,
-      # reason:}}. Raises Error when what is there is no probescope_info, SystemCallError or EOFError when the process is gone.
+      # reason:, out_ns:}}. Raises Error when what is there is no probescope_info, SystemCallError or EOFError when the process is gone.
       def snapshot
         100.times do
           return attempt

@@ -70,7 +70,7 @@ module Probescope
 
       # True when the process, now that it is asked, will not serve one of the probes, or with `some` any.
       def refuses?
-        refused = @snapshot[:probes].slice(*@probes).select { |_, probe| NEVER.include?(probe[:state]) }.keys
+        refused = @snapshot[:probes].slice(*@probes).select { |_, probe| NEVER.include?(probe[:state]) }.keys - taken_out.keys
         @some ? (@probes - refused - [ALWAYS]).empty? : refused.any?
       end
 
@@ -106,8 +106,14 @@ module Probescope
       def to_h
         {pid: pid, ended: !alive?, flushed: flushed?, absence: absence, waited_ns: @waited_ns,
          probes: snapshot[:probes].slice(*@probes), serves: serves,
+         taken_out: taken_out, tells_of_taken_out: !snapshot[:overhead_limit].nil?, note: snapshot[:note],
          tells_of_looking: !snapshot[:looking_ns].nil?, tells_of_requests: snapshot[:flags].include?(:requests),
          **snapshot.slice(:runtime, :version)}
+      end
+
+      # Probes whose hooks it took out in this trace for taking too much: {name => ns of CLOCK_MONOTONIC}.
+      def taken_out
+        snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:out_ns] }.select { |_, ns| ns > @created_ns }
       end
 
       private

@@ -112,25 +112,37 @@ module Probescope
       end
 
       # How each process was covered. left_out: why it is not in the rows, or nil; then begin and end are Times, and
-      # waited_ns is how long its hooks took to come in and looking_ns the CPU time that looking took, nil where it does not tell.
-      Covered = Struct.new(:pid, :begin, :end, :wall_ns, :cpu_ns, :looking_ns, :waited_ns, :left_out, keyword_init: true)
+      # waited_ns is how long its hooks took to come in and looking_ns the CPU time that looking took, nil where it does not tell;
+      # taken_out: {probe => Time when its hooks were taken out for taking too much}.
+      Covered = Struct.new(:pid, :begin, :end, :wall_ns, :cpu_ns, :looking_ns, :waited_ns, :left_out, :taken_out, keyword_init: true)
 
       # [Covered, ...]: those of this part, and in a whole trace those that are left out.
       def processes
         shown = @part ? counted : pids
         targets.select { |target| shown.include?(target[:pid]) }.map do |target|
           pid = target[:pid]
-          next Covered.new(pid: pid, left_out: target[:absence]) unless counted.include?(pid)
+          next Covered.new(pid: pid, left_out: target[:absence], taken_out: {}) unless counted.include?(pid)
 
           Covered.new(pid: pid, begin: moment("began", pid), end: moment("ended", pid), wall_ns: of("wall_ns", pid),
                       cpu_ns: of("cpu_ns", pid), looking_ns: (of("looking_ns", pid) if target[:tells_of_looking]),
-                      waited_ns: target[:waited_ns])
+                      waited_ns: target[:waited_ns], taken_out: taken_out(target))
         end
       end
 
       # When the first of these processes began, and when the last one ended: Times, or nil.
       def from = processes.filter_map(&:begin).min
       def to = processes.filter_map(&:end).max
+
+      # Until when a row counts whose figures ended before the others: Time, or nil; of several processes the first. probe: which tells it.
+      def counted_until(row, probe)
+        targets.flat_map do |target|
+          next [] unless target[:tells_of_taken_out]
+
+          keys = @ended[:by_pid] ? row.keys : row.keys.select { |key| Trace.pid(key) == target[:pid] }
+          keys.filter_map { |key| Trace.number(row.maps.dig("out_ns", key)) }.map { |ns| monotonic(ns) } +
+            (keys.any? ? [taken_out(target)[probe]].compact : [])
+        end.min
+      end
 
       # From bpftrace's `nsecs`.
       def time(nsecs) = Clock.at(nsecs, @ended.fetch(:clock))
@@ -195,6 +207,15 @@ module Probescope
       def any? = total("wall_ns").positive?
 
       private
+
+      # Of what was taken out before its interval it is as if the process did not serve it.
+      def taken_out(target)
+        began = moment("began", target[:pid])
+        found = target[:taken_out].to_h.to_h { |name, ns| [name.to_sym, monotonic(ns)] }
+        began ? found.select { |_, time| time > began } : found
+      end
+
+      def monotonic(nsecs) = Clock.at(nsecs, @ended.fetch(:monotonic) { @ended.fetch(:clock) })
 
       def wanted = @wanted ||= pids
 

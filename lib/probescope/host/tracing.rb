@@ -371,7 +371,8 @@ module Probescope
         reused
         @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, torn: @torn || false, by_pid: @alone,
                            stderr: @tracers.map(&:errors).join, targets: @participants.map(&:to_h),
-                           others: @others || 0, strangers: @strangers, notes: @notes, clock: Clock.new.offset)
+                           others: @others || 0, strangers: @strangers, notes: @notes, clock: Clock.new.offset,
+                           monotonic: Clock.monotonic_offset)
         true
       end
 

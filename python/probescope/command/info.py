@@ -21,9 +21,11 @@ HEAD_NAMES = (
 ).split()
 # What later versions appended to the head: ns of CLOCK_MONOTONIC when semaphores last changed, and when every hook for that was in (0: not
 # yet); CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them.
-APPENDED = ("asked_ns", "hooks_in_ns", "looking_ns", "looked_cpu_ns")
-PROBE = struct.Struct("<24sIIQ120s")
-PROBE_NAMES = ("name", "state", "enabled", "semaphore", "reason")
+# PROBESCOPE_MAX_OVERHEAD in millionths, 0 where there is no limit.
+APPENDED = ("asked_ns", "hooks_in_ns", "looking_ns", "looked_cpu_ns", "overhead_limit")
+# out_ns: CLOCK_MONOTONIC when its hooks were taken out for that limit, or 0.
+PROBE = struct.Struct("<24sIIQ120sQ")
+PROBE_NAMES = ("name", "state", "enabled", "semaphore", "reason", "out_ns")
 STATES = ("off", "on", "degraded", "refused", "unsupported")
 FLAGS = {"installed": 1, "watcher": 2, "jit": 4, "cycle_clock": 8, "requests": 16}
 SEQUENCE_AT, FLUSHES_AT = 16, 128
@@ -37,7 +39,7 @@ class Info:
         self._address = address
 
     def snapshot(self) -> Dict[str, Any]:
-        """A consistent copy: the head's fields, `flags` as names, and `probes`: {name: {state, enabled, semaphore, reason}}.
+        """A consistent copy: the head's fields, `flags` as names, and `probes`: {name: {state, enabled, semaphore, reason, out_ns}}.
 
         Raises CommandError when what is there is none, and OSError when the process is gone.
         """

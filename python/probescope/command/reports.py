@@ -3,10 +3,11 @@ in a table."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from probescope.command import histogram
-from probescope.command.result import ID, Result, ratio, rounded
+from probescope.command.result import ID, Result, iso, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, decimal, duration, share, size
 
@@ -201,10 +202,12 @@ class Backtraces(Report):
 class Calls(Report):
     HEADINGS = (">SELF", ">ELAPSED", ">CALLS", ">MEAN", ">MAX", ">RAISED", "FUNCTION", "DEFINED AT")
     NOTHING = "no function of the application was called"
+    ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
 
     def rows(self) -> List[Row]:
         found = []
         for row in self.result.rows():
+            ended = self.result.counted_until(row, "function__stats")
             calls, elapsed = row.count("calls"), row.number("elapsed_ns")
             times: Row = {
                 "elapsed_ns": elapsed,
@@ -212,12 +215,22 @@ class Calls(Report):
                 "mean_ns": rounded(ratio(elapsed, calls)),
             }
             more: Row = {"max_ns": row.number("max_ns"), "raised": row.number("raised")}
-            found.append({**place(row, "function"), "calls": calls, **times, **more})
+            figures = {"calls": calls, **times, **more}
+            if ended and not calls:  # taken out before: nothing is known of it
+                figures = dict.fromkeys(figures)
+            found.append({**place(row, "function"), **figures, "counted_until": iso(ended)})
         return ordered(found, "self_ns", "calls")
 
     def cells(self, row: Row) -> List[str]:
         figures = [duration(row["self_ns"]), duration(row["elapsed_ns"]), count(row["calls"]), duration(row["mean_ns"])]
-        return [*figures, duration(row["max_ns"]), count(row["raised"]), text(row["function"]), where(row)]
+        name = text(row["function"])
+        if row["counted_until"]:
+            ended = datetime.fromisoformat(row["counted_until"].replace("Z", "+00:00")).astimezone()
+            name += f" (until {ended.strftime('%H:%M:%S.%f')[:-3]})"
+        return [*figures, duration(row["max_ns"]), count(row["raised"]), name, where(row)]
+
+    def below(self, rows: List[Row]) -> str:
+        return self.ENDED if any(row["counted_until"] for row in rows) else ""
 
 
 class Alloc(Report):

@@ -121,6 +121,26 @@ class Result:
         return ratio(self.sum("looking_ns"), self.cpu_ns) if told else None
 
     @property
+    def taken_out(self) -> Dict[str, datetime]:
+        """Probes whose hooks the process took out in that time for taking too much, and when."""
+        probes = self.known.get("probes", {})
+        found = {name: self.monotonic(probe["out_ns"]) for name, probe in probes.items() if probe.get("out_ns")}
+        began = self.interval[0]
+        return {name: at for name, at in found.items() if began and at > began}
+
+    def counted_until(self, row: Row, probe: str) -> Optional[datetime]:
+        """When its hooks were taken out, where they were. probe: which tells of it."""
+        if self.known.get("overhead_limit") is None:
+            return None
+        out = row.number("out_ns")
+        found = [self.monotonic(out)] if out else []
+        return min([*found, *filter(None, [self.taken_out.get(probe)])], default=None)
+
+    def monotonic(self, nsecs: int) -> datetime:
+        """From CLOCK_MONOTONIC."""
+        return datetime.fromtimestamp((time.time_ns() - time.monotonic_ns() + nsecs) // 1000 / 1e6, timezone.utc)
+
+    @property
     def interval(self) -> Tuple[Optional[datetime], Optional[datetime]]:
         """When its hooks were in, and its last flush."""
         return self.moment("began"), self.moment("ended")

@@ -187,6 +187,7 @@ class Output:
         self.result = Result(options.pid, program)
         self._json = options.json
         self._top = options.top
+        self._names = names
         self._report = report_of(program)
         self._columns = columns.of(program)
         self._heading = "" if options.json else self._columns.heading
@@ -228,10 +229,24 @@ class Output:
             raise CommandError(f"nothing is known of process {pid}: no interval ended", f"{CHECK} -p {pid}")
         if not self._report or (self._columns.heading and not self._json):
             return []
+        self._say_taken_out()
         report = self._report(self.result)
         for text in report.warnings(room):
             self.say(text)
         return self._rows(report)
+
+    def _say_taken_out(self) -> None:
+        known, pid = self.result.known, self.result.pid
+        if known.get("note"):
+            self.say(f"process {pid} says: {known['note']}")
+        probes = {name: probe for name, probe in known.get("probes", {}).items() if name in self._names}
+        for name, at in self.result.taken_out.items():
+            if name in probes:
+                ended = at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+                self.say(f"{name} of process {pid} counts until {ended} alone: {probes[name]['reason']}")
+        for name, probe in probes.items():
+            if probe.get("state") == "degraded" and "PROBESCOPE_MAX_OVERHEAD" in probe.get("reason", ""):
+                self.say(f"{name} is degraded: {probe['reason']}")
 
     def _rows(self, report: Report) -> List[str]:
         rows = report.rows()
@@ -243,6 +258,7 @@ class Output:
     def _object(self, name: str, report: Report, rows: List[Dict[str, Any]]) -> Dict[str, Any]:
         """As docs/schema has it."""
         result = self.result
+        taken_out = [{"probe": name, "at": iso(at)} for name, at in result.taken_out.items() if name in self._names]
         interval = {
             "begin": iso(result.interval[0]),
             "end": iso(result.interval[1]),
@@ -256,7 +272,9 @@ class Output:
             "pids": [result.pid],
             **interval,
             **({"sample_rate": result.sample_rate} if report.SAMPLES else {}),
-            "processes": [{"pid": result.pid, **interval, "waited_ns": result.waited_ns, "left_out": None}],
+            "processes": [
+                {"pid": result.pid, **interval, "waited_ns": result.waited_ns, "left_out": None, "taken_out": taken_out}
+            ],
             "rows": rows,
             "rows_left_out": 0,
             "lost": result.lost(),

@@ -1,0 +1,193 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "support/host_helpers"
+require "probescope/host/descendants"
+require "probescope/host/info"
+
+# PROBESCOPE_MAX_OVERHEAD in a process: it takes hooks out by itself, and each answer says which and when.
+RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
+  # A method that does nothing, called as often as can be, and one that is called once for each USR1. USR2 forks a child that calls the
+  # first one 500 times.
+  ruby = <<~CODE
+    class Thing; end
+    def trifle; end
+    def rare = Thing.new
+
+    def child
+      500.times { trifle; sleep 0.002 }
+      exit!
+    end
+
+    units = 0
+    $stdout.sync = true
+    trap("USR1") { rare; puts "units=\#{units} cpu=\#{Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)}" }
+    trap("USR2") { $forks = true }
+    puts "ready"
+    loop do
+      i = 0
+      trifle while (i += 1) < 1000
+      units += 1
+      next unless $forks
+      $forks = false
+      fork { child }
+    end
+  CODE
+  python = <<~CODE
+    import os
+    import signal
+    import time
+
+    forks = []
+    units = 0
+
+    def trifle():
+        pass
+
+    def rare():
+        print(f"units={units} cpu={time.process_time()}", flush=True)
+
+    def child():
+        for _ in range(500):
+            trifle()
+            time.sleep(0.002)
+        os._exit(0)
+
+    signal.signal(signal.SIGUSR1, lambda *_: rare())
+    signal.signal(signal.SIGUSR2, lambda *_: forks.append(1))
+    print("ready", flush=True)
+    while True:
+        for _ in range(1000):
+            trifle()
+        units += 1
+        if forks and forks.pop() and os.fork() == 0:
+            child()
+  CODE
+
+  around { |example| Dir.mktmpdir { |folder| (@folder = folder) && example.run } }
+
+  def start(suffix, code, limit = "5%")
+    path = File.join(@folder, "trifle#{suffix}")
+    File.write(path, code)
+    target(path, env: {"PROBESCOPE_FUNCTIONS" => "#{@folder}/**", "PROBESCOPE_MAX_OVERHEAD" => limit}).ready
+  end
+
+  # CPU seconds for a unit of work.
+  def seconds_a_unit(program)
+    first = program.counters
+    sleep 1
+    last = program.counters
+    (last["cpu"] - first["cpu"]) / (last["units"] - first["units"])
+  end
+
+  def await_taken_out(program, probe = "function__stats")
+    await("hooks of #{probe} that are taken out") do
+      state, reason = program.info.probes.fetch(probe).values_at(:state, :reason)
+      %i[degraded refused].include?(state) && reason.include?("PROBESCOPE_MAX_OVERHEAD=5%")
+    end
+  end
+
+  # The share of the CPU time that looking takes from now on, over some flushes.
+  def looking_from_now_on(program)
+    memory = File.open("/proc/#{program.pid}/mem", "rb")
+    info = Probescope::Host::Info.new(memory, program.info.address)
+    figures = Array.new(2) do |turn|
+      flushes = info.flushes
+      await("a flush or two") { info.flushes > flushes + turn }
+      info.looking
+    end
+    looking, cpu = figures.transpose.map { |first, last| last - first }
+    looking.fdiv(cpu)
+  ensure
+    memory&.close
+  end
+
+  def ended(running)
+    running.signal(:INT)
+    expect(running.wait(within: 60)).to be_success, running.err
+    JSON.parse(running.out)
+  end
+
+  def row(answer, name) = answer["rows"].find { |row| row["function"].end_with?(name) }
+
+  def calls(program) = probescope_start("calls", "-p", program.pid, "-d", 600, "--json")
+
+  {"Ruby" => [".rb", ruby], "Python" => [".py", python]}.each do |language, (suffix, code)|
+    context "of #{language}", *(:python if language == "Python") do
+      # CPython 3.11 has one hook for all functions.
+      one_by_one = language == "Ruby" || Gem::Version.new(Support::Python.full_version) >= Gem::Version.new("3.12")
+
+      it "takes out the functions that are called most, for as long as somebody listens" do
+        skip "CPython 3.11 has one hook for all functions" unless one_by_one
+        attempts do
+          program = start(suffix, code)
+          plain = seconds_a_unit(program)
+          2.times do
+            running = calls(program)
+            await_taken_out(program)
+            traced = seconds_a_unit(program)
+            expect(looking_from_now_on(program)).to be < 0.05
+            18.times { program.counters }
+            answer = ended(running)
+            program.await_off("function__stats")
+            hot, rare = row(answer, "trifle"), row(answer, "rare")
+            # With its hooks in it is less than a half.
+            expect(plain / traced).to be > 0.7
+            expect(hot["calls"]).to be > 1000
+            expect(hot["counted_until"]).to be_between(answer["begin"], answer["end"])
+            expect([rare["calls"], rare["counted_until"]]).to eq([20, nil])
+            expect(answer["warnings"]).to include(/1 function is not counted any more: PROBESCOPE_MAX_OVERHEAD=5%/)
+          end
+        end
+      end
+
+      it "is said in the table" do
+        program = start(suffix, code)
+        running = probescope_start("calls", "-p", program.pid, "-d", 600)
+        await_taken_out(program)
+        running.signal(:INT)
+        expect(running.wait(within: 60)).to be_success, running.err
+        expect(running.out).to match(/\btrifle \(until \d\d:\d\d:\d\d\.\d{3}\)/).and include("(until TIME): not counted since then")
+      end
+
+      it "leaves a forked child all hooks" do
+        attempts do
+          program = start(suffix, code)
+          running = probescope_start("calls", "-p", program.pid, "--workers", "-d", 600, "--by-pid", "--json")
+          await_taken_out(program)
+          program.signal(:USR2)
+          child = await("a child") { Probescope::Host::Descendants.of(program.pid).first }
+          await("the child's end") { !File.exist?("/proc/#{child}/exe") || File.read("/proc/#{child}/stat").include?(") Z") }
+          answer = ended(running)
+          counted = answer["rows"].find { |row| row["pid"] == child && row["function"].end_with?("trifle") }
+          # Its hooks come in again while it runs, and it is not what takes them.
+          expect(counted.slice("counted_until")).to eq("counted_until" => nil)
+          expect(counted["calls"]).to be_between(1, 500)
+        end
+      end
+
+      it "takes out a probe that has no functions, and says until when it counts" do
+        skip "allocations are few" if language == "Python" && !one_by_one
+        busy = code.gsub("trifle while", "Thing.new while").gsub("        trifle()\n    units", "        object()\n    units")
+        program = start(suffix, busy)
+        running = probescope_start("alloc", "-p", program.pid, "-d", 600, "--json")
+        await_taken_out(program, "object__stats")
+        answer = ended(running)
+        ended = {"probe" => "object__stats", "at" => be_between(answer["begin"], answer["end"])}
+        expect(answer["processes"].first["taken_out"]).to match([ended])
+        expect(answer["rows"].sum { |row| row["count"] }).to be > 1000
+        expect(answer["warnings"]).to include(/object__stats of process \d+ counts until \S+ alone: taken out for taking too/)
+        program.await_off("object__stats")
+        expect(program.info.state("object__stats")).to eq(:off)
+      end
+
+      it "that is no percentage is no limit, and each answer says so" do
+        program = start(suffix, code, "little")
+        result = probescope("calls", "-p", program.pid, "-d", 1, "--json")
+        expect(result).to be_success, result.err
+        expect(result.json["warnings"]).to include(/PROBESCOPE_MAX_OVERHEAD=little is no percentage such as 5%: there is no limit/)
+        expect(row(result.json, "trifle")["counted_until"]).to be_nil
+      end
+    end
+  end
+end
