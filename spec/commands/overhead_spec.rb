@@ -155,6 +155,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
           program = start(suffix, code)
           running = probescope_start("calls", "-p", program.pid, "--workers", "-d", 600, "--by-pid", "--json")
           await_taken_out(program)
+          looking_from_now_on(program) # until the hooks are out, which the mark in the row precedes
           program.signal(:USR2)
           child = await("a child") { Probescope::Host::Descendants.of(program.pid).first }
           await("the child's end") { !File.exist?("/proc/#{child}/exe") || File.read("/proc/#{child}/stat").include?(") Z") }
