@@ -24,6 +24,7 @@ static struct {
     uint64_t sequence;
     uint64_t began_ns, began_cpu_ns;
     uint64_t dropped, suppressed, missed, taken, looking; /* as far as they were fired */
+    uint64_t rows;                                        /* that were fired since stats__done */
 } flushed;
 
 bool ps_stats_try_lock(void)
@@ -313,17 +314,22 @@ bool ps_stats_wait_for_names(void)
     return wait;
 }
 
-static void flush(bool all)
+bool ps_stats_flush_covered(bool all, bool (*covered)(void))
 {
     pthread_mutex_lock(&lock);
     late_names = all;
-    uint64_t fired = 0;
+    uint64_t fired = flushed.rows;
     if (IS_TOLD(FUNCTION__STATS)) fired += fire_all(&ps_functions, fire_function, PS_FUNCTION_CALLS);
     if (IS_TOLD(EXCEPTION__STATS)) fired += fire_all(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
     if (IS_TOLD(OBJECT__STATS)) fired += fire_all(&ps_objects, fire_object, PS_OBJECT_COUNT);
     if (PS_ENABLED(SAMPLE__STATS)) fired += fire_all(&ps_sampled, fire_sampled, PS_SAMPLE_TOTAL_SAMPLES);
     if (PS_ENABLED(SAMPLE__FRAME)) fired += ps_samples_fire_stacks();
     if (PS_ENABLED(STATUS)) fire_states();
+    flushed.rows = fired;
+    if (covered && !covered()) {
+        pthread_mutex_unlock(&lock);
+        return false;
+    }
 
     uint64_t began_ns = flushed.began_ns, began_cpu_ns = flushed.began_cpu_ns;
     begin();
@@ -340,19 +346,21 @@ static void flush(bool all)
     if (PS_ENABLED(STATS__DONE))
         ps_fire_stats__done(flushed.sequence, flushed.began_ns - began_ns, flushed.began_cpu_ns - began_cpu_ns, fired,
                             dropped, &more);
+    flushed.rows = 0;
     /* The host goes by this one: all of the flush is out. */
     PS_WRITE(probescope_info.flushes, flushed.sequence);
     pthread_mutex_unlock(&lock);
+    return true;
 }
 
 void ps_stats_flush(void)
 {
-    flush(false);
+    ps_stats_flush_covered(false, NULL);
 }
 
 void ps_stats_flush_all(void)
 {
-    flush(true);
+    ps_stats_flush_covered(true, NULL);
 }
 
 /* maximum: the counter that is not summed, or -1. */

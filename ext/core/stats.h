@@ -20,6 +20,11 @@ void ps_stats_flush(void);
 
 /* The same with what rows without a name grew by: it goes to the (overflow) row, and is counted as dropped. */
 void ps_stats_flush_all(void);
+/*
+ * Either, for a tracer that may attach meanwhile: at stats__done its interval would begin. Where `covered` says then that hooks are
+ * missing, stats__done does not fire, and the next flush ends the interval. False: it did not.
+ */
+bool ps_stats_flush_covered(bool all, bool (*covered)(void));
 /* Are there rows that grew, and whose names the VM has not found yet? */
 bool ps_stats_wait_for_names(void);
 

@@ -113,6 +113,12 @@ static uint32_t read_semaphores(void)
     return raised;
 }
 
+/* As may_flush(), of this moment: firing the rows takes a while, in which a tracer may attach all its probes. */
+static bool is_covered(void)
+{
+    return !(read_semaphores() & ~PS_READ_ACQUIRE(watcher.covered) & ~ps_overhead_out);
+}
+
 /* Within 10 % of the period, so that samples do not march in step with the program. */
 static uint64_t jittered(uint64_t period)
 {
@@ -241,8 +247,7 @@ static void flush_when_due(uint64_t now)
         watcher.next_flush_ns = now;
     }
     if (now < watcher.next_flush_ns || !may_flush() || waits_for_names(now)) return;
-    if (watcher.names_ns && ps_stats_wait_for_names()) ps_stats_flush_all();
-    else ps_stats_flush();
+    if (!ps_stats_flush_covered(watcher.names_ns && ps_stats_wait_for_names(), is_covered)) return;
     watcher.names_ns = 0;
     watcher.heard = PS_ENABLED(STATS__DONE) && may_begin(now);
     watcher.next_flush_ns += PS_FLUSH_NS;

@@ -286,6 +286,30 @@ static void covers_the_time_since_the_flush_before(void)
     begin_again();
 }
 
+static bool hooks_are_in;
+
+static bool covered(void)
+{
+    return hooks_are_in;
+}
+
+static void ends_no_interval_while_hooks_of_a_tracer_are_missing_that_came_meanwhile(void)
+{
+    RAISE(STATS__DONE);
+    RAISE(FUNCTION__STATS);
+    hooks_are_in = false;
+    PS_ADD(row_of(&ps_functions, "f")->count[PS_FUNCTION_CALLS], 2);
+    CHECK(!ps_stats_flush_covered(false, covered));
+    CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), 0);
+    hooks_are_in = true;
+    PS_ADD(row_of(&ps_functions, "f")->count[PS_FUNCTION_CALLS], 3);
+    CHECK(ps_stats_flush_covered(false, covered));
+    CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, "f", 3), 5);
+    CHECK_EQUAL(recorder_last(PS_PROBE_STATS__DONE, NULL).arg[3], 2);
+    CHECK_EQUAL(flush().arg[3], 0);
+    begin_again();
+}
+
 static void tells_how_much_was_lost_since_the_flush_before(void)
 {
     RAISE(STATS__DONE);
@@ -490,6 +514,7 @@ int main(void)
     RUN(fires_samples_in_ns_and_numbers);
     RUN(ends_with_stats_done);
     RUN(covers_the_time_since_the_flush_before);
+    RUN(ends_no_interval_while_hooks_of_a_tracer_are_missing_that_came_meanwhile);
     RUN(tells_how_much_was_lost_since_the_flush_before);
     RUN(shows_what_does_not_fit_as_one_row);
     RUN(tells_why_a_raised_probe_is_refused);
