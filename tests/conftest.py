@@ -117,7 +117,7 @@ def trace(bpf: None, tmp_path: Any, children: List[Child], program: Callable[...
 
     def start(source: str, fields: Dict[str, List[str]], attach: Any = (), finish: bool = True, **options: Any) -> Run:
         fields = {"stats__done": ["sequence", "rows", "dropped"], **fields}
-        started = program(source, **options)
+        started = program(source, **{**options, "env": {"GATE_ALSO": "stats__done", **(options.get("env") or {})}})
         wait_for(f"the library in {started}", lambda: maps_library(started.pid) or started.process.poll() is not None)
         raised = [f"usdt:*:probescope:{probe} {{ @{probe} = count(); }}" for probe in attach]
         children.append(start_tracer(started.pid, "\n".join([text_of(fields), *raised])))

@@ -24,7 +24,7 @@ RSpec.describe "The commands that trace", :bpf do
     expect(from).to be_within(60).of(Time.now)
     expect(to - from).to be_between(4 * 0.05, 60)
     waited = be_between(20 * 50_000_000, 60 * 1_000_000_000)
-    expect(result["processes"]).to match([{"pid" => result["pids"][0], "waited_ns" => waited, "left_out" => nil,
+    expect(result["processes"]).to match([{"pid" => result["pids"][0], "waited_ns" => waited, "left_out" => nil, "taken_out" => [],
                                            **result.slice("begin", "end", "seconds", "cpu_share", "looking_share")}])
     expect(result["warnings"]).to eq(["8 events had no row of their own: the process's memory for names is full (see (overflow))",
                                       "20 samples could not be taken", "28 exception details were over the limit of 10 a second"])
@@ -76,7 +76,7 @@ RSpec.describe "The commands that trace", :bpf do
     rows = json("calls")["rows"]
     expect(rows[1]).to eq("function" => "Parser#step1", "file" => "/app/lib/parser.rb", "line" => 11, "calls" => 2 * 4,
                           "elapsed_ns" => 6000 * 4, "self_ns" => 2000 * 4, "mean_ns" => 3000, "max_ns" => 2000,
-                          "raised" => 4)
+                          "raised" => 4, "counted_until" => nil)
     expect(rows.map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1 Parser#step0])
   end
 

@@ -25,11 +25,11 @@ module Probescope
         @target = target
         @probes = probes
         @some = some
+        @created_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
         @snapshot = target.info.snapshot
         @semaphores = probes.map { |name| served(name).fetch(:semaphore) }
         @before = tracers
         @flushes = target.info.flushes
-        @created_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
         @cpu_before = cpu
       rescue SystemCallError, EOFError
         raise Error.new("process #{target.pid} has just ended", "`probescope ps` lists the processes that can be traced")
@@ -111,9 +111,9 @@ module Probescope
          **snapshot.slice(:runtime, :version)}
       end
 
-      # Probes whose hooks it took out in this trace for taking too much: {name => ns of CLOCK_MONOTONIC}.
+      # Probes whose hooks it took out in this trace for taking too much: {name => ns of CLOCK_MONOTONIC}. A library that is older tells none.
       def taken_out
-        snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:out_ns] }.select { |_, ns| ns > @created_ns }
+        snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:out_ns] }.select { |_, ns| ns && ns > @created_ns }
       end
 
       private

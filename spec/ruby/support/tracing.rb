@@ -102,9 +102,9 @@ module Tracing
     end
 
     # Starts a program and, once it has printed a line like `once`, a tracer of these fields. Returns the Run, both running.
-    def start(source, fields, once: nil, attach: [], tracer_env: {}, **options)
+    def start(source, fields, once: nil, attach: [], tracer_env: {}, env: {}, **options)
       fields = { stats__done: %i[sequence rows dropped] }.merge(fields)
-      target, directory = program(source, **options)
+      target, directory = program(source, env: { "GATE_ALSO" => "stats__done" }.merge(env), **options)
       target.info
       target.await_line(once) if once
       text = [Tracing.text(fields), *attach.map { |probe| "usdt:*:probescope:#{probe} { @#{probe} = count(); }" }].join("\n")
