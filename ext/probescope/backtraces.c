@@ -411,12 +411,36 @@ static void begin_kernel(void)
     backtraces.kernel_on = true;
 }
 
+struct removal {
+    VALUE module;
+    ID name;
+};
+
+static VALUE remove_protected(VALUE pointer)
+{
+    const struct removal *removal = (const struct removal *)pointer;
+    rb_remove_method_id(removal->module, removal->name);
+    return Qnil;
+}
+
+/* NameError: it is gone already, and what is bound there is another module's. The application must not see that. */
+static void remove_method(VALUE module, ID name)
+{
+    if (!rb_method_boundp(module, name, 0)) return;
+    int state = 0;
+    struct removal removal = {module, name};
+    rb_protect(remove_protected, (VALUE)&removal, &state);
+    if (!state) return;
+    if (rb_obj_class(rb_errinfo()) != rb_eNameError) rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+}
+
 /* Has the application frozen what it is in, or would be told of it? Then it stays and is a frame that only passes on. */
 static void take_out(VALUE module, ID first, ID second)
 {
     if (RB_OBJ_FROZEN(module) || !rb_method_basic_definition_p(rb_cModule, rb_intern("method_removed"))) return;
-    if (rb_method_boundp(module, first, 0)) rb_remove_method_id(module, first);
-    if (rb_method_boundp(module, second, 0)) rb_remove_method_id(module, second);
+    remove_method(module, first);
+    remove_method(module, second);
 }
 
 static void end_exceptions(void)

@@ -149,6 +149,25 @@ RSpec.describe "backtraces that become strings", :bpf do
     end
   end
 
+  it "go out without an exception in the application that has taken one of them out itself" do
+    run = start(<<~RUBY, done)
+      Gate.on :backtrace__done
+      callers = Object.ancestors.find { |one| one != Kernel && one.private_method_defined?(:caller, false) }
+      callers.send(:remove_method, :caller)
+      callers.include(Module.new { def caller(*) = [] })
+      Gate.open :leave
+      Gate.off :backtrace__done
+      $stdout.puts "report {}"
+      $stdout.flush
+      sleep
+    RUBY
+    run.target.await_on("backtrace__done")
+    run.open(:leave)
+    run.tracer.finish
+    run.target.await_line(/\Areport/)
+    expect(run.target.err).to be_empty
+  end
+
   it "leave every form of caller as it is" do
     before, during, after = thrice(<<~'RUBY', both)
       class Duck
