@@ -6,7 +6,7 @@ require_relative "support/tracing"
 # Ruby threads that share native threads, and go on on another one after a wait, in the middle of a hook as well: what a hook notes about
 # its thread must not be noted of the native one.
 RSpec.describe "with RUBY_MN_THREADS=1", :bpf do
-  before { skip "Ruby has M:N threads from 3.3 on" if RUBY_VERSION < "3.3" }
+  before { skip "of another Ruby: 3.3 and later" if RUBY_VERSION < "3.3" }
 
   it "what hooks allocate is left out on the thread that they run on, and on no other" do
     fields = { object__stats: %i[class file line allocated], function__stats: %i[function calls] }
