@@ -40,10 +40,13 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
   let(:figures) { keep(Support::OtlpServer.new) }
 
   def bridge(process, env: {})
+    flushes = process.info.header[:flushes]
     child = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--metrics",
                              env: {"OTEL_EXPORTER_OTLP_ENDPOINT" => server.endpoint, **env})
     child.await_line(/attached to/, stream: :err)
     process.await_on("function__slow1ms", "function__stats")
+    # Its metrics count from its first flush on.
+    await("the first flush") { process.info.header[:flushes] > flushes }
     process.signal(:USR1)
     child
   end

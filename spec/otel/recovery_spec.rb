@@ -27,11 +27,14 @@ RSpec.describe "probescope otel after its death", :bpf do
 
   def alive?(pid) = File.exist?("/proc/#{pid}") && !File.read("/proc/#{pid}/stat").match?(/\) Z /)
 
+  # Its metrics count from its first flush on.
   define_method(:bridge) do
+    flushes = process.info.header[:flushes]
     child = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--metrics",
                              "--endpoint", server.endpoint, env: {"OTEL_METRIC_EXPORT_INTERVAL" => "300"})
     child.await_line(/attached to/, stream: :err)
     process.await_on(*probes)
+    await("the first flush") { process.info.header[:flushes] > flushes }
     child
   end
 
