@@ -62,7 +62,7 @@ def command(*arguments, before=()):
 
 def test_info_reads_when_hooks_were_asked_for_and_in_where_the_library_says_so(tmp_path):
     def snapshot(*appended):
-        name, *fields = b"stats__done", 1, 0, 4711, b""
+        name, *fields = b"stats__done", 1, 0, 4711, b"", 0
         offset = HEAD.size + 8 * len(appended)
         sizes = (offset + PROBE.size, 1, 4, 1, PROBE.size, offset)
         head = HEAD.pack(b"PSCOPE1", *sizes, b"ruby", b"3.1.2", b"0.1.0", 42, 3, 1 << 25, 0, 0, 9, 2, 77, b"")

@@ -150,7 +150,7 @@ gate.done()
     wait_for("most of them", lambda: seen() >= 2000)
     run.tracer.kill()
     assert run.program.line("off ") == "True"
-    children.append(start_tracer(run.program.pid, text_of(FIELDS)))
+    children.append(start_tracer(run.program.pid, text_of({"stats__done": ["sequence"], **FIELDS})))
     run.program.line("done")
     children[-1].kill()
     assert run.program.line("as before ") == "True"
