@@ -215,9 +215,9 @@ class Calls(Report):
                 "mean_ns": rounded(ratio(elapsed, calls)),
             }
             more: Row = {"max_ns": row.number("max_ns"), "raised": row.number("raised")}
-            figures = {"calls": calls, **times, **more}
+            figures: Row = {"calls": calls, **times, **more}
             if ended and not calls:  # taken out before: nothing is known of it
-                figures = dict.fromkeys(figures)
+                figures = {name: None for name in figures}
             found.append({**place(row, "function"), **figures, "counted_until": iso(ended)})
         return ordered(found, "self_ns", "calls")
 
