@@ -111,7 +111,7 @@ module Probescope
          **snapshot.slice(:runtime, :version)}
       end
 
-      # Probes whose hooks it took out in this trace for taking too much: {name => ns of CLOCK_MONOTONIC}. A library that is older tells none.
+      # Probes whose hooks it took out in this trace for taking too much: {name => ns of CLOCK_MONOTONIC}. An older library tells none.
       def taken_out
         snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:out_ns] }.select { |_, ns| ns && ns > @created_ns }
       end
