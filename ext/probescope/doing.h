@@ -32,6 +32,9 @@ static inline void ps_doing_end(ps_doing **list, const ps_doing *entry)
     if (*list) *list = entry->next;
 }
 
+/* doing.c: work(argument), with an entry in the list meanwhile. May be left by an exception. */
+VALUE ps_doing_while(ps_doing **list, VALUE (*work)(VALUE), VALUE argument);
+
 /* Is the current thread? */
 static inline bool ps_doing_here(const ps_doing *list)
 {

@@ -34,29 +34,9 @@ static struct {
 /* Threads in ps_objects_leave_out(). */
 static ps_doing *leaving_out;
 
-struct left_out {
-    ps_doing doing;
-    VALUE (*work)(VALUE);
-    VALUE argument;
-};
-
-static VALUE begin_leaving_out(VALUE pointer)
-{
-    const struct left_out *left_out = (const struct left_out *)pointer;
-    return left_out->work(left_out->argument);
-}
-
-static VALUE end_leaving_out(VALUE pointer)
-{
-    ps_doing_end(&leaving_out, &((const struct left_out *)pointer)->doing);
-    return Qnil;
-}
-
 VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument)
 {
-    struct left_out left_out = {.work = work, .argument = argument};
-    ps_doing_begin(&leaving_out, &left_out.doing);
-    return rb_ensure(begin_leaving_out, (VALUE)&left_out, end_leaving_out, (VALUE)&left_out);
+    return ps_doing_while(&leaving_out, work, argument);
 }
 
 /* The other threads are gone, wherever they were. */

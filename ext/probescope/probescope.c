@@ -86,30 +86,10 @@ static void after_fork_in_child(void)
     ps_wake_after_fork();
 }
 
-struct switch_work {
-    ps_doing doing;
-    VALUE (*work)(VALUE);
-    VALUE argument;
-};
-
-static VALUE begin_switching(VALUE pointer)
-{
-    const struct switch_work *work = (const struct switch_work *)pointer;
-    return work->work(work->argument);
-}
-
-static VALUE end_switching(VALUE pointer)
-{
-    ps_doing_end(&switching, &((const struct switch_work *)pointer)->doing);
-    return Qnil;
-}
-
 VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument)
 {
-    struct switch_work one = {.work = work, .argument = argument};
     while (switching && !ps_doing_here(switching)) rb_thread_schedule();
-    ps_doing_begin(&switching, &one.doing);
-    return rb_ensure(begin_switching, (VALUE)&one, end_switching, (VALUE)&one);
+    return ps_doing_while(&switching, work, argument);
 }
 
 static VALUE switch_hooks(VALUE what)
