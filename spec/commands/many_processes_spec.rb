@@ -146,7 +146,7 @@ RSpec.describe "Several processes", :bpf do
     expect(counts(command, "Job#run")).to match(first => be_positive, second => be_positive)
     expect(counts(command)).to match(other.pid => be_between(1, flushes(other)))
     expect(command.err).to include("process #{second} ended while it was traced")
-      .and include("processes #{master.pid}, #{other.pid} has no children with probescope yet; those to come are traced too")
+      .and include("processes #{master.pid}, #{other.pid} have no children with probescope yet; those to come are traced too")
   end
 
   it "need no library in the process that starts them; one that comes with another library is named" do
