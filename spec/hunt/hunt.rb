@@ -5,9 +5,10 @@
 #
 #   ruby spec/hunt/hunt.rb ruby|python SECONDS [SEED]      RUBY=, PYTHON=, JOBS=2, WITHOUT=doing,doing, PROGRAM_SECONDS=8
 #
-# Each program has a seed of its own, SEED, SEED+1 and so on. What crashes, hangs or ends otherwise than the program means to is a case: its
-# output is kept in $HUNT_CASES (tmp/hunt), and the same program runs again without a tracer. When that fails as well, the fault is the
-# VM's: the hunt says so, and its exit status is 0.
+# Each program has a seed of its own, SEED, SEED+1 and so on. What crashes, hangs or ends otherwise than the program means to is a case, whose
+# output is kept in $HUNT_CASES (tmp/hunt). The same program then runs again without the library, HUNT_ALONE=3 times. When it fails there
+# in the same way, the fault is the VM's: the hunt says so, and its exit status is 0. The library may do harm without a tracer as well, so
+# a run with the library and without a tracer only says more of the case.
 require "fileutils"
 require "open3"
 require "rbconfig"
@@ -22,13 +23,22 @@ class Hunt
   PATIENCE = Integer(ENV.fetch("HUNT_PATIENCE", "90"))
   # CPU seconds, after which it hangs all the same.
   MOST_CPU = Integer(ENV.fetch("HUNT_CPU", "300"))
-  Outcome = Struct.new(:good, :how, :text, keyword_init: true)
+  ALONE = Integer(ENV.fetch("HUNT_ALONE", "3"))
+  FATAL = /\[BUG\]|AddressSanitizer|runtime error:|Fatal Python error|HUNT: |probescope: /
+  # The exception that a VM ended with: Ruby's has its class at the end of the line, Python's at its start.
+  EXCEPTION = /^\S+:\d+:in .*\([A-Z][\w:]*\)$|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b.*$/
+
+  Outcome = Struct.new(:good, :how, :text, keyword_init: true) do
+    # Without what differs from run to run: places, addresses, process ids and seeds.
+    def kind = how[/(?:#{FATAL}).*/o].to_s.then { |fatal| fatal.empty? ? how : fatal }.gsub(/0x\h+|[\d.]{3,}/, "N")[0, 100]
+  end
 
   def initialize(language, seconds, seed)
     @language = language
     @seconds = seconds
     @next = seed
-    @ends = monotonic + seconds
+    @began = monotonic
+    @ends = @began + seconds
     @each = Float(ENV.fetch("PROGRAM_SECONDS", "8"))
     @cases = ENV.fetch("HUNT_CASES", File.join(Support::ROOT, "tmp/hunt"))
     @lock = Thread::Mutex.new
@@ -64,15 +74,15 @@ class Hunt
       next if outcome.good
 
       @found << [seed, outcome]
-      warn "hunt: #{name}, seed #{seed}: #{outcome.how[0, 200]}"
+      warn "hunt: #{name}, seed #{seed}, after #{(monotonic - @began).round} s: #{outcome.how[0, 200]}"
     end
   end
 
   # What the seed decides beside the program.
-  def try(seed, traced: true)
+  def try(seed, traced: true, loaded: true)
     dice = Random.new(seed)
     by_path = dice.rand(3).zero?
-    target = start(seed, dice)
+    target = start(seed, dice, loaded)
     attacher = nil
     if traced
       target.ready
@@ -81,9 +91,7 @@ class Hunt
     wait_for(target)
     judge(target)
   rescue Support::Await::Timeout => e
-    state = target && [target.state, native_stacks(target.pid)].join("\n")
-    target&.signal(:SEGV) # both VMs say then where their threads are
-    target&.wait(within: 20)
+    state = target && hanging(target)
     Outcome.new(good: false, how: "hangs", text: "#{e.message}\n#{state}\n#{target}")
   ensure
     end_of(attacher)
@@ -113,6 +121,17 @@ class Hunt
     end
   end
 
+  # What it is doing, and what it forked. Both VMs say where their threads are when they get a SIGSEGV.
+  def hanging(target)
+    group = Dir["/proc/[0-9]*/stat"].map { |path| File.read(path).rpartition(")") }.select { |_, _, rest| rest.split[2].to_i == target.pid }
+    state = [target.state, *group.map { |head, _, _| native_stacks(head.to_i) }].join("\n")
+    Process.kill(:SEGV, -target.pid)
+    target.wait(within: 20)
+    state
+  rescue Support::Await::Timeout, SystemCallError => e
+    "#{state}\n#{e.message}"
+  end
+
   # Of all threads, where there is a debugger.
   def native_stacks(pid)
     Open3.capture2e("gdb", "--batch", "--nx", "-p", pid.to_s, "-ex", "thread apply all backtrace 40").first
@@ -122,32 +141,45 @@ class Hunt
 
   def library = @language == "ruby" ? Support::LIBRARY : Support::Python.library
 
-  def start(seed, dice)
+  def start(seed, dice, loaded)
     arguments = [seed.to_s, @each.to_s, ENV.fetch("WITHOUT", "")]
     functions = ["all", nil].sample(random: dice)
     env = { "PROBESCOPE_FUNCTIONS" => functions }.compact.merge(ENV.to_h.slice("HUNT_SHOW", "RUBY_YJIT_ENABLE"))
     env["PROBESCOPE_FORCE"] = "1" if dice.rand(2).zero?
     env["PYTHONFAULTHANDLER"] = "1"
+    env["PYTHONPATH"] = "" unless loaded # which would find the package, if the program asks for it
     program = File.join(__dir__, @language == "ruby" ? "program.rb" : "program.py")
-    Support::Target.new(program, *arguments, ruby: ruby, env: env)
+    Support::Target.new(program, *arguments, loaded: loaded, ruby: ruby, env: env)
   end
 
   def judge(target)
     status = target.wait
-    fatal = target.err[/^.*(?:\[BUG\]|AddressSanitizer|runtime error:|Fatal Python error|HUNT: |probescope: ).*$/]
+    fatal = target.err[/^.*(?:#{FATAL}).*$/o]
     good = status.success? && target.out.match?(/^done /) && !fatal
-    Outcome.new(good: good, how: fatal || status.to_s.sub(/\Apid \d+ /, ""), text: target.to_s)
+    how = fatal || [status.to_s.sub(/\Apid \d+ /, ""), target.err[EXCEPTION]].compact.join(": ")
+    Outcome.new(good: good, how: how, text: target.to_s)
   end
 
   # What to say of a case; the rest is in its file.
   def keep(seed, outcome)
     FileUtils.mkdir_p(@cases)
-    alone = try(seed, traced: false)
-    told = "#{name}, seed #{seed}: #{outcome.how[0, 200]} (without a tracer: #{alone.good ? "ends well" : alone.how[0, 100]})"
+    alone = again(seed, outcome, ALONE, loaded: false)
+    idle = again(seed, outcome, 1, loaded: true) unless alone.last.kind == outcome.kind
+    told = "#{name}, seed #{seed}: #{outcome.how[0, 200]} (without the library: #{ends(alone)}#{"; without a tracer: #{ends(idle)}" if idle})"
     file = "#{@cases}/#{name.tr(" ", "-")}-#{seed}.txt"
-    File.write(file, "#{told}\n#{outcome.text}\n#{alone.good ? "" : "Without a tracer:\n#{alone.text}\n"}")
-    alone.good ? "#{told}: rake hunt #{@language.upcase}=#{@language == "ruby" ? ruby : Support::Python.interpreter} SEED=#{seed}: #{file}" : "#{told} (#{file})"
+    File.write(file, [told, outcome.text, *[*alone, *idle].reject(&:good).map(&:text)].join("\n"))
+    idle ? "#{told}: rake hunt #{@language.upcase}=#{@language == "ruby" ? ruby : Support::Python.interpreter} SEED=#{seed}: #{file}" : "#{told} (#{file})"
   end
+
+  # The same program without a tracer, until it fails in the same way.
+  def again(seed, outcome, times, loaded:)
+    Array.new(times).each_with_object([]) do |_, outcomes|
+      outcomes << try(seed, traced: false, loaded: loaded)
+      break outcomes if outcomes.last.kind == outcome.kind
+    end
+  end
+
+  def ends(outcomes) = outcomes.map { |one| one.good ? "ends well" : one.how[0, 100] }.tally.map { |how, times| "#{times} x #{how}" }.join(", ")
 
   def monotonic = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 end

@@ -19,6 +19,7 @@ import importlib
 import os
 import random
 import signal
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -42,8 +43,45 @@ MAIN = os.getpid()
 # What hangs or crashes CPython 3.11 and 3.12 by itself beside subinterpreters: threads; tracemalloc, which takes the GIL in
 # Py_NewInterpreter().
 NOT_BESIDE_SUBINTERPRETERS = ["starts_threads", "interrupts_threads", "waits", "switches_often", "traces_memory"]
+# What a child does that was forked beside threads. The rest waits for ever where one of them had a lock as it was forked: those of
+# imports, files, tracemalloc, the dynamic linker.
+IN_A_CHILD = [
+    "calls_from_c",
+    "calls_in_a_loop",
+    "changes_code",
+    "collects",
+    "executes",
+    "finalizes",
+    "groups_exceptions",
+    "handles_by_itself",
+    "leaves_a_hook_on",
+    "leaves_coroutines",
+    "leaves_generators",
+    "leaves_loops",
+    "makes_classes",
+    "monitors",
+    "raises_while_leaving",
+    "recurses_to_the_limit",
+    "reinstalls",
+    "runs_greenlets",
+    "traces_by_itself",
+    "walks_the_heap",
+]
+# What a process does that a child becomes by exec: the library is loaded again, and probes may be raised already.
+ANOTHER = """
+import time
+def f(n):
+    try: return f(n - 1) if n else {}[n]
+    except KeyError: return n
+deadline = time.monotonic() + 0.2
+while time.monotonic() < deadline: f(5)
+"""
+qsort = ctypes.CDLL(None).qsort
 monitoring = getattr(sys, "monitoring", None)
 variable = contextvars.ContextVar("variable", default=0)
+
+
+IMPORT = "try:\n    import probescope\nexcept ImportError:\n    pass\n"
 
 
 class Declined(Exception):
@@ -202,7 +240,7 @@ class Doings:
         max(numbers(10), key=self._object.leaf)
         compare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int))
         array = (ctypes.c_int * 8)(*self._dice.sample(range(100), 8))
-        ctypes.CDLL(None).qsort(array, 8, 4, compare(lambda a, b: self._object.leaf(a[0]) - self._object.leaf(b[0])))
+        qsort(array, 8, 4, compare(lambda a, b: self._object.leaf(a[0]) - self._object.leaf(b[0])))
         with Child() as child:
             len(child), list(child), bool(child)
 
@@ -550,22 +588,31 @@ class Doings:
             interpreters.run_string(
                 one,
                 "def work(n):\n    return work(n - 1) if n else 0\nfor _ in range(100): work(5)\n"
-                "try:\n    {}['none']\nexcept KeyError:\n    pass\n" + self._dice.choice(["", "import probescope\n", "import gc; gc.collect()\n"]),
+                "try:\n    {}['none']\nexcept KeyError:\n    pass\n" + self._dice.choice(["", IMPORT, "import gc; gc.collect()\n"]),
             )
         finally:
             interpreters.destroy(one)
 
     def forks(self):
-        # Beside other threads a child may wait for ever for a lock that one of them had: CPython warns of that from 3.12 on.
-        if not self._first() or threading.active_count() > 1 or not self._rare(4):
-            return
+        if self._first() and threading.active_count() == 1 and self._rare(4):
+            self._fork(self._names)
+
+    def forks_beside_threads(self):
+        if self._first() and threading.active_count() > 1 and self._rare(4):
+            self._fork([name for name in IN_A_CHILD if name in self._names], self._rare(3))
+
+    def _fork(self, names, becomes_another=False):
         seed = self._dice.random()
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
             status = 4
             try:
-                Doings(random.Random(seed), min(time.monotonic() + 0.3, self._deadline), self._without)._run()
+                if becomes_another:
+                    os.execv(sys.executable, [sys.executable, "-c", ANOTHER])
+                mine = Doings(random.Random(seed), min(time.monotonic() + 0.3, self._deadline), self._without)
+                mine._names = names
+                mine._run()
                 status = 0
             finally:
                 os._exit(status)
@@ -573,6 +620,11 @@ class Doings:
         if os.WIFSIGNALED(status) or os.WEXITSTATUS(status) != 0:
             sys.stderr.write(f"HUNT: a child of seed {seed}: {status}\n")
             os._exit(3)
+
+    def runs_commands(self):
+        if self._rare(20) and os.getpid() == MAIN:
+            # With a function of its own for the child it forks; without one it need not.
+            subprocess.run(["true"], check=True, preexec_fn=self._rare(2) and self._object.leaf or None)
 
     def waits(self):
         reader, writer = os.pipe()
@@ -593,8 +645,10 @@ class Doings:
         """The library itself is taken out and put in again while all this happens."""
         if not self._rare(4):
             return
-        import probescope
-
+        try:
+            import probescope
+        except ImportError:  # the hunt looks whether this program fails without the library
+            return self._step()
         probescope.uninstall()
         self._step()
         probescope.install()
@@ -609,6 +663,7 @@ def main():
     alone = int(seed) % 4 == 0 and interpreters
     without += NOT_BESIDE_SUBINTERPRETERS if alone else ["runs_subinterpreters"]
     deadline = time.monotonic() + float(seconds)
+    Doings(random.Random(0), 0, []).handles_by_itself()  # which imports what a child may not import
     print("ready", flush=True)
     all_doings = [Doings(random.Random(int(seed) + number), deadline, without) for number in range(1 if alone else 3)]
     threads = [threading.Thread(target=one._run) for one in all_doings[1:]]

@@ -80,7 +80,7 @@ class Doings
 
   attr_reader :steps
 
-  NAMES = -> { @names ||= Doings.public_instance_methods(false).sort - %i[steps run step works_until_interrupted] }
+  NAMES = -> { @names ||= Doings.public_instance_methods(false).sort - %i[fork_one steps run step works_until_interrupted] }
 
   def run
     names = NAMES.call - @without
@@ -458,9 +458,12 @@ class Doings
     return unless rare?(6) && Thread.current == Thread.main
 
     ractor = Ractor.new(chance(50)) do |count|
-      total = 0
-      count.times { |n| total += (n.odd? ? (raise ArgumentError, "in a ractor" rescue 1) : [n].map { |m| m + 1 }.sum) }
-      total
+      object = Child.new
+      (0...count).sum do |n|
+        charge = Object.new
+        def charge.charge = raise(Declined, "in a ractor", caller)
+        object.ensured(n) { n.odd? ? (charge.charge rescue 1) : [n].map { |m| object.leaf(m) }.sum }
+      end
     end
     ractor.respond_to?(:value) ? ractor.value : ractor.take
   end
@@ -468,19 +471,14 @@ class Doings
   # Processes
 
   def forks
-    return unless rare?(6) && Process.pid == HERE && Thread.current == Thread.main
+    fork_one if rare?(6) && Process.pid == HERE && Thread.current == Thread.main
+  end
 
-    seed = @dice.rand(1 << 30)
-    pid = fork do
-      Doings.new(Random.new(seed), [now + 0.3, @deadline].min, @without).run
-      $stdout.flush
-      rare?(2) ? exit!(0) : exit(true)
-    end
-    status = Process.wait2(pid).last
-    return if status.success? || status.termsig == 9
+  # The thread that forks is the child's only one, and its main one.
+  def forks_from_a_thread
+    return unless rare?(12) && Process.pid == HERE
 
-    warn "HUNT: a child of seed #{seed}: #{status}"
-    exit!(3)
+    thread(&:fork_one).join
   end
 
   def runs_commands
@@ -499,6 +497,20 @@ class Doings
     reader.read(1)
     [reader, writer].each(&:close)
     sleep(chance(8) / 1000.0)
+  end
+
+  def fork_one
+    seed = @dice.rand(1 << 30)
+    pid = fork do
+      Doings.new(Random.new(seed), [now + 0.3, @deadline].min, @without).run
+      $stdout.flush
+      rare?(2) ? exit!(0) : exit(true)
+    end
+    status = Process.wait2(pid).last
+    return if status.success? || status.termsig == 9
+
+    warn "HUNT: a child of seed #{seed}: #{status}"
+    exit!(3)
   end
 
   private
