@@ -13,6 +13,45 @@
 
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
+#include <ruby/version.h>
+
+#include <stdint.h>
+
+/* The words of rb_thread_t, and of rb_execution_context_t, whose word EC_FLAG is the interrupts that have come and those that are masked. */
+enum { THREAD_SELF = 2, THREAD_RACTOR, THREAD_VM, THREAD_EC = RUBY_API_VERSION_CODE < 30200 ? 5 : 6 };
+enum { EC_FLAG = 4, EC_THREAD = 6 };
+enum {
+    TIMER_INTERRUPT = 1,
+    PENDING_INTERRUPT = 2,
+    POSTPONED_JOB_INTERRUPT = 4,
+    TRAP_INTERRUPT = 8,
+    TERMINATE_INTERRUPT = 16
+};
+
+/* The mask of the thread that runs the job; NULL where these are not the words of this Ruby. */
+static uint32_t *interrupt_mask(void)
+{
+    if (RUBY_API_VERSION_CODE >= 40000) return NULL; /* not looked at */
+    VALUE self = rb_thread_current();
+    void **thread = RTYPEDDATA_DATA(self);
+    if (thread[THREAD_SELF] != (void *)self) return NULL;
+    void **context = thread[THREAD_EC];
+    uint32_t *mask = (uint32_t *)(void *)&context[EC_FLAG] + 1;
+    if (context[EC_THREAD] != (void *)thread || *mask != (POSTPONED_JOB_INTERRUPT | TRAP_INTERRUPT)) return NULL;
+    return mask;
+}
+
+void ps_job_do(VALUE (*work)(VALUE), VALUE argument)
+{
+    /* The VM looks for interrupts after each call into it. What comes is delivered after the job. */
+    enum { FROM_OTHERS = TIMER_INTERRUPT | PENDING_INTERRUPT | TERMINATE_INTERRUPT };
+    uint32_t *mask = interrupt_mask();
+    int state = 0;
+    if (mask) *mask |= FROM_OTHERS;
+    rb_protect(work, argument, &state);
+    if (mask) *mask &= ~(uint32_t)FROM_OTHERS;
+    if (state) rb_set_errinfo(Qnil);
+}
 
 #ifdef HAVE_RB_POSTPONED_JOB_PREREGISTER
 
@@ -31,11 +70,8 @@ void ps_job_ask(void)
 
 #else
 
-#include <ruby/version.h>
-
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,9 +103,7 @@ typedef struct queue {
 } queue;
 
 /* Words. Those of rb_vm_t and rb_ractor_t are searched for, as they stand behind what differs between builds. */
-enum { VM_MAIN_RACTOR = 4, VM_MOST = 512, THREAD_RACTOR = 3, THREAD_VM = 4, RACTOR_MOST = 128, EC_FLAG = 4 };
-enum { THREAD_EC = RUBY_API_VERSION_MINOR < 2 ? 5 : 6 };
-enum { POSTPONED_JOB_INTERRUPT = 4 };
+enum { VM_MAIN_RACTOR = 4, VM_MOST = 512, RACTOR_MOST = 128 };
 
 static struct {
     void (*function)(void *);

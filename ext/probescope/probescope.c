@@ -106,6 +106,11 @@ static VALUE do_jobs(VALUE what)
     return Qnil;
 }
 
+static VALUE left_out(VALUE what)
+{
+    return ps_objects_leave_out(do_jobs, what);
+}
+
 /*
  * Called by Ruby as a postponed job: on a thread of the main Ractor, and from 3.3 on in any Ractor whose collection left finalizers, as
  * that runs all jobs that wait. What is hooked there tells of that Ractor alone, and is taken out of its freed memory once it has ended.
@@ -122,7 +127,7 @@ static void run_job(void *unused)
     }
     if (!what) return;
     ps_stopwatch began = ps_stopwatch_start();
-    ps_objects_leave_out(do_jobs, what);
+    ps_job_do(left_out, what);
     ps_looking_add(ps_stopwatch_stop(began));
 }
 

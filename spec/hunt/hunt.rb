@@ -19,7 +19,8 @@ class Hunt
   include Support::Await
 
   PROBES = Probescope::ABI::PROBES.keys.map(&:to_s).freeze
-  # A program that is still there so many seconds after its end hangs, unless it uses the CPU: a machine can be busy, and GC.stress slow.
+  # A program that is still there so many seconds after its end hangs, unless it uses the CPU or waits for one: a machine can be busy, and
+  # GC.stress slow.
   PATIENCE = Integer(ENV.fetch("HUNT_PATIENCE", "90"))
   # CPU seconds, after which it hangs all the same.
   MOST_CPU = Integer(ENV.fetch("HUNT_CPU", "300"))
@@ -109,22 +110,39 @@ class Hunt
   def wait_for(target)
     target.wait(within: @each + PATIENCE)
   rescue Support::Await::Timeout
-    before = target.cpu
+    before = at_work(target)
     begin
       target.wait(within: 20)
     rescue Support::Await::Timeout
-      now = target.cpu
-      raise if now < before + 0.5 || now > MOST_CPU
+      now = at_work(target)
+      raise if now < before + 0.5 || target.cpu > MOST_CPU
 
       before = now
       retry
     end
   end
 
+  # Seconds for which its threads, and those of what it forked, have used a CPU or have been ready to.
+  def at_work(target)
+    group(target).flat_map { |pid| Dir["/proc/#{pid}/task/*/schedstat"] }.sum do |path|
+      File.read(path).split.first(2).sum(&:to_i) / 1e9
+    rescue SystemCallError
+      0
+    end
+  end
+
+  def group(target)
+    Dir["/proc/[0-9]*/stat"].filter_map do |path|
+      head, _, rest = File.read(path).rpartition(")")
+      head.to_i if rest.split[2].to_i == target.pid
+    rescue SystemCallError
+      nil
+    end
+  end
+
   # What it is doing, and what it forked. Both VMs say where their threads are when they get a SIGSEGV.
   def hanging(target)
-    group = Dir["/proc/[0-9]*/stat"].map { |path| File.read(path).rpartition(")") }.select { |_, _, rest| rest.split[2].to_i == target.pid }
-    state = [target.state, *group.map { |head, _, _| native_stacks(head.to_i) }].join("\n")
+    state = [target.state, *group(target).map { |pid| native_stacks(pid) }].join("\n")
     Process.kill(:SEGV, -target.pid)
     target.wait(within: 20)
     state

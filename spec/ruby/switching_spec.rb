@@ -74,6 +74,50 @@ RSpec.describe "switching hooks", :bpf do
     expect(target.err).to be_empty
   end
 
+  # GC.stress makes a switch longer than a thread's slice of time, and the low priority makes that slice short.
+  it "lets no other thread run in the middle, so that what it raises is not lost" do
+    skip "Ruby 4.0 keeps the mask of interrupts elsewhere" if RUBY_VERSION >= "4"
+    target, = program(<<~RUBY)
+      $stdout.sync = true
+      Loud = Class.new(StandardError)
+      KEPT = Array.new(100_000) { [] }
+      arrived = sent = 0
+      Signal.trap(:TERM) do
+        puts "report \#{sent} raised in the middle, \#{arrived} arrived"
+        exit!(0)
+      end
+      busy = Thread.handle_interrupt(Loud => :never) do
+        Thread.new do
+          loop do
+            Thread.handle_interrupt(Loud => :immediate) { nil while true }
+          rescue Loud
+            arrived += 1
+          end
+        end
+      end
+      busy.priority = -3
+      ours = nil
+      in_the_middle = lambda do
+        ours ||= Exception.ancestors.take_while { |one| one != Exception }.find { |one| one.inspect.match?(/probescope/i) } or next
+        one, other, again = %i[backtrace full_message backtrace].map { |name| ours.method_defined?(name, false) }
+        one != other && one == again
+      end
+      GC.stress = true
+      puts "ready"
+      loop do
+        next Thread.pass unless in_the_middle.call
+        before = arrived
+        sent += 1
+        busy.raise(Loud)
+        200.times { arrived > before ? break : sleep(0.01) }
+      end
+    RUBY
+    target.ready
+    attacher(target, "exception__stats", cycles: 30).finish(within: 240)
+    target.signal(:TERM)
+    expect(target.await_line(/\Areport (.*)/)[1]).to eq("0 raised in the middle, 0 arrived")
+  end
+
   it "comes and goes 10 times by bpftrace" do
     target, = program(Soak::LOAD)
     target.ready
