@@ -457,9 +457,13 @@ class Doings
   def runs_ractors
     return unless rare?(6) && Thread.current == Thread.main
 
-    ractor = Ractor.new(chance(50)) do |count|
+    # YJIT of 3.3.8 panics by itself where methods are redefined that another Ractor calls.
+    calls = !(defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?)
+    ractor = Ractor.new(chance(50), calls) do |count, calls|
       object = Child.new
       (0...count).sum do |n|
+        next n.odd? ? (raise ArgumentError, "in a ractor" rescue 1) : [n].map { |m| m + 1 }.sum unless calls
+
         charge = Object.new
         def charge.charge = raise(Declined, "in a ractor", caller)
         object.ensured(n) { n.odd? ? (charge.charge rescue 1) : [n].map { |m| object.leaf(m) }.sum }
