@@ -47,6 +47,7 @@ typedef struct ps_stack {
     bool unwinding;      /* an exception is on its way, as far as the VM tells */
     uint32_t raises;     /* exceptions raised on it */
     ps_open_calls *open; /* of latency probes; NULL: there were none */
+    ps_address thread;   /* the VM's, where it has fibers: the last one that ran on it */
 } ps_stack;
 
 /* What a finished call was. */

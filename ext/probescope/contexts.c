@@ -1,6 +1,8 @@
 #include <ruby/ruby.h>
 #include <ruby/ractor.h>
 
+#include <string.h>
+
 #include "address.h"
 #include "atomic.h"
 #include "compat.h"
@@ -24,9 +26,31 @@ static __thread struct {
     uint64_t generation;
 } last;
 
-static void free_stack(void *stack)
+/*
+ * The stack that each thread runs on, while calls are hooked: what it leaves when it switches fibers. By Ruby's thread and not by the
+ * native one, which may have run another thread last (RUBY_MN_THREADS=1). A thread that another one displaced is not known; then
+ * the calls that it leaves count the time until their fiber goes on as their own.
+ */
+enum { RUNNING_BITS = 10 };
+static struct running {
+    ps_address thread;
+    ps_stack *stack; /* NULL: not known */
+} running[1 << RUNNING_BITS];
+
+/* Its place, without a stack when it had none yet. */
+static struct running *running_of(ps_address thread)
 {
+    struct running *place = &running[ps_address_hash(thread, RUNNING_BITS)];
+    if (!ps_address_equal(place->thread, thread)) *place = (struct running){.thread = thread};
+    return place;
+}
+
+static void free_stack(void *pointer)
+{
+    ps_stack *stack = pointer;
     PS_FETCH_ADD(generation, 1);
+    struct running *place = &running[ps_address_hash(stack->thread, RUNNING_BITS)];
+    if (place->stack == stack) place->stack = NULL;
     ps_stack_free(stack);
 }
 
@@ -63,6 +87,10 @@ static ps_stack *find_stack(VALUE fiber)
         } else if (!RB_OBJ_FROZEN(thread) && (stack = ps_stack_new()) != NULL) {
             rb_thread_local_aset(thread, key_of_stack, ps_objects_leave_out(wrap, (VALUE)stack));
         }
+        if (stack) {
+            stack->thread = PS_ADDRESS(thread);
+            running_of(stack->thread)->stack = stack;
+        }
     }
     /* That a fiber has none is not kept: nothing would tell when its address comes to mean another one. */
     last.fiber = stack ? PS_ADDRESS(fiber) : PS_NO_ADDRESS;
@@ -82,6 +110,15 @@ ps_stack *ps_contexts_current(void)
 
 ps_stack *ps_contexts_switched(ps_stack **left)
 {
-    *left = last.generation == PS_READ(generation) ? last.stack : NULL;
-    return ps_contexts_current();
+    struct running *of_thread = running_of(PS_ADDRESS(rb_thread_current()));
+    *left = of_thread->stack;
+    ps_stack *stack = ps_contexts_current();
+    of_thread->stack = stack;
+    return stack;
+}
+
+void ps_contexts_begin(void)
+{
+    memset(running, 0, sizeof(running));
+    ps_known_epoch++; /* each thread looks up its stack, and notes it */
 }

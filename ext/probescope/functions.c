@@ -1036,6 +1036,7 @@ void ps_functions_walk(void)
 static void switch_beside_calls(bool on)
 {
     VALUE hooks[] = {functions.raise_hook, functions.fiber_hook};
+    if (on) ps_contexts_begin();
     for (int i = 0; i < 2; i++) {
         if (on) rb_tracepoint_enable(hooks[i]);
         else rb_tracepoint_disable(hooks[i]);

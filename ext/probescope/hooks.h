@@ -150,6 +150,8 @@ void ps_contexts_init(void);
 ps_stack *ps_contexts_current(void);
 /* The same, called when this thread has just switched to another fiber; *left becomes the stack that it left, or NULL. */
 ps_stack *ps_contexts_switched(ps_stack **left);
+/* Switches of fibers are told from now on: forgets what ran on what before. */
+void ps_contexts_begin(void);
 /* Is this the main Ractor? Others run at the same time, and the tables have one writer. */
 bool ps_contexts_on_main_ractor(void);
 

@@ -34,4 +34,34 @@ RSpec.describe "with RUBY_MN_THREADS=1", :bpf do
     expect(allocated).to include("Box" => 12 * 30 * 50, "Made" => 12 * 30)
     run.target.await_off("object__stats", "function__stats")
   end
+
+  # GIVEN calls that wait, go on on a native thread where another thread ran since, and leave their fiber without a further call.
+  it "the time until a fiber goes on is not that of its calls" do
+    fields = { function__slow10ms: %i[function elapsed self] }
+    run = trace(<<~'RUBY', fields, env: { "RUBY_MN_THREADS" => "1", "RUBY_MAX_CPU" => "2" })
+      class Source
+        def rests = (sleep 0.001; Fiber.yield)
+        def short = nil
+      end
+      Gate.on :function__slow10ms
+      threads = Array.new(8) do
+        Thread.new do
+          Array.new(20) do
+            fiber = Fiber.new { Source.new.rests }
+            fiber.resume
+            began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+            10.times { Source.new.short; sleep 0.005 }
+            paused = Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
+            fiber.resume
+            paused
+          end
+        end
+      end
+      Gate.done paused: threads.flat_map(&:value).sum
+    RUBY
+    rests = run.events(:function__slow10ms).select { |event| event[:function] == "Source#rests" }
+    expect(rests.size).to eq(160)
+    without = rests.sum { |event| event[:elapsed] - event[:self] } / 1e9
+    expect(without).to be_within(0.05 * run.report[:paused]).of(run.report[:paused])
+  end
 end
