@@ -14,6 +14,10 @@
  *
  * The depth is read in O(1) from the size of that T_DATA; how the size depends on the depth is found out when the library
  * is loaded, by raising at known depths. Where that fails the frames are counted.
+ *
+ * A program that allocates and does not raise pays for neither hook. A bracket that no raise came to ends after DISARM_NS. The next one
+ * waits until nine times as long has passed, and lasts twice as long, so that a raise a second is measured, too. Frees are watched
+ * once a backtrace was captured, and for FREES_NS after the last bracket began.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -40,13 +44,18 @@ enum {
     BRACKET_RARELY = 64,
     BRACKETS_FIRST = 1024,
     OUTLIER = 8,
-    RECENT = 8,
+    RECENT = 8, /* exceptions on their way at a time: all of them are looked at, so there are few */
     RESCUERS = 32,
     MESSAGE_MAX = 255,
     FRAMES_COUNTED = 2048,
     LOOK_NEAR = 6
 };
 #define DISARM_NS 50000000u
+/* It is twice as long after each bracket without a raise, up to so often. */
+#define EMPTY_MOST 5u
+/* After such a one none is armed for so many times as long. */
+#define EMPTY_REST 9u
+#define FREES_NS   250000000u
 /* So many freed backtraces are timed before the hook for that comes and goes with the bracket. */
 #define FREES_FIRST 256u
 /* What a capture costs besides its frames, in frames: so that sites of varying depth are charged fairly. */
@@ -68,6 +77,8 @@ static struct {
     bool on, rescue_on, armed, free_armed;
     bool clearing; /* hooks are out, but the flush was reading the rows: clear them at the next try */
     uint64_t armed_ns;
+    uint64_t rest_until_ns; /* no bracket before that */
+    uint32_t empty;         /* brackets without a raise, since one was measured or since the attach */
     uint32_t until_bracket; /* raises to go */
     uint32_t random;
     uint64_t brackets;    /* measured raises */
@@ -261,11 +272,13 @@ static void watch_frees(bool on)
 static void arm(void)
 {
     if (raises.armed || !ps_newobj_allowed()) return;
+    uint64_t now = ps_monotonic_ns();
+    if (now < raises.rest_until_ns) return;
     raises.armed = true;
-    raises.armed_ns = ps_monotonic_ns();
+    raises.armed_ns = now;
     raises.capture.object = PS_NO_ADDRESS;
     rb_tracepoint_enable(raises.newobj_hook);
-    watch_frees(true);
+    if (raises.freeing.type) watch_frees(true);
 }
 
 static void disarm(void)
@@ -284,12 +297,22 @@ void ps_exceptions_forbid_newobj(void)
 
 bool ps_exceptions_need_disarm(void)
 {
-    return PS_READ(raises.armed) && ps_monotonic_ns() - PS_READ(raises.armed_ns) > DISARM_NS;
+    if (!PS_READ(raises.armed) && !PS_READ(raises.free_armed)) return false;
+    uint64_t since = ps_monotonic_ns() - PS_READ(raises.armed_ns);
+    return since > (PS_READ(raises.armed) ? (uint64_t)DISARM_NS << PS_READ(raises.empty) : FREES_NS);
 }
 
+/* No raise came: the hooks cost allocations and frees for nothing. */
 void ps_exceptions_disarm(void)
 {
-    if (ps_exceptions_need_disarm()) disarm();
+    if (!ps_exceptions_need_disarm()) return;
+    uint64_t now = ps_monotonic_ns();
+    if (raises.armed) {
+        raises.rest_until_ns = now + EMPTY_REST * (now - raises.armed_ns);
+        if (raises.empty < EMPTY_MOST) raises.empty++;
+        disarm();
+    }
+    watch_frees(false);
 }
 
 static uint32_t next_distance(void)
@@ -354,12 +377,14 @@ static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, ui
         if (captured && ps_address_equal(PS_ADDRESS(backtrace), raises.capture.object))
             cost = learn(row, now - raises.capture.at, depth);
         disarm();
+        raises.empty = 0;
         raises.until_bracket = next_distance();
     } else if (captured && !find_origin(exception, backtrace)) {
         /* Had it an origin, nothing was captured now. */
         cost = estimate(row, depth);
     }
-    if (captured && (!row->u.bracket.depth || --raises.until_bracket == 0)) arm();
+    if (captured && raises.until_bracket) raises.until_bracket--;
+    if (captured && (!row->u.bracket.depth || !raises.until_bracket)) arm();
     if (cost) cost += per_depth(raises.freeing.cost, raises.freeing.depth, depth);
     return cost;
 }
@@ -669,6 +694,7 @@ bool ps_exceptions_switch(uint32_t wanted)
         memset(raises.rescuers, 0, sizeof(raises.rescuers));
         raises.random = (uint32_t)ps_monotonic_ns() | 1;
         raises.until_bracket = next_distance();
+        raises.rest_until_ns = raises.empty = 0;
         rb_tracepoint_enable(raises.raise_hook);
         arm();
     } else {

@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "support/host_helpers"
+require "probescope/host/info"
 
 # What a command's answer says that looking cost.
 RSpec.describe "What looking cost", :bpf do
@@ -49,6 +50,45 @@ RSpec.describe "What looking cost", :bpf do
     yield
     last = program.counters
     (last["cpu"] - first["cpu"]) / (last["units"] - first["units"])
+  end
+
+  # [CPU ns of looking, CPU ns of the process], so far, after so many flushes.
+  def looked(program, flushes)
+    before = program.info.header[:flushes]
+    await("#{flushes} flushes") { program.info.header[:flushes] >= before + flushes }
+    memory = File.open("/proc/#{program.pid}/mem", "rb")
+    Probescope::Host::Info.new(memory, program.info.address).looking
+  ensure
+    memory&.close
+  end
+
+  # GIVEN a program that raised for a while, THEN what measures raises is out again, also where few of its backtraces were freed.
+  it "is next to nothing under `exceptions` while a program allocates and does not raise" do
+    program = start(".rb", <<~CODE)
+      class Thing; end
+      def cause = raise(ArgumentError)
+      kept = []
+      $stdout.sync = true
+      trap("USR1") { $raise = true }
+      puts "ready"
+      loop do
+        1000.times { Thing.new }
+        next unless $raise
+        $raise = false
+        100.times { cause rescue kept << $! }
+        puts "units=0 cpu=0"
+      end
+    CODE
+    running = probescope_start("exceptions", "-p", program.pid, "-d", 600, "--json")
+    program.await_on("exception__stats")
+    shares = Array.new(2) do |turn|
+      program.counters if turn == 1
+      before = looked(program, 3) # the hooks are out by then
+      looked(program, 2).zip(before).map { |now, then_| now - then_ }.reduce(:fdiv)
+    end
+    running.signal(:INT)
+    expect(running.wait(within: 60)).to be_success, running.err
+    expect(shares).to all(be < 0.03)
   end
 
   {"Ruby" => [".rb", ruby], "Python" => [".py", python]}.each do |language, (suffix, code)|

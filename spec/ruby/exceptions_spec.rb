@@ -190,6 +190,22 @@ RSpec.describe "exception probes", :bpf do
     end
   end
 
+  # The hooks that measure are in for a while around few raises, which have to be met all the same.
+  it "measure what backtraces cost at a site that raises five times a second" do
+    run = trace(<<~RUBY, { exception__stats: %i[type raised backtrace_cost] })
+      class Rare < StandardError; end
+      def deep(n) = n.zero? ? raise(Rare) : deep(n - 1)
+      Gate.on :exception__stats
+      sleep 0.5 # what is in at first has gone by then
+      40.times do
+        deep(500) rescue nil
+        sleep 0.2
+      end
+      Gate.done
+    RUBY
+    expect(run.totals(:exception__stats)["Rare"]).to include(raised: 40, backtrace_cost: be_positive)
+  end
+
   # The truth is a difference on CPU clocks before any tracer comes: raises with their backtrace minus raises with an empty
   # one. In rounds that are too short for a collection that is the capture alone; in long ones it is also all that collections
   # cost, of which freeing the backtraces belongs to them (docs/decisions/006) and marking does not. The figure is a quarter
