@@ -64,6 +64,9 @@ struct target {
     bool retired;      /* its place is free for another */
     bool wants_out;    /* a function of it was taken out (overhead.h) and called since */
     bool out;          /* its calls are not hooked any more */
+    bool is_top;       /* a file, or the text of an eval: what it covers can be split */
+    bool waits;        /* it is one of those parts, and the whole tells of its calls for now */
+    ps_address whole;  /* the target that it was a part of */
     uint32_t added;    /* the number of the walk before it was added */
     uint32_t seen;     /* the number of the last walk that saw a method of it */
     long next_free;    /* of the retired: the number of the next one, or -1 */
@@ -94,7 +97,10 @@ static struct {
     uint32_t next_line_eval;
     uint32_t walks, whole_walk; /* how many have begun; the number of the last one that came to its end */
     bool walk_now;
-    bool outs;     /* some target wants out */
+    bool outs;   /* some target wants out */
+    VALUE parts; /* Array of the methods' ISeqs of a target that is being split; nil while none is */
+    long split;  /* the number of that */
+    long next_part;
     VALUE covered; /* identity Hash: an ISeq that a TracePoint covers -> the target's number */
     VALUE blocks;  /* identity Hash: ISeq of a block inside a target -> the target's number */
     VALUE bodies;  /* Hash: a define_method body, see body_of -> its target's number; many can share one block's ISeq */
@@ -118,6 +124,7 @@ static struct {
                .modules = Qnil,
                .names = Qnil,
                .bodies_seen = Qnil,
+               .parts = Qnil,
                .script_hook = Qnil,
                .raise_hook = Qnil,
                .fiber_hook = Qnil};
@@ -222,6 +229,7 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.modules);
     rb_gc_mark(functions.names);
     rb_gc_mark(functions.bodies_seen);
+    rb_gc_mark(functions.parts);
     rb_gc_mark(functions.script_hook);
     rb_gc_mark(functions.raise_hook);
     rb_gc_mark(functions.fiber_hook);
@@ -386,6 +394,7 @@ static void ask_out(struct target *target, const ps_row *row)
 static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool is_call)
 {
     uint64_t now = is_call ? 0 : ps_ticks();
+    if (PS_UNLIKELY(target->waits)) return;
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack)) return;
     ps_row *row = target->row;
@@ -633,7 +642,9 @@ static void retire_evals(void)
 {
     for (long i = 0; i < functions.target_count; i++) {
         const struct target *target = functions.targets[i];
-        if (!target->is_eval || target->retired || target->lends_blocks) continue;
+        /* Methods of one that was split are seen as those of its parts. */
+        if (!target->is_eval || target->retired || target->lends_blocks || target->out) continue;
+        if (!NIL_P(functions.parts) && i == functions.split) continue;
         if (target->added < functions.whole_walk && target->seen < functions.whole_walk) retire(i);
     }
 }
@@ -774,7 +785,7 @@ static long add_top(VALUE iseq, struct target is)
 {
     note_children(iseq);
     rb_hash_aset(functions.covered, iseq, LONG2FIX(next_number()));
-    is.several = is.has_lines = true;
+    is.several = is.has_lines = is.is_top = true;
     return add_target(iseq, is, !is.has_run);
 }
 
@@ -971,35 +982,119 @@ static void on_script(VALUE tracepoint, void *unused)
     if (ps_contexts_on_main_ractor()) ps_objects_leave_out(add_script, tracepoint);
 }
 
-/* The same method in other classes, or under other names: they have one TracePoint. */
+/* The same method in other classes, or under other names: they have one TracePoint. Some were called before it was split off. */
 static void exclude_all(const struct target *target)
 {
     uint64_t now = ps_monotonic_ns();
     for (uint32_t i = 0; i < known_calls.capacity; i++) {
         const ps_known *known = &known_calls.places[i];
-        if (!ps_address_equal(known->key[2], PS_ADDRESS(target)) || known->row->excluded) continue;
+        bool is_part = ps_address_known(target->whole) && ps_address_equal(known->key[2], target->whole) &&
+                       known->row->site && known->row->site->line == (uint64_t)target->contents.line;
+        if ((!is_part && !ps_address_equal(known->key[2], PS_ADDRESS(target))) || known->row->excluded) continue;
         PS_WRITE(known->row->out_ns, now);
         PS_WRITE_RELEASE(known->row->excluded, true);
     }
 }
 
-/* Takes out the TracePoints of functions that were. One on a whole file stays: other functions have it, too. */
+/*
+ * Splitting: a target of several methods becomes one for each of them, so that the hooks of one can go. The whole tells of their calls
+ * until all parts have their TracePoints, and of lines after that. A method that defines others stays one target with those:
+ * Ruby hooks what is nested in an ISeq together with it.
+ */
+static VALUE collect_part(RB_BLOCK_CALL_FUNC_ARGLIST(child, list))
+{
+    if (!ps_has_calls(child)) rb_block_call(child, id_each_child, 0, NULL, collect_part, list);
+    else if (rb_hash_lookup(functions.covered, child) == LONG2FIX(functions.split)) rb_ary_push(list, child);
+    return Qnil;
+}
+
+static VALUE begin_split(VALUE unused)
+{
+    VALUE parts = hidden(rb_ary_new());
+    rb_block_call(RARRAY_AREF(functions.places, functions.split), id_each_child, 0, NULL, collect_part, parts);
+    functions.parts = parts;
+    functions.next_part = 0;
+    return Qnil;
+}
+
+static VALUE add_part(VALUE iseq)
+{
+    /* Several classes may have the method: the whole did not note that. */
+    struct target part = {.contents = note_children(iseq), .shared = true, .waits = true};
+    part.whole = PS_ADDRESS(functions.targets[functions.split]);
+    part.several = part.contents.methods;
+    if (part.several) note_method(iseq, part.contents);
+    else ps_find_end(iseq, &part.contents);
+    VALUE number = LONG2FIX(next_number());
+    if (add_target(iseq, part, false) < 0) return Qfalse;
+    rb_hash_aset(functions.covered, iseq, number);
+    return Qtrue;
+}
+
+/* Its parts tell from now on. */
+static void end_split(void)
+{
+    struct target *whole = functions.targets[functions.split];
+    for (long i = 0; i < functions.target_count; i++)
+        if (ps_address_equal(functions.targets[i]->whole, PS_ADDRESS(whole))) functions.targets[i]->waits = false;
+    whole->out = true;
+    disable_target(functions.split);
+    enable_target(functions.split, false); /* for its lines */
+}
+
+/* Continues until the end of the slice. False when there is more to do. */
+static bool continue_split(uint64_t end)
+{
+    struct target *whole = functions.targets[functions.split];
+    while (functions.next_part < RARRAY_LEN(functions.parts)) {
+        int failed = 0;
+        VALUE added = rb_protect(add_part, RARRAY_AREF(functions.parts, functions.next_part++), &failed);
+        if (failed) rb_set_errinfo(Qnil);
+        if (failed || !RTEST(added)) {
+            whole->is_top = false; /* it stays whole, and no part of it will tell */
+            break;
+        }
+        if (ps_monotonic_ns() > end) return false;
+    }
+    if (whole->is_top) end_split();
+    functions.parts = Qnil;
+    return true;
+}
+
+/* Takes out the TracePoint of a function. False when there is more to do. */
+static bool take_out_target(long number, uint64_t end)
+{
+    struct target *target = functions.targets[number];
+    if (target->several) {
+        int failed = 0;
+        if (!target->is_top) return true;
+        functions.split = number;
+        rb_protect(begin_split, Qnil, &failed);
+        if (!failed) return continue_split(end);
+        rb_set_errinfo(Qnil);
+        target->is_top = false;
+        return true;
+    }
+    if (target->shared) exclude_all(target);
+    target->out = true;
+    disable_target(number);
+    enable_target(number, false); /* for its lines */
+    return true;
+}
+
+/* Takes out the TracePoints of functions that were, for a slice. */
 static void take_out(uint64_t end)
 {
     bool any = false;
     functions.outs = false;
     if (!functions.on || functions.closing) return;
-    for (long i = 0; i < functions.target_count; i++) {
-        struct target *target = functions.targets[i];
-        if (!target->wants_out || target->out || target->retired || target->several) continue;
-        if (ps_monotonic_ns() > end) {
-            functions.outs = true;
-            break;
-        }
-        if (target->shared) exclude_all(target);
-        target->out = any = true;
-        disable_target(i);
-        enable_target(i, false); /* for its lines */
+    if (!NIL_P(functions.parts)) functions.outs = !continue_split(end);
+    for (long i = 0; i < functions.target_count && !functions.outs; i++) {
+        const struct target *target = functions.targets[i];
+        if (!target->wants_out || target->out || target->retired) continue;
+        if (target->several && !target->is_top) continue;
+        any = true;
+        functions.outs = !take_out_target(i, end) || ps_monotonic_ns() > end;
     }
     if (any && ps_jit_may_come()) ps_kick_jit(); /* to ask whether it is on would be a call of Ruby code */
 }
@@ -1083,9 +1178,20 @@ static bool forget_calls(void)
     return true;
 }
 
+/* Somebody listens to calls again, while lines were listened to all the time. Parts still tell for what was split. */
+static void take_in(void)
+{
+    for (long i = 0; i < functions.target_count; i++) {
+        struct target *target = functions.targets[i];
+        target->wants_out = false;
+        if (!target->is_top) target->out = false;
+    }
+}
+
 /* Begins to give the targets there are other events. */
 static void change_events(rb_event_flag_t events)
 {
+    if (!(functions.events & CALL_EVENTS)) take_in();
     functions.events = events;
     functions.next_target = 0;
     functions.last_target = functions.target_count;
@@ -1112,7 +1218,7 @@ static bool switch_off(uint64_t end)
     functions.closing = true;
     rb_tracepoint_disable(functions.script_hook);
     switch_beside_calls(false);
-    functions.files = functions.modules = functions.names = functions.bodies_seen = Qnil;
+    functions.files = functions.modules = functions.names = functions.bodies_seen = functions.parts = Qnil;
     functions.loaded_ns = 0;
     while (functions.target_count) {
         disable_target(functions.target_count - 1);

@@ -9,8 +9,8 @@ static VALUE thread_priority, thread_set_priority; /* UnboundMethods: a subclass
 static VALUE nobodys_method;                       /* an ISeq, to kick the JIT with */
 static ID id_of, id_label, id_bind_call, id_enable, id_target, id_each_child, id_owner, id_super_method,
     id_trace_points, id_disasm, id_is_match, id_first_lineno;
-static VALUE event_return, event_b_return; /* Symbols */
-static VALUE throw_return;                 /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
+static VALUE event_call, event_return, event_b_return; /* Symbols */
+static VALUE throw_return;                             /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
 
 static VALUE keep(VALUE object)
 {
@@ -33,6 +33,7 @@ void ps_methods_init(void)
     id_is_match = rb_intern("match?");
     id_first_lineno = rb_intern("first_lineno");
     throw_return = keep(rb_reg_new_str(rb_str_new_cstr("^(\\| )*\\d+ throw +1\\b"), 0));
+    event_call = rb_id2sym(rb_intern("call"));
     event_return = rb_id2sym(rb_intern("return"));
     event_b_return = rb_id2sym(rb_intern("b_return"));
     iseq_class = keep(rb_path2class("RubyVM::InstructionSequence"));
@@ -148,6 +149,14 @@ static bool label_starts_with(VALUE iseq, const char *start)
 bool ps_is_block(VALUE iseq)
 {
     return label_starts_with(iseq, "block ");
+}
+
+bool ps_has_calls(VALUE iseq)
+{
+    VALUE points = rb_funcall(iseq, id_trace_points, 0);
+    for (long i = 0; i < RARRAY_LEN(points); i++)
+        if (RARRAY_AREF(RARRAY_AREF(points, i), 1) == event_call) return true;
+    return false;
 }
 
 /* Is there a `return` in this rescue or ensure clause? It is a throw with tag 1 there. */

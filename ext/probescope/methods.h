@@ -27,6 +27,8 @@ VALUE ps_find_method(VALUE module, VALUE name);
 VALUE ps_iseq_of(VALUE method);
 /* Is this a define_method body? */
 bool ps_is_block(VALUE iseq);
+/* Is this a method's ISeq? Others, of files, classes, blocks and clauses, have no :call event of their own. */
+bool ps_has_calls(VALUE iseq);
 
 /* Finds the lines on which a method returns, and that of its definition. */
 void ps_find_end(VALUE iseq, struct ps_contents *contents);

@@ -64,6 +64,79 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
             child()
   CODE
 
+  # Four threads that call the hot one; each calls the rare one once for each USR1, and a short-lived one comes and goes all the time.
+  threads_of_ruby = <<~CODE
+    def trifle; end
+    def rare = nil
+
+    wanted = Queue.new
+    done = Queue.new
+    stop = 0
+    $stdout.sync = true
+    trap("USR1") { stop += 1 }
+    4.times do
+      Thread.new do
+        seen = 0
+        loop do
+          i = 0
+          trifle while (i += 1) < 1000
+          next if seen == stop
+          seen += 1
+          rare
+          done << 1
+        end
+      end
+    end
+    Thread.new { loop { Thread.new { trifle }.join } }
+    puts "ready"
+    loop do
+      4.times { done.pop }
+      puts "units=1"
+    end
+  CODE
+  threads_of_python = <<~CODE
+    import queue
+    import signal
+    import threading
+
+    done = queue.Queue()
+    stop = [0]
+
+    def trifle():
+        pass
+
+    def rare():
+        pass
+
+    def work():
+        seen = 0
+        while True:
+            for _ in range(1000):
+                trifle()
+            if seen != stop[0]:
+                seen += 1
+                rare()
+                done.put(1)
+
+    def short_lived():
+        while True:
+            one = threading.Thread(target=trifle)
+            one.start()
+            one.join()
+
+    def asked(*_):
+        stop[0] += 1
+
+    signal.signal(signal.SIGUSR1, asked)
+    for run in [work] * 4 + [short_lived]:
+        threading.Thread(target=run, daemon=True).start()
+    print("ready", flush=True)
+    while True:
+        for _ in range(4):
+            done.get()
+        print("units=1", flush=True)
+  CODE
+
   around { |example| Dir.mktmpdir { |folder| (@folder = folder) && example.run } }
 
   def start(suffix, code, limit = "5%")
@@ -81,7 +154,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
   end
 
   def await_taken_out(program, probe = "function__stats")
-    await("hooks of #{probe} that are taken out") do
+    await("hooks of #{probe} that are taken out", within: 60) do
       state, reason = program.info.probes.fetch(probe).values_at(:state, :reason)
       %i[degraded refused].include?(state) && reason.include?("PROBESCOPE_MAX_OVERHEAD=5%")
     end
@@ -111,6 +184,98 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
   def row(answer, name) = answer["rows"].find { |row| row["function"].end_with?(name) }
 
   def calls(program) = probescope_start("calls", "-p", program.pid, "-d", 600, "--json")
+
+  # GIVEN a file that is loaded under a tracer, whose methods have one TracePoint together, THEN it gives way to one for each method, and
+  # the hottest one's goes alone. The first method is in two classes, and one method defines another.
+  it "takes out a function of a file that was loaded under a tracer" do
+    File.write(File.join(@folder, "late.rb"), <<~CODE)
+      class Late
+        class << self
+          def trifle; end
+        end
+        def self.again = nil
+        define_method(:body) { rare }
+        def rare = inner
+        def outer
+          define_singleton_method(:made) { nil }
+          eval "def self.nested = nil"
+          instance_eval { def within = nil }
+          within
+        end
+        def inner
+          yield_to { Late.again }
+        rescue ArgumentError
+          nil
+        end
+        def yield_to = yield.then { raise(ArgumentError) }
+      end
+    CODE
+    program = start(".rb", <<~CODE)
+      $stdout.sync = true
+      trap("HUP") { $load = true }
+      trap("USR1") { $asked = true }
+      puts "ready"
+      loop do
+        if $load
+          load File.join(__dir__, "late.rb")
+          $load = false
+          $loaded = Late.new
+        end
+        next sleep(0.01) unless $loaded
+        i = 0
+        Late.trifle while (i += 1) < 1000
+        next unless $asked
+        $asked = false
+        $loaded.body
+        $loaded.outer
+        puts "units=1"
+      end
+    CODE
+    running = calls(program)
+    program.await_on("function__stats")
+    program.signal(:HUP)
+    await_taken_out(program)
+    expect(looking_from_now_on(program)).to be < 0.05
+    15.times { program.counters }
+    expect(program.info.state("function__stats")).to eq(:degraded)
+    answer = ended(running)
+    program.await_off("function__stats")
+    expect(row(answer, "Late.trifle")["counted_until"]).to be_between(answer["begin"], answer["end"])
+    others = %w[Late#rare Late.again Late#inner Late#yield_to Late#outer within].to_h { |name| [name, row(answer, name)] }
+    expect(others.transform_values { |row| row.values_at("calls", "counted_until") }).to eq(others.transform_values { [15, nil] })
+    expect(others.transform_values { |row| row["raised"] }.select { |_, raised| raised.positive? }).to eq("Late#yield_to" => 15)
+    expect(answer["lost"].to_h.values.grep(Integer).sum).to eq(0)
+  end
+
+  # What other Ractors call is not counted, and its hooks run there all the same.
+  it "holds in a program with Ractors" do
+    program = start(".rb", <<~CODE)
+      Warning[:experimental] = false
+      def trifle; end
+      def rare = nil
+      $stdout.sync = true
+      trap("USR1") { $asked = true }
+      other = Ractor.new { loop { 1000.times { trifle }; sleep 0.01 } }
+      puts "ready"
+      loop do
+        i = 0
+        trifle while (i += 1) < 1000
+        next unless $asked
+        $asked = false
+        rare
+        puts "units=1"
+      end
+    CODE
+    running = calls(program)
+    await_taken_out(program)
+    looking_from_now_on(program)
+    10.times { program.counters }
+    answer = ended(running)
+    program.await_off("function__stats")
+    expect(row(answer, "trifle")["counted_until"]).to be_between(answer["begin"], answer["end"])
+    expect(row(answer, "rare").values_at("calls", "counted_until")).to eq([10, nil])
+    expect(program).to be_alive
+  end
 
   {"Ruby" => [".rb", ruby], "Python" => [".py", python]}.each do |language, (suffix, code)|
     context "of #{language}", *(:python if language == "Python") do
@@ -180,6 +345,22 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         expect(answer["warnings"]).to include(/object__stats of process \d+ counts until \S+ alone: taken out for taking too/)
         program.await_off("object__stats")
         expect(program.info.state("object__stats")).to eq(:off)
+      end
+
+      # Several threads that call, take turns in calls, and end.
+      it "takes out what threads call, and loses no call of the others" do
+        skip "of another CPython: 3.12 and later" unless one_by_one
+        program = start(suffix, language == "Ruby" ? threads_of_ruby : threads_of_python)
+        running = calls(program)
+        await_taken_out(program)
+        looking_from_now_on(program)
+        12.times { program.counters }
+        answer = ended(running)
+        hot, rare = row(answer, "trifle"), row(answer, "rare")
+        expect(hot["counted_until"]).to be_between(answer["begin"], answer["end"])
+        expect([rare["calls"], rare["counted_until"]]).to eq([12 * 4, nil])
+        program.await_off("function__stats")
+        expect(program).to be_alive
       end
 
       it "that is no percentage is no limit, and each answer says so" do

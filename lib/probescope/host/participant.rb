@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "time"
+require_relative "clock"
 require_relative "error"
 
 module Probescope
@@ -16,6 +18,7 @@ module Probescope
       ALWAYS = "stats__done"
       # The watcher thread's name.
       WATCHER = "probescope"
+      UNLIMITED = {probes: {}, functions: nil}.freeze
       # So many hundredths of a second of CPU time, and a process ran.
       RAN_TICKS = 2
 
@@ -114,6 +117,25 @@ module Probescope
       # Probes whose hooks it took out in this trace for taking too much: {name => ns of CLOCK_MONOTONIC}. An older library tells none.
       def taken_out
         snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:out_ns] }.select { |_, ns| ns && ns > @created_ns }
+      end
+
+      # What PROBESCOPE_MAX_OVERHEAD has taken out: {probes: {name => ns of CLOCK_MONOTONIC}, functions: why some are not counted, or nil}.
+      def limited
+        probes = snapshot[:probes].slice(*@probes)
+        functions = probes.each_value.find { |probe| probe[:state] == "degraded" && probe[:reason].include?("PROBESCOPE_MAX_OVERHEAD") }
+        {probes: probes.transform_values { |probe| probe[:out_ns].to_i }.select { |_, ns| ns.positive? },
+         functions: functions&.fetch(:reason)}
+      end
+
+      # That, for people.
+      def limits_in_words
+        limited => {probes:, functions:}
+        offset = Clock.monotonic_offset
+        said = probes.map do |name, ns|
+          "process #{pid}: #{name} counts until #{Clock.at(ns, offset).iso8601(3)} alone: #{snapshot[:probes][name][:reason]}"
+        end
+        said << "process #{pid}: #{functions}" if functions
+        said.empty? ? ["process #{pid}: all hooks are in again"] : said
       end
 
       private

@@ -119,6 +119,7 @@ module Probescope
         case message[:is]
         when "target" then meet(message)
         when "gone" then @leaving[message[:pid]] = now + LATE
+        when "limited" then @sources[message[:pid]]&.limited(*message.values_at(:probes, :functions))
         when "tracing" then settle.each(&:traced)
         when "cut" then @cut_short += 1
         when "end" then @flush = message[:within]
@@ -130,7 +131,7 @@ module Probescope
         pid = message[:pid]
         resource = Resource.of(message, @options[:service_name], @options[:attributes])
         Source.new(pid, resource, @scope, say: method(:say), exceptions: @options[:exceptions], metrics: @options[:metrics],
-                                          offset: method(:offset),
+                                          offset: method(:offset), limits: message[:limits],
                                           spans: ->(spans) { @queues["traces"].push(pid, spans) },
                                           logs: ->(records) { @queues["logs"].push(pid, records) })
       end
@@ -182,7 +183,7 @@ module Probescope
 
       def push_counters = @queues["metrics"].push(:bridge, @counters.collect(figures, @queues))
 
-      def push_metrics(pid, source) = @queues["metrics"].push(pid, source.series.collect)
+      def push_metrics(pid, source) = @queues["metrics"].push(pid, source.figures)
 
       def counters(source)
         {lost_by_the_kernel: source.lost, details_suppressed: source.suppressed, names_lost: source.unnamed,

@@ -36,7 +36,7 @@ module Probescope
                     :traceparent)
       MESSAGE = kind(:exception__detail, [], %i[thread_id], :message)
       RAISES = kind(:exception__stats, %i[type path function], %i[line raised backtrace_cost string_cost])
-      CALLS = kind(:function__stats, %i[function path], %i[line calls self elapsed max raised])
+      CALLS = kind(:function__stats, %i[function path], %i[line calls self elapsed max raised out])
       ALLOCATIONS = kind(:object__stats, %i[path class], %i[line allocated bytes])
       COLLECTION = kind(:gc__done, [], %i[elapsed], :kind)
       # Of requests whose span is their own. What they say besides goes before them: what is long each by itself, unless it is empty, and

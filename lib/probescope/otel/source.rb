@@ -2,6 +2,7 @@
 
 require "opentelemetry/sdk"
 require "opentelemetry-logs-sdk"
+require_relative "../host/clock"
 require_relative "../host/text"
 require_relative "assembly"
 require_relative "costly"
@@ -33,7 +34,11 @@ module Probescope
         allocations: Series::Metric.new("probescope.allocations", "{object}", "Objects allocated", :counter),
         bytes: Series::Metric.new("probescope.allocation.bytes", "By", "Bytes of their slots", :counter),
         collections: Series::Metric.new("probescope.gc.collections", "{collection}", "Garbage collections", :counter),
-        pauses: Series::Metric.new("probescope.gc.time", "s", "Time that garbage collections held the program", :counter)
+        pauses: Series::Metric.new("probescope.gc.time", "s", "Time that garbage collections held the program", :counter),
+        function_until: Series::Metric.new("probescope.function.counted_until", "s",
+                                           "Unix time when PROBESCOPE_MAX_OVERHEAD took the function out", :gauge),
+        probe_until: Series::Metric.new("probescope.probe.counted_until", "s",
+                                        "Unix time when PROBESCOPE_MAX_OVERHEAD took the probe out", :gauge)
       }.freeze
 
       # "logs" asks for log records alone.
@@ -44,11 +49,14 @@ module Probescope
 
       # Of single events: exceptions that the process kept to itself, calls whose name was lost, exceptions that are not costly. Rows:
       # what the process had no room for.
-      attr_reader :suppressed, :unnamed, :not_costly, :rows_dropped, :spans, :assembly, :series
+      attr_reader :suppressed, :unnamed, :not_costly, :rows_dropped, :spans, :assembly
 
-      # resource: the SDK's. exceptions: "costly", "all" or "none". spans, logs: procs that take arrays.
-      def initialize(pid, resource, scope, exceptions:, metrics:, offset:, spans:, logs:, say:)
+      # resource: the SDK's. exceptions: "costly", "all" or "none". spans, logs: procs that take arrays. limits: whether the process tells
+      # which functions it has taken out; an older library does not.
+      def initialize(pid, resource, scope, exceptions:, metrics:, offset:, spans:, logs:, say:, limits: false)
         @pid = pid
+        @limits = limits
+        @probes_until = {}
         @resource = resource
         @scope = scope
         @exceptions = exceptions
@@ -99,6 +107,18 @@ module Probescope
 
       # Single events that were printed in the kernel and did not come here, of every bpftrace so far.
       def lost = @lost + @missing
+
+      # What PROBESCOPE_MAX_OVERHEAD has taken out. probes: {name => ns of CLOCK_MONOTONIC}. functions: why some are not counted, or nil.
+      def limited(probes, functions)
+        @probes_until = probes.to_h { |name, ns| [{"probescope.probe" => name.to_s}, unix(ns)] }
+        @spans.incomplete = functions
+      end
+
+      # Array of the SDK's MetricData as of now.
+      def figures
+        @probes_until.each { |attributes, time| @series.add(METRICS[:probe_until], attributes, time) }
+        @series.collect
+      end
 
       # bpftrace begins, and counts from 0.
       def traced = @first_told = 0
@@ -205,8 +225,14 @@ module Probescope
         {"code.file.path" => @names[event.path], "code.line.number" => (event.line if event.line.positive?)}
       end
 
+      def unix(monotonic) = (Host::Clock.monotonic_offset + monotonic) / 1e9
+
       def calls(event)
         attributes = place(event).compact
+        if @limits && event.out.positive?
+          @series.add(METRICS[:function_until], attributes, unix(event.out))
+          return if event.calls.zero? # out before: what it did is not known
+        end
         @series.add(METRICS[:calls], attributes, event.calls)
         @series.add(METRICS[:time], attributes, event.elapsed / 1e9)
         @series.add(METRICS[:self], attributes, event.self / 1e9)

@@ -18,11 +18,14 @@ module Probescope
       SKEW = 1_000_000
       DELAY = 100_000_000
       OUTCOMES = %w[returned raised suspended].freeze
+      INCOMPLETE = "probescope.incomplete"
 
       # Calls within traces that the application does not sample.
       attr_reader :unsampled
       # Traces that begin with a call, because no span of the application was around it.
       attr_reader :roots
+      # Why calls are missing among the spans that are made from now on; nil: none are.
+      attr_writer :incomplete
 
       # resource: OpenTelemetry::SDK::Resources::Resource. scope: InstrumentationScope.
       def initialize(resource, scope)
@@ -58,7 +61,7 @@ module Probescope
         return (@unsampled += 1) && nil unless own&.sampled
 
         kind, name, attributes = parts[:method] == JOB ? job(event, parts) : server(event, parts)
-        attributes = {**attributes, "thread.id" => event.thread_id}.compact
+        attributes = {**attributes, "thread.id" => event.thread_id, INCOMPLETE => @incomplete}.compact
         ended = start + event.at
         span(name: name, kind: kind, status: failed?(event) ? STATUS.error : STATUS.unset, attributes: attributes,
              parent_span_id: event.parent_id.zero? ? NO_PARENT : [event.parent_id].pack("Q>"),
@@ -144,7 +147,8 @@ module Probescope
 
       def attributes(event, names)
         found = {"code.function.name" => names[event.function], "code.file.path" => names[event.path],
-                 "code.line.number" => event.line, "thread.id" => event.thread_id, "probescope.self_time" => event.self / 1e9}
+                 "code.line.number" => event.line, "thread.id" => event.thread_id, "probescope.self_time" => event.self / 1e9,
+                 INCOMPLETE => @incomplete}
         # Which one, the probe does not say.
         found["error.type"] = "_OTHER" if event.outcome == RAISED
         found.compact

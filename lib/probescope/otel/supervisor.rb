@@ -40,6 +40,7 @@ module Probescope
         @start_exporter = exporter
         @say = say
         @known = {}
+        @limited = {} # by pid: Participant#limited
         @locks = {}
         @said = Set.new
         @status = 0
@@ -84,6 +85,7 @@ module Probescope
         found = @watch.look.to_h { |one| [one.pid, one] }
         (@known.keys - found.keys).each { |pid| forget(pid) }
         (found.keys - @known.keys).each { |pid| meet(found[pid]) }
+        @known.each_value { |one| look_at_limit(one) }
         return ended if @known.empty? && (@watch.closed? || @watch.over?)
 
         say_once("there is no such process yet; waiting for one") if @known.empty?
@@ -100,6 +102,19 @@ module Probescope
         tell_target(one)
       end
 
+      # A process takes hooks out by itself (PROBESCOPE_MAX_OVERHEAD), and puts them in again when nobody has listened for a while.
+      def look_at_limit(one)
+        one.keep
+        limited = one.limited
+        return if limited == @limited.fetch(one.pid, Host::Participant::UNLIMITED)
+
+        @limited[one.pid] = limited
+        one.limits_in_words.each { |text| @say.call(text) }
+        tell_limit(one.pid)
+      end
+
+      def tell_limit(pid) = tell("limited", pid: pid, **@limited.fetch(pid))
+
       def refuse(why)
         @refused = true
         say_once(why)
@@ -108,10 +123,15 @@ module Probescope
       def forget(pid)
         @known.delete(pid).target.info.close
         @locks.delete(pid).release
+        @limited.delete(pid)
         tell("gone", pid: pid)
       end
 
-      def tell_target(one) = tell("target", pid: one.pid, **Resources.of(one.pid, one.snapshot))
+      def tell_target(one)
+        limits = !one.snapshot[:overhead_limit].nil?
+        tell("target", pid: one.pid, limits: limits, **Resources.of(one.pid, one.snapshot))
+        tell_limit(one.pid) if @limited.key?(one.pid)
+      end
 
       def ended
         @say.call("the processes have ended") unless @refused
