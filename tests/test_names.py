@@ -140,6 +140,41 @@ gate.done()
     assert " at 0x" not in run.tracer.out and "0x0" not in run.tracer.out
 
 
+def test_a_class_that_is_renamed_has_its_new_name_from_then_on(trace):
+    fields = {
+        "exception__stats": ["type", "raised"],
+        "exception__detail": ["type"],
+        **({"object__stats": ["class", "allocated"]} if KNOWS_CLASSES else {}),
+    }
+    run = trace(
+        f"""
+import gate
+class Failure(Exception): pass
+class Thing:
+    def __init__(self): self.own = {{}}
+def make(times):
+    for _ in range(times):
+        Thing()
+        try: raise Failure
+        except Failure: pass
+gate.on(*{list(fields)})
+gate.flushed(1)
+make(5)
+gate.flushed(1)
+Failure.__qualname__, Thing.__qualname__ = "Shop.Refused", "Shop.Item"
+make(3)
+gate.done()
+""",
+        fields,
+    )
+    raised = run.totals("exception__stats")
+    assert {name: row["raised"] for name, row in raised.items()} == {"Failure": 5, "Shop.Refused": 3}
+    assert {e["type"] for e in run.events("exception__detail")} == {"Failure", "Shop.Refused"}
+    if KNOWS_CLASSES:
+        made = run.totals("object__stats")
+        assert (made["Thing"]["allocated"], made["Shop.Item"]["allocated"]) == (5, 3)
+
+
 def test_a_class_has_one_name_whichever_probe_tells_of_it(trace, tmp_path):
     (tmp_path / "shop.py").write_text("""
 class Failure(Exception): pass

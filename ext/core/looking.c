@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "growth.h"
+
 enum { OUR_THREADS = 4, FAR_ABOVE = 8, BEGINNING = 16 };
 
 struct ps_looks ps_looks[PS_LOOK_KINDS];
@@ -126,22 +128,15 @@ static uint64_t worth(ps_look_kind kind, uint64_t runs, uint64_t mean)
     return ns > 0 ? (uint64_t)ns : 0;
 }
 
-static uint64_t since(uint64_t now, uint64_t *before)
-{
-    uint64_t grown = now - *before;
-    *before = now;
-    return grown;
-}
-
 /* Called with the lock. */
 static ps_looked looked_since(ps_looks_before *before)
 {
     ps_looked looked;
     if (!looking.clock_ticks) looking.clock_ticks = clock_ticks();
     for (int kind = 0; kind < PS_LOOK_KINDS; kind++) {
-        uint64_t added = since(PS_READ(ps_looks[kind].added), &before->added[kind]);
-        uint64_t ticks = since(PS_READ(ps_looks[kind].ticks), &before->ticks[kind]);
-        looked.runs[kind] = since(PS_READ(ps_looks[kind].runs), &before->runs[kind]);
+        uint64_t added = ps_growth(PS_READ(ps_looks[kind].added), &before->added[kind]);
+        uint64_t ticks = ps_growth(PS_READ(ps_looks[kind].ticks), &before->ticks[kind]);
+        looked.runs[kind] = ps_growth(PS_READ(ps_looks[kind].runs), &before->runs[kind]);
         looked.ns[kind] = worth(kind, looked.runs[kind], mean_ticks(kind, added, ticks));
     }
     return looked;

@@ -4,6 +4,7 @@
 
 #include "atomic.h"
 #include "clock.h"
+#include "growth.h"
 #include "info.h"
 #include "looking.h"
 #include "overhead.h"
@@ -275,13 +276,6 @@ static uint64_t all_overflowed(void)
            PS_READ(ps_stack_lost) + nameless;
 }
 
-static uint64_t growth(uint64_t now, uint64_t *before)
-{
-    uint64_t delta = now - *before;
-    *before = now;
-    return delta;
-}
-
 static void fire_states(void)
 {
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
@@ -333,12 +327,12 @@ bool ps_stats_flush_covered(bool all, bool (*covered)(void))
 
     uint64_t began_ns = flushed.began_ns, began_cpu_ns = flushed.began_cpu_ns;
     begin();
-    uint64_t dropped = growth(all_overflowed(), &flushed.dropped);
+    uint64_t dropped = ps_growth(all_overflowed(), &flushed.dropped);
     struct ps_more_stats__done more = {
-        .samples_missed = growth(PS_READ(ps_samples_missed), &flushed.missed),
-        .details_suppressed = growth(PS_READ(ps_details_suppressed), &flushed.suppressed),
-        .samples_taken = growth(PS_READ(ps_samples_taken), &flushed.taken),
-        .looking = growth(ps_looking_ns(), &flushed.looking),
+        .samples_missed = ps_growth(PS_READ(ps_samples_missed), &flushed.missed),
+        .details_suppressed = ps_growth(PS_READ(ps_details_suppressed), &flushed.suppressed),
+        .samples_taken = ps_growth(PS_READ(ps_samples_taken), &flushed.taken),
+        .looking = ps_growth(ps_looking_ns(), &flushed.looking),
     };
     ps_info_looking(more.looking, flushed.began_cpu_ns - began_cpu_ns);
     PS_WRITE(probescope_info.rows_dropped, probescope_info.rows_dropped + dropped);

@@ -233,6 +233,8 @@ void ps_names_init(void);
 size_t ps_copy_string(char *to, size_t capacity, PyObject *string);
 /* Would ps_type_site() give it this name? It may say no where it would: for names that are cut. */
 bool ps_type_is_named(PyTypeObject *type, const char *name);
+/* The string that is its __qualname__; of nothing for a class that is written in C, which keeps its name. */
+ps_address ps_type_qualname(const PyTypeObject *type);
 /* Is this code of the application's own files? */
 bool ps_code_is_own(PyCodeObject *code);
 /* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__."; code NULL: at none. */

@@ -112,6 +112,12 @@ static size_t name_type(char *to, PyTypeObject *type)
     return append_string(to, size, ((PyHeapTypeObject *)type)->ht_qualname);
 }
 
+ps_address ps_type_qualname(const PyTypeObject *type)
+{
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return PS_NO_ADDRESS;
+    return PS_ADDRESS(((const PyHeapTypeObject *)type)->ht_qualname);
+}
+
 bool ps_type_is_named(PyTypeObject *type, const char *name)
 {
     char own[NAME_BUFFER];

@@ -8,7 +8,8 @@
  * its address, and what was known before the count changed is known no more.
  *
  * Of a class CPython tells nothing. It has a version tag, which no other class ever has. Where it has none at the moment, or has
- * another one than it had, its name is compared.
+ * another one than it had, its name is compared. `C.__qualname__ = ...` leaves the tag and puts another string into the class, so that
+ * is looked at as well.
  */
 enum { FREED_BITS = 12, SMALLEST = 256 };
 
@@ -17,9 +18,10 @@ struct ps_place {
     int64_t number;
     void *known; /* NULL: nothing is here */
     const char *name;
-    uint32_t version; /* of the type */
-    uint32_t freed;   /* code objects at such addresses, when it was put */
-    bool again;       /* it was asked for since room was made */
+    ps_address qualname; /* of the type, as was the version */
+    uint32_t version;
+    uint32_t freed; /* code objects at such addresses, when it was put */
+    bool again;     /* it was asked for since room was made */
 };
 
 static Py_ssize_t mark_index = -1;
@@ -76,9 +78,11 @@ void *ps_places_find(ps_places *places, PyTypeObject *type, PyCodeObject *code, 
     if (PS_UNLIKELY(!place->known || (code && place->freed != PS_READ(*freed_like(code))))) return NULL;
     if (type) {
         uint32_t version = ps_type_version(type);
-        if (PS_UNLIKELY(!version || version != place->version)) {
+        ps_address qualname = ps_type_qualname(type);
+        if (PS_UNLIKELY(!version || version != place->version || !ps_address_equal(qualname, place->qualname))) {
             if (!ps_type_is_named(type, place->name)) return NULL;
             place->version = version;
+            place->qualname = qualname;
         }
     }
     if (!place->again) place->again = true;
@@ -116,6 +120,7 @@ void ps_places_put(ps_places *places, PyTypeObject *type, PyCodeObject *code, in
                                .number = number,
                                .known = known,
                                .name = name,
+                               .qualname = type ? ps_type_qualname(type) : PS_NO_ADDRESS,
                                .version = type ? ps_type_version(type) : 0,
                                .freed = code ? PS_READ(*freed_like(code)) : 0};
 }
