@@ -5,10 +5,10 @@
 #
 #   ruby spec/hunt/hunt.rb ruby|python SECONDS [SEED]      RUBY=, PYTHON=, JOBS=2, WITHOUT=doing,doing, PROGRAM_SECONDS=8
 #
-# Each program has a seed of its own, SEED, SEED+1 and so on. What crashes, hangs or ends otherwise than the program means to is a case, whose
-# output is kept in $HUNT_CASES (tmp/hunt). The same program then runs again without the library, HUNT_ALONE=3 times. When it fails there
-# in the same way, the fault is the VM's: the hunt says so, and its exit status is 0. The library may do harm without a tracer as well, so
-# a run with the library and without a tracer only says more of the case.
+# Each program has a seed of its own, SEED, SEED+1 and so on. What crashes, hangs or ends otherwise than the program means to is a case.
+# Its output is kept in $HUNT_CASES (tmp/hunt). The same program then runs again without the library, HUNT_ALONE=3 times. When it fails
+# there in the same way, the fault is the VM's: the hunt says so, and its exit status is 0. The library may do harm without a tracer as
+# well, so a run with the library and without a tracer only says more of the case.
 require "fileutils"
 require "open3"
 require "rbconfig"
@@ -27,7 +27,7 @@ class Hunt
   ALONE = Integer(ENV.fetch("HUNT_ALONE", "3"))
   FATAL = /\[BUG\]|AddressSanitizer|runtime error:|Fatal Python error|HUNT: |probescope: /
   # The exception that a VM ended with: Ruby's has its class at the end of the line, Python's at its start.
-  EXCEPTION = /^\S+:\d+:in .*\([A-Z][\w:]*\)$|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b.*$/
+  EXCEPTION = /^\S+:\d+:in .*\((?:fatal|[A-Z][\w:]*)\)$|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b.*$/
 
   Outcome = Struct.new(:good, :how, :text, keyword_init: true) do
     # Without what differs from run to run: places, addresses, process ids and seeds.
@@ -62,7 +62,12 @@ class Hunt
   private
 
   def name
-    @name ||= @language == "ruby" ? `#{ruby} -v`.split(" ").grep(/\A(ruby|\d.*\.\d.*|\+YJIT)\z/).join(" ") : `#{Support::Python.interpreter} -V`.chomp
+    @name ||=
+      if @language == "ruby"
+        `#{ruby} -v`.split(" ").grep(/\A(ruby|\d.*\.\d.*|\+YJIT)\z/).join(" ")
+      else
+        `#{Support::Python.interpreter} -V`.chomp
+      end
   end
 
   def ruby = ENV.fetch("RUBY", RbConfig.ruby)
@@ -156,7 +161,7 @@ class Hunt
 
   # Of all threads, where there is a debugger.
   def native_stacks(pid)
-    Open3.capture2e("gdb", "--batch", "--nx", "-p", pid.to_s, "-ex", "thread apply all backtrace 40").first
+    Open3.capture2e("timeout", "60", "gdb", "--batch", "--nx", "-p", pid.to_s, "-ex", "thread apply all backtrace 40").first
   rescue Errno::ENOENT
     "no gdb: no native stacks"
   end
@@ -187,10 +192,12 @@ class Hunt
     FileUtils.mkdir_p(@cases)
     alone = again(seed, outcome, ALONE, loaded: false)
     idle = again(seed, outcome, 1, loaded: true) unless alone.last.kind == outcome.kind
-    told = "#{name}, seed #{seed}: #{outcome.how[0, 200]} (without the library: #{ends(alone)}#{"; without a tracer: #{ends(idle)}" if idle})"
+    told = "#{name}, seed #{seed}: #{outcome.how[0, 200]} (without the library: #{ends(alone)}"
+    told << (idle ? "; without a tracer: #{ends(idle)})" : ")")
     file = "#{@cases}/#{name.tr(" ", "-")}-#{seed}.txt"
     File.write(file, [told, outcome.text, *[*alone, *idle].reject(&:good).map(&:text)].join("\n"))
-    idle ? "#{told}: rake hunt #{@language.upcase}=#{@language == "ruby" ? ruby : Support::Python.interpreter} SEED=#{seed}: #{file}" : "#{told} (#{file})"
+    interpreter = @language == "ruby" ? ruby : Support::Python.interpreter
+    idle ? "#{told}: rake hunt #{@language.upcase}=#{interpreter} SEED=#{seed}: #{file}" : "#{told} (#{file})"
   end
 
   # The same program without a tracer, until it fails in the same way.
@@ -201,7 +208,9 @@ class Hunt
     end
   end
 
-  def ends(outcomes) = outcomes.map { |one| one.good ? "ends well" : one.how[0, 100] }.tally.map { |how, times| "#{times} x #{how}" }.join(", ")
+  def ends(outcomes)
+    outcomes.map { |one| one.good ? "ends well" : one.how[0, 100] }.tally.map { |how, times| "#{times} x #{how}" }.join(", ")
+  end
 
   def monotonic = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 end
