@@ -3,33 +3,50 @@
 # Ruby's own tests, run plain and with every probe attached, and what differs: rake suite.
 require "fileutils"
 require "open3"
+require "tmpdir"
 require "yaml"
 require_relative "../spec/support/paths"
 %w[await info child elf target bpf attacher processes].each { |name| require_relative "../spec/support/#{name}" }
 require "probescope/abi"
 
-# One run of each kind of some files of test/ruby.
+# Two runs of each of some files of test/ruby, and of each test that differs once more.
 class RubySuite
   include Support::Processes
 
-  # Each test takes long enough to be told from one that hangs.
-  SECONDS = 900
+  # A run of one file that takes longer is ended, and its end says so.
+  SECONDS = Integer(ENV.fetch("PROBESCOPE_SUITE_SECONDS", "900"))
   ALLOWED = File.join(__dir__, "ruby_suite.yml")
-  # Probes that switch others, and those of every event, which would take longer than all tests.
+  LOGS = File.join(Support::ROOT, "tmp/suite")
+  # All but probes that fire at each event: with those the tests take longer than their own limits.
   PROBES = %w[function__stats functions__all exception__stats exception__detail object__stats sample__stats backtrace__done gc__done
               gvl__wait stats__done].freeze
+  # What is no test's outcome. A test that differs may pass when it is repeated; these may not.
+  ENDING = "(end)"
+  CRASHES = "(crashes)"
 
-  # ruby, sources: paths. files: names like "test_array"; none: all of test/ruby.
+  # ruby: a path. sources: a directory of Ruby's sources, or one with a directory for each version. files: names or patterns such as
+  # "test_array"; none: all of test/ruby.
   def initialize(ruby:, sources:, files: [])
     @ruby = ruby
-    @sources = File.expand_path(sources)
+    @version, @jit = IO.popen([Support.plain_env, ruby, "-e", "puts RUBY_VERSION, !!(defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?)"],
+                              &:readlines).map(&:chomp)
+    @sources = [File.join(sources, "ruby-#{@version}"), sources].map { |path| File.expand_path(path) }.find do |path|
+      File.exist?(File.join(path, "test/runner.rb"))
+    end
+    raise "no sources of Ruby #{@version} in #{sources}" unless @sources
+
     all = Dir[File.join(@sources, "test/ruby/test_*.rb")].sort
-    @files = files.empty? ? all : all.select { |path| files.include?(File.basename(path, ".rb")) }
-    raise "no tests of Ruby's in #{@sources}" if @files.empty?
+    chosen = files.flat_map { |name| all.select { |path| File.fnmatch?(name, File.basename(path, ".rb")) } }
+    @files = files.empty? ? all - left_out : chosen.uniq
+    raise "no such tests in #{@sources}" if @files.empty?
+
+    @totals = Hash.new(0)
   end
 
   # {file => {test => [plain, attached]}} of what differs and may not.
   def differing
+    FileUtils.mkdir_p(LOGS)
+    puts "Ruby #{@version}#{" with YJIT" if @jit == "true"}, #{@files.size} files"
     keeper = target("puts 'ready'; $stdout.flush; loop { sleep 0.02 }", ruby: @ruby).ready
     tracer = attacher(keeper, *PROBES, by_path: true)
     tracer.attached(within: 60)
@@ -42,27 +59,104 @@ class RubySuite
     stop_processes
   end
 
+  # "suite: 4012 tests of 90 files, ...": for the end of the log.
+  def totals
+    counts = %i[tests files differ may repeated].map { |name| @totals[name] }
+    format("suite: %d tests in %d files: %d differ, %d others may, %d passed when repeated", *counts)
+  end
+
   private
 
   def differences(path)
-    plain = results(path, {})
-    attached = results(path, { "RUBYOPT" => "-r#{Support::AUTO}" })
-    puts "#{File.basename(path)}: #{plain.size} tests, #{attached.size} attached"
-    (plain.keys | attached.keys).to_h { |test| [test, [plain[test], attached[test]]] }
-                                .reject { |test, (before, with)| before == with || allowed?(test) }
+    file = File.basename(path, ".rb")
+    began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    plain, attached = [false, true].map { |with| Thread.new { results(path, with, []) } }.map(&:value)
+    return cannot_run(file, plain) if plain.keys == [ENDING]
+
+    differing = compare(plain, attached)
+    may, rest = differing.partition { |test, _| allowed?(test) }.map(&:to_h)
+    count(plain, may)
+    seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
+    puts "#{file}: #{plain.size - 1} tests, #{rest.size} differ#{", #{may.size} may" if may.any?} (#{seconds.round} s)"
+    rest = repeated(file, path, rest)
+    @totals[:differ] += rest.size
+    rest.each { |test, (before, with)| puts "  differs: #{test}: #{before.inspect}, attached #{with.inspect}" }
+    $stdout.flush
+    rest
+  end
+
+  def cannot_run(file, plain)
+    puts "skipped: #{file} of Ruby #{@version} cannot be run from an installed Ruby (#{plain[ENDING]})"
+    {}
+  end
+
+  def compare(plain, attached)
+    (plain.keys | attached.keys).to_h { |test| [test, [plain[test], attached[test]]] }.reject { |_, (before, with)| before == with }
+  end
+
+  def count(plain, may)
+    @totals[:files] += 1
+    @totals[:tests] += plain.size - 1
+    @totals[:may] += may.size
+  end
+
+  # What still differs when the tests that differ are run once more, alone. The file's end and crashes are not forgiven.
+  def repeated(file, path, differing)
+    tests = differing.keys - [ENDING, CRASHES]
+    return differing if tests.empty?
+
+    plain, attached = [false, true].map { |with| results(path, with, tests) }
+    again = compare(plain, attached)
+    passed = differing.keep_if { |test, _| !tests.include?(test) || again[test] }.then { tests - differing.keys }
+    @totals[:repeated] += passed.size
+    passed.each { |test| puts "passed when repeated: suite: #{file}: #{test}" }
+    again.slice(ENDING, CRASHES).merge(differing)
   end
 
   def allowed?(test) = allowed.any? { |one| one.fetch("tests").any? { |pattern| File.fnmatch?(pattern, test) } }
-  def allowed = @allowed ||= YAML.load_file(ALLOWED)
 
-  # {"TestArray#test_at" => "."}; a runner that dies leaves its tests out, and "(end)" says how it ended.
-  def results(path, env)
+  def allowed = (@allowed ||= list.select { |one| one["tests"] })
+  # Files that are not run unless they are asked for, and the ends of the names of tests that are not run at all.
+  def left_out = list.flat_map { |one| one.fetch("files", []) }.map { |name| File.join(@sources, "test/ruby/#{name}.rb") }
+  def not_run = list.flat_map { |one| one.fetch("not_run", []) }
+
+  # Of ruby_suite.yml, what is of this Ruby.
+  def list
+    @list ||= YAML.load_file(ALLOWED).select do |one|
+      Gem::Requirement.new(*one.fetch("ruby", ">= 3.1").split(", ")).satisfied_by?(Gem::Version.new(@version)) &&
+        one.fetch("yjit", @jit == "true").to_s == @jit
+    end
+  end
+
+  # {"TestArray#test_at" => ".", ...}. tests: only these. A runner that dies leaves out what it had not come to.
+  def results(path, attached, tests)
+    env = attached ? { "RUBYOPT" => "-r#{Support::AUTO}" } : {}
+    names = not_run.flat_map { |name| ["-n", "!/#{name}\\z/"] }
+    names += ["-n", "/\\A(?:#{tests.map { |test| Regexp.escape(test) }.join("|")})\\z/"] if tests.any?
     command = [@ruby, "-W0", "-I#{@sources}/tool/lib", "-I#{@sources}/test/lib", "-I#{@sources}/test", "#{@sources}/test/runner.rb",
-               "--ruby=#{@ruby}", "-v", path]
-    out, status = Open3.capture2e(Support.plain_env.merge(env), "timeout", SECONDS.to_s, *command, chdir: @sources)
-    ends = out.scrub.scan(/^(?:\[[^\]]*\] )?(\S+#test\S*) = [\d.]+ s(?: = (\w))?/)
-    raise "no test of #{path} ran:\n#{out}" if ends.empty? && env.empty?
+               "--ruby=#{@ruby}", "-v", *names, path]
+    out, status = Dir.mktmpdir("probescope") do |directory|
+      Open3.capture2e(Support.plain_env.merge(env), "timeout", SECONDS.to_s, *command, chdir: directory)
+    end
+    out = out.scrub
+    kind = "#{File.basename(path, ".rb")}.#{attached ? "attached" : "plain"}#{".again" if tests.any?}"
+    File.write(File.join(LOGS, "#{kind}.log"), out)
+    outcomes(out).merge({ ENDING => ending(status), CRASHES => out.scan("[BUG]").size }.reject { |_, value| value == 0 })
+  end
 
-    ends.each { |end_of_test| end_of_test[1] ||= "." }.to_h.merge("(end)" => status.exitstatus || status.termsig)
+  # Each test's line is "[ 1/11] TestArray#test_at = 0.00 s", with what the test wrote in the middle, and " = F" where it failed.
+  def outcomes(out)
+    parts = out.split(/^(?:\[[^\]]*\] )?(\w+(?:::\w+)*#(?:"[^"\n]*"|\S+)) = /)
+    parts.drop(1).each_slice(2).with_object({}) do |(test, rest), ends|
+      match = rest.to_s.match(/\b[\d.]+ s(?: = (\S))?$/)
+      ends[test] = match[1] || "." if match
+    end
+  end
+
+  # A failed test makes the runner's status 1 or more, and is compared by itself.
+  def ending(status)
+    return "SIG#{Signal.signame(status.termsig)}" if status.signaled?
+
+    status.exitstatus == 124 ? "not done after #{SECONDS} s" : "ended"
   end
 end
