@@ -158,7 +158,8 @@ def differing(module: str, totals: "dict[str, int]") -> bool:
         print(f"skipped: {module} of CPython {VERSION} has no test that unittest can run here")
         return False
     differ = compared(plain, traced)
-    rest = {test: ends for test, ends in differ.items() if not any(fnmatchcase(test, one) for one in patterns)}
+    names = {test: f"{module}.{test}" if test in (ENDING, CRASHES) else test for test in differ}
+    rest = {test: ends for test, ends in differ.items() if not any(fnmatchcase(names[test], one) for one in patterns)}
     may, found = len(differ) - len(rest), len(rest)
     others = f", {may} may" if may else ""
     print(f"{module}: {count} tests, {found} differ{others} ({time.monotonic() - began:.0f} s)", flush=True)

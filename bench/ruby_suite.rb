@@ -144,9 +144,9 @@ class RubySuite
     outcomes(out).merge({ ENDING => ending(status), CRASHES => out.scan("[BUG]").size }.reject { |_, value| value == 0 })
   end
 
-  # Each test's line is "[ 1/11] TestArray#test_at = 0.00 s", with what the test wrote in the middle, and " = F" where it failed.
+  # Each test's line is "[ 1/11] TestArray#test_at = 0.00 s", with what the test wrote before " = ", and " = F" where it failed.
   def outcomes(out)
-    parts = out.split(/^(?:\[[^\]]*\] )?(\w+(?:::\w+)*#(?:"[^"\n]*"|\S+)) = /)
+    parts = out.split(%r{^\[ *\d+/\d+\] (\w+(?:::\w+)*#(?:"[^"\n]*"|[^\s#]+))})
     parts.drop(1).each_slice(2).with_object({}) do |(test, rest), ends|
       match = rest.to_s.match(/\b[\d.]+ s(?: = (\S))?$/)
       ends[test] = match[1] || "." if match
