@@ -1,10 +1,9 @@
 # frozen_string_literal: true
 
 require "json"
-require "open3"
 
-# docs/truth.md: the worst figure of each command in each temperament, from what spec/truth/truth_spec.rb found. One section for each set
-# of versions.
+# docs/truth.md: the worst figure of each command in each temperament, from what spec/truth/truth_spec.rb found. One section for each
+# language in one version.
 module TruthPage
   RESULTS = "tmp/truth.jsonl"
   PAGE = "docs/truth.md"
@@ -13,47 +12,72 @@ module TruthPage
 
     Programs in `spec/truth/programs` do known work in several temperaments, count it and time it by their own clocks, and write that
     down with the time. Each command is run on them, and what it reports is held against what the program counted in the interval
-    that the command states. `rake truth` runs this and writes the section of its versions.
+    that the command states. `rake truth` runs this and writes a section for each Ruby and Python.
 
-    - A count is right when it lies between the least and the most that the program can have counted in the interval: its ends are known
-      to 50 ms, and the program notes its counters after each unit of work. BIAS is how far the worst count of 100 and more is from the
-      best guess, in percent.
-    - A share is right within 5 points: of `calls` and `latency` the time in a function, and of `stat` the CPU time, as a part of the interval;
-      of `hot` and `lines` the self time of a function as a part of the CPU time. Samples of all seeds are added up.
+    - A count is right when it lies between the least and the most that the program can have counted in the interval. The interval's ends
+      are known to 50 ms, and the program notes its counters after each unit of work. The counts of all seeds are added up, too: they must
+      be right as if the ends were known to 10 ms. BIAS is how far the worst count of 100 and more is from the best guess, in percent.
+    - A share is right within 5 points: of `calls` and `latency` the time in a function, of `stat` the CPU time, of `gvl` the time
+      that a thread waits, as a part of the interval; of `hot` and `lines` the self time of a function as a part of the CPU time. Samples of
+      all seeds are added up, 3,000 at least.
+    - The time in a function lies between what the program's clock says inside and around it. The rest is time in hooks, and time without
+      a CPU at their edges.
     - OUTSIDE counts the figures that are not right, and OFF BY is how far the worst one is from the nearest right one, in percent of a count
       and in points of a share.
-    - With the second seed and later ones all commands run at once. `stat` of Ruby is held against the VM's own count of objects, and
-      `gc` against its count of collections.
-    - `gvl` is not here: no program knows how long its threads waited for the VM lock. `hot` and `lines` are not held to programs that are on
-      the CPU too rarely for 3,000 samples.
-    - What is known to be outside stands in `spec/truth/known.json` with the reason, and below the table. All else fails when it is outside.
+    - With the second seed and later ones all commands run at once. `stat` of Ruby is held against the VM's own count of objects, `gc`
+      against its count of collections, and `gvl` against what the kernel says of threads that compute.
+    - `hot` and `lines` are not held to programs that are on the CPU too rarely for 3,000 samples. `lines` is summed by function: no program
+      knows what each line takes.
+    - What is known to be outside stands in `spec/truth/known.json` with the reason and how far it may be outside, and below the table. All
+      else fails when it is outside.
 
   TEXT
 
   module_function
 
-  def write(settings)
-    rows = File.exist?(RESULTS) ? File.readlines(RESULTS).map { |line| JSON.parse(line) } : []
-    title = "## #{versions}"
-    others = File.exist?(PAGE) ? File.read(PAGE).split(/^(?=## )/).drop(1).reject { |section| section.start_with?("#{title}\n") } : []
-    File.write(PAGE, HEAD + [*others, section(title, rows, settings)].sort.map(&:strip).join("\n\n") << "\n")
-    puts "#{PAGE}: #{rows.size} comparisons, #{rows.sum { |row| row["wrong"] }} figures outside"
+  def write
+    about, *rows = File.readlines(RESULTS).map { |line| JSON.parse(line) }
+    about = about.fetch("run")
+    sections = File.exist?(PAGE) ? File.read(PAGE).split(/^(?=## )/).drop(1).to_h { |section| [section[/.*/], section] } : {}
+    rows.group_by { |row| row["runtime"] }.each { |runtime, same| sections["## #{runtime}"] = section(runtime, same, about) }
+    File.write(PAGE, HEAD + sections.sort.map { |_, section| section.strip }.join("\n\n") << "\n")
+    wrong, faults = %w[wrong faults].map { |key| rows.sum { |row| row[key] } }
+    puts "#{PAGE}: #{rows.size} comparisons, #{wrong} figures outside, #{faults} of them not known to be"
     inside = rows.select { |row| row["known"] && row["wrong"].zero? }
     names = inside.map { |row| row.values_at("language", "temperament", "command").join(", ") }.uniq
     puts "inside, though spec/truth/known.json lists them: #{names.join("; ")}" if names.any?
   end
 
-  def section(title, rows, settings)
-    commit = Open3.capture2("git", "describe", "--always", "--dirty", "--exclude=*").first.strip
+  def section(runtime, rows, about)
     <<~TEXT
-      #{title}
+      ## #{runtime}
 
-      #{Time.now.utc.strftime("%Y-%m-%d")}, commit #{commit}, load average #{File.read("/proc/loadavg").split[2]}. #{settings["TRUTH_SEEDS"]} seeds, intervals of
-      #{settings["TRUTH_SECONDS"]} s#{samples(rows)}.
+      #{about["date"]}#{", commit #{about["commit"]}" if about["commit"]}. #{about["seeds"]} seeds, intervals of #{about["seconds"]} s#{samples(rows)}.
+      #{rows.sum { |row| row["figures"] }} figures, #{rows.sum { |row| row["wrong"] }} outside#{missing(rows, about)}.
+
+      #{worst(rows)}
 
       #{table(rows)}
       #{known(rows)}
     TEXT
+  end
+
+  # The worst row of those that are not known to be outside.
+  def worst(rows)
+    others = rows.reject { |row| row["known"] }
+    %w[percent points].filter_map do |kind|
+      row = others.select { |one| one["kind"] == kind }.max_by { |one| [one["error"], one["bias"].to_f.abs] } || next
+      what = {"percent" => "count", "points" => "share"}[kind]
+      "The worst #{what}: #{off_by(row)} outside#{" (bias #{format("%+.1f %%", row["bias"])})" if row["bias"]}, " \
+        "#{row.values_at("temperament", "command").join(", ")}, #{row["worst"]}."
+    end.join("\n")
+  end
+
+  # Programs that were to run, and left nothing.
+  def missing(rows, about)
+    language = rows.first["language"]
+    gone = about["programs"].select { |name, _| name == language }.map(&:last) - rows.map { |row| row["temperament"] }
+    gone.any? ? "; nothing is known of #{gone.join(", ")}" : ""
   end
 
   def samples(rows)
@@ -61,16 +85,10 @@ module TruthPage
     least ? ", #{least} samples at least for `hot` and `lines`" : ", without `hot` and `lines`"
   end
 
-  def versions
-    python = Open3.capture2e(ENV.fetch("PYTHON", "python3"), "--version").first.chomp
-    bpftrace = Open3.capture2e({"PATH" => "#{ENV.fetch("PATH")}:/usr/sbin"}, "bpftrace", "--version").first.chomp
-    "Ruby #{RUBY_VERSION}, #{python}, #{bpftrace}"
-  end
-
-  HEADINGS = ["LANGUAGE", "TEMPERAMENT", "COMMAND", "FIGURES", "OUTSIDE", "OFF BY", "BIAS", "THE WORST OF THEM", "LOST, AS SAID"].freeze
+  HEADINGS = ["TEMPERAMENT", "COMMAND", "FIGURES", "OUTSIDE", "OFF BY", "BIAS", "THE WORST OF THEM", "LOST, AS SAID"].freeze
 
   def table(rows)
-    lines = rows.group_by { |row| row.values_at("language", "temperament", "command") }.map { |key, same| line([*key, *cells(same)]) }
+    lines = rows.group_by { |row| row.values_at("temperament", "command") }.sort.map { |key, same| line([*key, *cells(same)]) }
     [line(HEADINGS), "|#{"---|" * HEADINGS.size}", *lines].join("\n")
   end
 
@@ -79,9 +97,8 @@ module TruthPage
   def cells(rows)
     worst = rows.max_by { |row| [row["wrong"].zero? ? 0 : 1, row["error"]] }
     bias = rows.filter_map { |row| row["bias"] }.max_by(&:abs)
-    [rows.sum { |row| row["figures"] }, rows.sum do |row|
-      row["wrong"]
-    end, off_by(worst), bias && format("%+.1f %%", bias), worst["worst"], lost(rows)]
+    figures, wrong = %w[figures wrong].map { |key| rows.sum { |row| row[key] } }
+    [figures, wrong, off_by(worst), bias && format("%+.1f %%", bias), worst["worst"], lost(rows)]
   end
 
   def lost(rows)
@@ -90,14 +107,14 @@ module TruthPage
   end
 
   def known(rows)
-    listed = rows.select { |row| row["known"] }.uniq { |row| row.values_at("language", "temperament", "command") }
+    listed = rows.select { |row| row["known"] }.uniq { |row| row.values_at("temperament", "command") }
     return "" if listed.empty?
 
     found = listed.map do |row|
-      name = row.values_at("language", "temperament", "command").join(", ")
-      "- #{name}#{" (inside this time)" if row["wrong"].zero?}: #{row["known"]}"
+      name = row.values_at("temperament", "command").join(", ")
+      "- #{name} (at most #{row["known"]["at_most"]} points#{"; inside this time" if row["wrong"].zero?}): #{row["known"]["why"]}"
     end
-    "\nKnown to be outside:\n#{found.join("\n")}\n"
+    "\nKnown to be outside:\n#{found.sort.join("\n")}\n"
   end
 
   def off_by(row) = format(row["kind"] == "percent" ? "%.1f %%" : "%.1f points", row["error"])

@@ -25,9 +25,10 @@ RSpec.configure do |config|
   config.include Support::Processes
   config.include Support::Elf
 
-  # What hangs fails, and says which example it was. Far above what the longest one takes on a slow machine.
+  # What hangs fails, and says which example it was. Far above what the longest one takes on a slow machine. within: seconds, for those
+  # that are long on purpose.
   config.around { |example| Support::Turns.take { example.run } }
-  config.around { |example| Timeout.timeout(300) { example.run } }
+  config.around { |example| Timeout.timeout(example.metadata.fetch(:within, 300)) { example.run } }
   config.before(:each, :bpf) { Support::Bpf.require! { |reason| skip reason } }
   config.before(:each, :python) { Support::Python.require! { |reason| skip reason } }
   config.after do |example|

@@ -37,8 +37,8 @@ module Support
     end
 
     # Ends the tracer as Ctrl-C does and returns what it printed; its maps come last.
-    def finish
-      stop(:INT)
+    def finish(within: 60)
+      stop(:INT, within: within)
       out
     end
   end

@@ -40,13 +40,15 @@ class Page:
         self._counters[counter] += number
 
     def time(self, name, function, *arguments):
-        """Calls a function that is named so."""
+        """Calls a function that is named so, and returns the ns of its body or None."""
         cpu, wall = time.thread_time_ns(), time.monotonic_ns()
-        function(*arguments)
+        inner = function(*arguments)
         wall = time.monotonic_ns() - wall
         cpu = time.thread_time_ns() - cpu
         self._counters["wall:" + name] += wall
         self._counters["cpu:" + name] += cpu
+        if inner is not None:
+            self._counters["inner:" + name] += inner
         self._counters["calls:" + name] += 1
 
     def note(self):
@@ -55,6 +57,10 @@ class Page:
             self._counters["process:cpu"] = time.process_time_ns()
             self._counters["process:collections"] = self._collected.number
             self._counters["process:gc"] = self._collected.ns
+        self.notes.append((time.monotonic_ns(), dict(self._counters)))
+
+    def close(self):
+        """When the program has ended."""
         self.notes.append((time.monotonic_ns(), dict(self._counters)))
 
     def resume(self):
@@ -83,6 +89,8 @@ class Ledger:
         self._pages.clear()
 
     def write(self):
+        for page in self._pages:
+            page.close()
         path = os.path.join(self._directory, f"{os.getpid()}.json")
         with open(path + ".new", "w") as file:
             json.dump({"pages": [page.notes for page in self._pages]}, file)

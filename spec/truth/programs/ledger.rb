@@ -6,9 +6,11 @@ require "json"
 # thread has a page of its own, so that no counter is shared.
 #
 # A file PID.json in the given directory has {"pages": [[[ns, {counter: value}], ...], ...]}, times in ns of CLOCK_MONOTONIC.
-# "calls:NAME", "raised", "things", "texts", "requests:ROUTE" count; "work" counts all calls of functions of work.rb; "wall:NAME" and
-# "cpu:NAME" are ns of the wall clock and of the thread's CPU clock that calls of NAME took. "process:..." are what the process counts:
-# its CPU time in ns, the collections of garbage, the objects, in Python the time of collections in ns (Ruby tells of their CPU time alone).
+# "calls:NAME", "raised" (with what the VM's library raises for itself: "raised_anywhere"), "things", "texts", "requests:ROUTE" count;
+# "work" counts all calls of functions of work.rb; "wall:NAME" and "cpu:NAME" are ns of the wall clock and of the thread's CPU clock that
+# calls of NAME took, with what the call itself takes. "inner:NAME" is the wall clock between the first and the last statement of NAME.
+# "process:..." are what the process counts: its CPU time in ns, the collections of garbage, the objects, in Python the time of collections
+# in ns (Ruby tells of their CPU time alone).
 # One page of a process has them.
 class Ledger
   # One thread's counters.
@@ -27,15 +29,16 @@ class Ledger
 
     def add(counter, number = 1) = @counters[counter] += number
 
-    # The block is the call of a function named so.
+    # The block is the call of a function named so, which returns the ns of its body or nil.
     def time(name)
       cpu = Ledger.cpu
       wall = Ledger.wall
-      yield
+      inner = yield
       wall = Ledger.wall - wall
       cpu = Ledger.cpu - cpu # what follows allocates, and may collect garbage
       @counters["wall:#{name}"] += wall
       @counters["cpu:#{name}"] += cpu
+      @counters["inner:#{name}"] += inner if inner
       @counters["calls:#{name}"] += 1
     end
 
@@ -44,6 +47,9 @@ class Ledger
       note_process if @process
       @notes << [Ledger.wall, @counters.dup]
     end
+
+    # When the program has ended.
+    def close = @notes << [Ledger.wall, @counters.dup]
 
     # After a pause, in which nothing was counted.
     def resume
@@ -78,6 +84,7 @@ class Ledger
   def forget = @pages.clear
 
   def write
+    @pages.each(&:close)
     path = File.join(@directory, "#{Process.pid}.json")
     File.write("#{path}.new", JSON.generate(pages: @pages.map(&:notes)))
     File.rename("#{path}.new", path)

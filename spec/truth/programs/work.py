@@ -1,6 +1,8 @@
 """Units of known work: the twin of work.rb."""
 
+import ast
 import asyncio
+import functools
 import time
 import traceback
 import zlib
@@ -28,6 +30,28 @@ class TruthError(Exception):
 
 class Thing:
     pass
+
+
+@functools.cache
+def raised_in_a_text():
+    """How many exceptions traceback raises for itself where it makes a text of this one: those of lines that it cannot parse."""
+    raised = 0
+    parse = ast.parse
+
+    def counting(*arguments, **options):
+        nonlocal raised
+        try:
+            return parse(*arguments, **options)
+        except SyntaxError:
+            raised += 1
+            raise
+
+    ast.parse = counting
+    try:
+        traceback.format_exc()
+    finally:
+        ast.parse = parse
+    return raised
 
 
 class Work:
@@ -72,19 +96,22 @@ class Work:
         self._page.add("work", 2)
         self._page.note()
 
+    # These return the ns that their bodies took.
     def step(self, n):
+        began = time.monotonic_ns()
         total = 0
         while n > 0:
             total += n ^ 21
             n -= 1
-        return total
+        return time.monotonic_ns() - began
 
     def weigh(self, n):
+        began = time.monotonic_ns()
         total = 1.5
         while n > 0:
             total = total * 0.5 + n
             n -= 1
-        return total
+        return time.monotonic_ns() - began
 
     def dig(self, depth):
         if depth == 0:
@@ -96,6 +123,7 @@ class Work:
             self.dig(self._depth)
         except TruthError:
             self._page.add("raised")
+            self._page.add("raised_anywhere")
 
     def make(self, n):
         while n > 0:
@@ -108,6 +136,7 @@ class Work:
             self.dig(1)
         except TruthError:
             self._page.add("raised")
+            self._page.add("raised_anywhere", 1 + raised_in_a_text())
             traceback.format_exc()  # told
             self._page.add("texts")
 
@@ -119,21 +148,27 @@ class Work:
 
     def waste(self):
         """Lists in cycles, which only the garbage collector frees."""
+        began = time.monotonic_ns()
         n = 500
         while n > 0:
             one = []
             one.append([one])
             n -= 1
+        return time.monotonic_ns() - began
 
     async def doze(self):
         await asyncio.sleep(0.012)
 
     def crunch(self):
+        began = time.monotonic_ns()
         for _ in range(6):
             zlib.crc32(BYTES)
+        return time.monotonic_ns() - began
 
     def trifle(self):
         pass
 
     def nap(self):
+        began = time.monotonic_ns()
         time.sleep(0.012)
+        return time.monotonic_ns() - began

@@ -57,22 +57,25 @@ class Work
 
   private
 
+  # These return the ns that their bodies took.
   def step(n)
+    began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
     sum = 0
     while n > 0
       sum += n ^ 21
       n -= 1
     end
-    sum
+    Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began
   end
 
   def weigh(n)
+    began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
     sum = 1.5
     while n > 0
       sum = sum * 0.5 + n
       n -= 1
     end
-    sum
+    Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began
   end
 
   def dig(depth)
@@ -85,6 +88,7 @@ class Work
     dig(@depth)
   rescue TruthError
     @page.add("raised")
+    @page.add("raised_anywhere")
   end
 
   def make(n)
@@ -99,6 +103,7 @@ class Work
     dig(1)
   rescue TruthError => e
     @page.add("raised")
+    @page.add("raised_anywhere")
     e.backtrace # told
     @page.add("texts")
   end
@@ -112,15 +117,27 @@ class Work
 
   # Arrays in cycles, which only the garbage collector frees.
   def waste
+    began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
     n = 500
     while n > 0
       one = []
       one << [one]
       n -= 1
     end
+    Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began
   end
 
-  def crunch = 6.times { Zlib.crc32(BYTES) }
+  def crunch
+    began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+    6.times { Zlib.crc32(BYTES) }
+    Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began
+  end
+
   def trifle = nil
-  def nap = sleep(0.012)
+
+  def nap
+    began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+    sleep(0.012)
+    Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began
+  end
 end

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Truth
-  # One figure beside its truth. said: a number, or nil. truth: the best guess. within: the Range in which the truth lies.
-  Figure = Struct.new(:what, :said, :truth, :within, :share, keyword_init: true) do
+  # One figure beside its truth. said: a number, or nil. truth: the best guess. within: the Range in which the truth lies. near: of a
+  # count, the Range in which it lies where the interval's ends are as the command says.
+  Figure = Struct.new(:what, :said, :truth, :within, :near, :share, keyword_init: true) do
     def self.share(what, said, truth, within = truth..truth)
       new(what: what, said: said.to_f, truth: truth, within: within, share: true)
     end
@@ -27,12 +28,23 @@ module Truth
   # Of a share.
   POINTS = 5
 
-  # What a command told of one process, held against that process's ledger. A subclass for each command.
+  # What a command told of one process, held against that process's ledger. A subclass for each command. Commands are asked about several
+  # processes, with --by-pid.
   class Check
     # The flush at each end of an interval takes this long at most, on a machine that is busy with other things.
     SLACK = 50_000_000
+    # And that long as a rule.
+    USUAL_SLACK = 10_000_000
 
-    # [[pid, [begin, end], rows]] of the processes that are counted; times in ns of CLOCK_MONOTONIC.
+    # A check for each process that is counted.
+    def self.of(language, answer, ledgers)
+      processes(answer).filter_map do |pid, interval, rows|
+        ledger = ledgers[pid]
+        new(language, answer, pid, interval, rows, ledger) if ledger&.names("calls:")&.any?
+      end
+    end
+
+    # [[pid, [begin, end], rows]]; times in ns of CLOCK_MONOTONIC.
     def self.processes(answer)
       answer.fetch("processes").filter_map do |process|
         next if process["left_out"]
@@ -43,44 +55,66 @@ module Truth
       end
     end
 
-    # How many samples it was made of, of commands that take some.
-    def self.samples(_answer) = nil
-
-    # What the command says that it lost.
-    def self.lost(answer) = answer["lost"]
+    # What the command says that it lost, and the processes that it names and leaves out.
+    def self.lost(answer)
+      answer["lost"].merge("processes left out" => answer.fetch("processes", []).count { |one| one["left_out"] })
+    end
 
     # answer: the command's JSON. interval: [begin, end] in ns of CLOCK_MONOTONIC. rows: those of the process.
-    def initialize(language, answer, interval, rows, ledger)
+    def initialize(language, answer, pid, interval, rows, ledger)
+      raise "#{pid} ended before the interval did" unless ledger.reaches?(interval.last)
+
       @language = language
       @answer = answer
+      @pid = pid
       @from, @to = interval
       @rows = rows
       @ledger = ledger
     end
 
+    # How many samples it was made of, of commands that take some.
+    def samples = nil
+
     private
 
     # beside: how many more or fewer are no fault.
     def count(what, said, counter, beside: 0)
-      range = @ledger.growth(counter, @from, @to, SLACK)
-      range = [range.begin - beside, 0].max..(range.end + beside)
-      Figure.new(what: what, said: said, truth: estimate(counter), within: range)
+      within, near = [self.class::SLACK, self.class::USUAL_SLACK].map do |slack|
+        range = growth(counter, slack)
+        [range.begin - beside, 0].max..(range.end + beside)
+      end
+      Figure.new(what: what, said: said, truth: estimate(counter), within: within, near: near)
     end
 
-    # ns that were counted, as a part of the interval.
-    def part(what, said, counter)
-      range = @ledger.growth(counter, @from, @to, SLACK)
-      Figure.share(what, said.fdiv(wall), estimate(counter) / wall, range.begin.fdiv(wall)..range.end.fdiv(wall))
+    # ns that were counted, as a part of the interval. inner: a counter that grows by less, where the truth lies between the two.
+    def part(what, said, counter, inner = counter)
+      least = growth(inner, self.class::SLACK).begin
+      most = growth(counter, self.class::SLACK).end
+      Figure.share(what, said.fdiv(wall), estimate(counter) / wall, least.fdiv(wall)..most.fdiv(wall))
     end
 
+    # The time in a function is less than what passed around its call, where a hook and the VM take some, and more than what passed
+    # in its body. On a busy machine the thread waits for a CPU in either place.
+    def time_in(what, said, name)
+      inner = "inner:#{name}"
+      part(what, said, "wall:#{name}", counted?(inner) ? inner : "wall:#{name}")
+    end
+
+    def process = @answer["processes"].find { |one| one["pid"] == @pid }
     def estimate(counter) = @ledger.estimate(counter, @from, @to)
     def counted?(counter) = @ledger.names("").include?(counter)
+
+    # Fails where the program does not count that at all.
+    def growth(counter, slack)
+      counted?(counter) ? @ledger.growth(counter, @from, @to, slack) : raise(KeyError, counter)
+    end
+
     def wall = @to - @from
 
     def at(mark) = @rows.select { |row| row["line"] == line_of(mark) && row["file"].to_s.end_with?(@language.file("work")) }
 
     def line_of(mark)
-      @language.lines("work").index { |line| line.match?(/# #{mark}$/) || line.include?(mark) } + 1
+      @language.lines("work").index { |line| line.match?(/# #{mark}$/) } + 1
     end
 
     def sum(rows, key = "count") = rows.sum { |row| row[key] || 0 }
@@ -101,7 +135,7 @@ module Truth
       truth = estimate("wall:#{name}")
       return [] if truth < 0.05 * wall || !row["calls"]
 
-      [part("elapsed of #{name}, of the interval", row["elapsed_ns"], "wall:#{name}")]
+      [time_in("elapsed of #{name}, of the interval", row["elapsed_ns"], name)]
     end
   end
 
@@ -150,17 +184,19 @@ module Truth
     end
   end
 
-  # A line each second.
+  # A line each second, of each process.
   class StatCheck < Check
     def self.processes(answer)
-      interval = [answer.first["begin"], answer.last["end"]].map { |time| Truth.monotonic_ns(time) }
-      answer.first["pids"].map { |pid| [pid, interval, answer] }
+      answer.group_by { |line| line["pids"].first }.map do |pid, lines|
+        [pid, [lines.first["begin"], lines.last["end"]].map { |time| Truth.monotonic_ns(time) }, lines]
+      end
     end
 
-    def self.lost(answer) = answer.last["lost"]
+    def self.lost(answer) = answer.map { |line| line["lost"] }.reduce { |all, one| all.merge(one) { |_, a, b| a + b } }
 
     def figures
-      counts = {"calls" => "work", "raises" => "raised", "allocations" => "process:objects"}.select { |_, counter| counted?(counter) }
+      counts = {"calls" => "work", "raises" => "raised_anywhere", "allocations" => "process:objects"}
+      counts = counts.select { |_, counter| counted?(counter) }
       # What a note of the ledger takes itself is in the next one.
       [*counts.map { |key, counter| count(key, total(key), counter, beside: key == "allocations" ? 10 : 0) },
        part("CPU", total("cpu_ns"), "process:cpu")]
@@ -174,7 +210,7 @@ module Truth
 
   # Shares of the process's CPU time. A sample has an error of its own: with fewer than 3,000, 5 points are no fault.
   class HotCheck < Check
-    def self.samples(answer) = answer["processes"].sum { |process| process["seconds"] * process["cpu_share"] * answer["sample_rate"] }
+    def samples = process["seconds"] * process["cpu_share"] * @answer["sample_rate"]
 
     def figures
       all = estimate("cpu")
@@ -188,35 +224,53 @@ module Truth
   # The lines of a function together: what each of them takes is not known to the program.
   LinesCheck = Class.new(HotCheck)
 
-  # A probe for one function. answer: {"pid", "from", "to", "count", "ns"}, as Truth.latency asked for it.
+  # A probe for one function. answer: [{"pid", "from", "to", "count", "ns"}, ...], as Truth.latency asked for it: each call has its time,
+  # so the interval is exact.
   class LatencyCheck < Check
-    def self.processes(answer) = [[answer["pid"], answer.values_at("from", "to"), answer]]
+    SLACK = USUAL_SLACK = 1_000_000
+
+    def self.processes(answer) = answer.map { |one| [one["pid"], one.values_at("from", "to"), one] }
+    def self.lost(_answer) = nil
 
     def figures
       name = @rows["function"]
       [count("calls of #{name}", @rows["count"], "calls:#{name}"),
-       part("time in #{name}, of the interval", @rows["ns"], "wall:#{name}")]
+       time_in("time in #{name}, of the interval", @rows["ns"], name)]
     end
   end
 
   # Calls as they happen. Lines say nothing of the interval: it lies within the run of the command, and is at most a second shorter
   # than what was asked for.
   class FlowCheck < Check
-    def self.processes(answer) = [[answer["pid"], answer.values_at("from", "to"), answer["lines"]]]
+    def self.processes(answer) = answer.map { |one| [one["pid"], one.values_at("from", "to"), one] }
+
+    def self.lost(answer)
+      {"events" => answer.flat_map { |one| one["lines"] }.select { |row| row["event"] == "lost" }.sum { |row| row["count"] }}
+    end
 
     def figures
-      naps = @rows.select { |row| row["function"] == @language.function("nap") }
-      least = (@ledger.rate("calls:nap") * (@answer["seconds"] - 1)).floor
-      most = @ledger.growth("calls:nap", @from, @to, SLACK).end
+      naps = @rows["lines"].select { |row| row["function"] == @language.function("nap") }
+      least = (@ledger.rate("calls:nap") * (@rows["seconds"] - 1)).floor
+      most = growth("calls:nap", SLACK).end
       [Figure.new(what: "calls of nap", said: naps.size, truth: least, within: [least, 0].max..most),
        Figure.share("time in nap, of its calls", sum(naps, "elapsed_ns").fdiv(naps.size * 1e9),
                     @ledger.rate("wall:nap") / @ledger.rate("calls:nap") / 1e9)]
     end
   end
 
+  # How long the threads that are on the CPU wait for the VM lock, held against what the kernel says of them (LockWaits).
+  class GvlCheck < Check
+    def figures
+      @answer["waits"].fetch(@pid).busy(@from, @to).map do |thread, range|
+        row = @rows.find { |one| one["thread_id"] == thread } || {}
+        Figure.share("time that a busy thread waits, of the interval", row["wall_share"] || 0, range.begin, range)
+      end
+    end
+  end
+
   CHECKS = {"calls" => CallsCheck, "exceptions" => ExceptionsCheck, "alloc" => AllocCheck, "backtraces" => BacktracesCheck,
             "slow" => SlowCheck, "hot" => HotCheck, "lines" => LinesCheck, "requests" => RequestsCheck, "gc" => GcCheck,
-            "stat" => StatCheck, "latency" => LatencyCheck, "flow" => FlowCheck}.freeze
+            "stat" => StatCheck, "latency" => LatencyCheck, "flow" => FlowCheck, "gvl" => GvlCheck}.freeze
 
   def self.monotonic_ns(iso)
     now, wall = %i[CLOCK_MONOTONIC CLOCK_REALTIME].map { |clock| Process.clock_gettime(Process.const_get(clock), :nanosecond) }

@@ -5,14 +5,15 @@ module Truth
 
   # How the programs are called and named in one language.
   class Language
-    attr_reader :name, :options, :suffix
+    attr_reader :name, :options, :suffix, :env
 
-    def initialize(name, suffix:, separator:, temperaments:, within: "", options: [])
+    def initialize(name, suffix:, separator:, temperaments:, within: "", options: [], env: {})
       @name = name
       @suffix = suffix
       @separator = separator
       @module = within
       @options = options
+      @env = env
       @temperaments = temperaments
     end
 
@@ -27,21 +28,21 @@ module Truth
     def probe(name) = "Work.#{name}"
   end
 
-  # Not here: gvl, for no program knows how long its threads waited for the VM lock.
   SAMPLED = %w[hot lines].freeze
   ALL = ["calls", "exceptions", "alloc", "backtraces", "requests", "gc", "stat", "latency", *SAMPLED].freeze
   # Together with their rests they are on the CPU too rarely for samples.
   RARE = %w[calls slow exceptions alloc backtraces requests gc stat latency].freeze
   # What makes sense of a temperament (flow: of one thread), where that is not all.
   COMMANDS = {"c_calls" => %w[calls stat hot lines], "slow_calls" => [*RARE, "flow"], "bursts" => [*RARE, "flow"],
-              "crowd" => RARE, "served" => RARE - %w[slow],
-              "forks" => %w[calls slow exceptions alloc backtraces requests gc], "tasks" => ["slow", *ALL]}.freeze
+              "crowd" => RARE, "served" => RARE - %w[slow], "parked" => [*ALL, "gvl"],
+              "forks" => RARE - %w[latency], "tasks" => ["slow", *ALL]}.freeze
   # Those in which hooks came late, or on which most depends.
   GATE = %w[system_calls pool crowd forks].freeze
   GATE_COMMANDS = %w[calls exceptions requests stat].freeze
   TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool parked served crowd bursts garbage forks deep_stacks].freeze
 
-  RUBY = {suffix: ".rb", separator: "#", temperaments: TEMPERAMENTS + %w[fibers]}.freeze
+  # With YJIT it is a language of its own.
+  RUBY = {suffix: ".rb", separator: "#", temperaments: TEMPERAMENTS + %w[fibers], env: {"RUBY_YJIT_ENABLE" => nil}}.freeze
   # Ruby 3.1's refuses what counts calls.
   JIT = RUBY_VERSION >= "3.2" && system(RbConfig.ruby, "--yjit", "-e", "", err: File::NULL)
   LANGUAGES = [Language.new("Ruby", **RUBY), *(Language.new("Ruby with YJIT", options: ["--yjit"], **RUBY) if JIT),

@@ -5,21 +5,46 @@ module Truth
   PROBES = {"calls" => "function__stats", "exceptions" => "exception__stats", "alloc" => "object__stats",
             "backtraces" => "backtrace__done", "slow" => "function__slow10ms", "hot" => "sample__stats", "lines" => "sample",
             "requests" => "request__done", "gc" => "gc__done", "stat" => "function__stats", "latency" => "function__stats",
-            "flow" => "function__entry"}.freeze
+            "flow" => "function__entry", "gvl" => "gvl__wait"}.freeze
 
-  # What one command said of one program: the figures, and what it said that it lost.
-  Finding = Struct.new(:language, :temperament, :command, :seed, :figures, :lost, :samples, keyword_init: true) do
+  # Comparisons that are known to be outside: {"Ruby, pool, hot": {"at_most": points, "why": reason}}
+  KNOWN = JSON.parse(File.read(File.expand_path("../known.json", __dir__))).freeze
+
+  # What one command said of one program in so many seconds: the figures, and what it said that it lost. seed: nil for all of them.
+  Finding = Struct.new(:language, :temperament, :command, :seed, :seconds, :figures, :lost, :samples, keyword_init: true) do
     def wrong = figures.reject(&:right?)
     def name = "#{language}, #{temperament}, #{command}"
+    # Its entry in known.json.
+    def known = KNOWN[name]
+    # Those that are wrong, and not known to be so far outside.
+    def faults = wrong.select { |figure| known.nil? || figure.error > known["at_most"] }
   end
 
-  # Comparisons that are known to be outside, and why: {"Ruby, pool, hot": reason}
-  KNOWN = JSON.parse(File.read(File.expand_path("../known.json", __dir__))).freeze
-  def self.known(finding) = KNOWN[finding.name.sub(" with YJIT", "")]
+  # Counts of several seeds as if they were one run: an interval's ends are uncertain by less, on the average, than in one seed.
+  module Counts
+    module_function
+
+    # nil where there is nothing to add up.
+    def together(findings)
+      counts = findings.flat_map(&:figures).select(&:near).group_by(&:what).values
+      return if findings.size < 2 || counts.empty?
+
+      figures = counts.map do |same|
+        near = same.sum { |one| one.near.begin }..same.sum { |one| one.near.end }
+        Figure.new(what: "#{same.first.what}, all seeds", said: same.sum { |one| one.said || 0 }, truth: same.sum(&:truth), within: near)
+      end
+      findings.first.dup.tap { |one| one.seed, one.seconds, one.figures, one.lost = nil, findings.sum(&:seconds), figures, nil }
+    end
+  end
 
   # Shares of samples of several seeds as if they were one run: each seed has too few samples by itself.
   module Samples
     module_function
+
+    # Of the command that has fewest.
+    def least(findings, commands)
+      commands.map { |command| findings.select { |one| one.command == command }.sum(&:samples) }.min
+    end
 
     def together(findings)
       total = findings.sum(&:samples)
@@ -29,7 +54,9 @@ module Truth
         end
         Figure.share(first.what, said, truth)
       end
-      findings.first.dup.tap { |one| one.to_h.merge(figures: figures).each { |key, value| one[key] = value } && one.samples = total }
+      lost = findings.filter_map(&:lost).reduce { |all, one| all.merge(one) { |_, a, b| a + b } }
+      seconds = findings.sum(&:seconds)
+      findings.first.dup.tap { |one| one.seed, one.seconds, one.figures, one.lost, one.samples = nil, seconds, figures, lost, total }
     end
   end
 
@@ -37,13 +64,23 @@ module Truth
   module Results
     PATH = File.join(Support::ROOT, "tmp/truth.jsonl")
 
-    def self.add(finding)
+    module_function
+
+    # "Ruby 3.3.8 with YJIT, bpftrace 0.23.2"
+    def runtime(language)
+      version = language == "Python" ? Support::Python.full_version : RUBY_VERSION
+      bpftrace = Open3.capture2e("bpftrace", "--version").first[/\d+\.[\d.]+/]
+      "#{language.sub(/\A\w+/) { |name| "#{name} #{version}" }}, bpftrace #{bpftrace}"
+    end
+
+    def add(finding)
       FileUtils.mkdir_p(File.dirname(PATH))
       worst = finding.figures.max_by { |figure| [figure.right? ? 0 : 1, figure.error] }
       biased = finding.figures.filter_map(&:bias).max_by(&:abs)
-      row = {**finding.to_h.except(:figures), figures: finding.figures.size, wrong: finding.wrong.size,
-                                              worst: worst&.to_s, error: worst&.error&.round(2), kind: worst&.share ? "points" : "percent",
-                                              bias: biased&.round(2), samples: finding.samples&.round, known: Truth.known(finding)}
+      row = {runtime: runtime(finding.language), **finding.to_h.except(:figures),
+             figures: finding.figures.size, wrong: finding.wrong.size, faults: finding.faults.size,
+             worst: worst&.to_s, error: worst&.error&.round(2), kind: worst&.share ? "points" : "percent",
+             bias: biased&.round(2), samples: finding.samples&.round, known: finding.known}
       File.open(PATH, "a") { |file| file.puts(JSON.generate(row)) }
     end
   end

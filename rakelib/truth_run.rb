@@ -1,0 +1,68 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "json"
+require "open3"
+require_relative "truth_page"
+require_relative "../spec/support/paths"
+require_relative "../spec/truth/support/language"
+
+# Runs spec/truth: one RSpec for each language and temperament, some of them beside each other. A program that sleeps leaves the CPU to
+# another one, and so does the start of a bpftrace on one CPU.
+class TruthRun
+  # settings: {"TRUTH_SEEDS" => "10", ...}
+  def initialize(settings)
+    @settings = settings
+    @queue = Queue.new
+    programs.each { |program| @queue << program }
+    @queue.close
+    @failed = Queue.new
+    @lock = Mutex.new
+    $stdout.sync = true
+  end
+
+  # Names of those that failed.
+  def run
+    FileUtils.mkdir_p(File.dirname(TruthPage::RESULTS))
+    File.write(TruthPage::RESULTS, "#{JSON.generate(run: about)}\n")
+    Array.new(Integer(@settings["TRUTH_JOBS"])) { Thread.new { work } }.each(&:join)
+    Array.new(@failed.size) { @failed.pop }.sort
+  end
+
+  private
+
+  # [[language, temperament], ...]
+  def programs
+    languages, only = @settings.values_at("TRUTH_LANGUAGES", "TRUTH_ONLY").map { |list| list == "all" ? nil : list.split(",") }
+    wanted = Truth::LANGUAGES.select { |language| languages.nil? || languages.include?(language.name) }
+    # A run that is ended early has some of each language.
+    all = wanted.flat_map { |language| language.temperaments.keys.map { |temperament| [language.name, temperament] } }
+    all = all.sort_by.with_index { |(_, temperament), index| [Truth::TEMPERAMENTS.index(temperament) || 99, index] }
+    all = all.select { |_, temperament| only.nil? || only.include?(temperament) }
+    abort "TRUTH_LANGUAGES and TRUTH_ONLY leave nothing to run" if all.empty?
+    all
+  end
+
+  def about
+    {date: Time.now.utc.strftime("%F"), commit: commit, seeds: @settings["TRUTH_SEEDS"], seconds: @settings["TRUTH_SECONDS"],
+     programs: programs}
+  end
+
+  # nil in a copy without git.
+  def commit
+    out, _, status = Open3.capture3("git", "describe", "--always", "--dirty", "--exclude=*")
+    out.strip if status.success?
+  rescue Errno::ENOENT
+    nil
+  end
+
+  def work
+    while (language, temperament = @queue.pop)
+      name = "#{language} in #{temperament.tr("_", " ")}"
+      env = @settings.merge("TRUTH_LANGUAGES" => language, "TRUTH_ONLY" => temperament)
+      out, status = Open3.capture2e(env, RbConfig.ruby, "-S", "bundle", "exec", "rspec", "spec/truth", "--format", "documentation")
+      @lock.synchronize { puts "== #{name}: #{status.success? ? "right" : "WRONG"}", out }
+      @failed << name unless status.success?
+    end
+  end
+end

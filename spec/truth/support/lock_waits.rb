@@ -1,0 +1,47 @@
+# frozen_string_literal: true
+
+module Truth
+  # How long the threads of a process waited for something else than a CPU, as the kernel counts it: what passed, less the time on a CPU
+  # and the time in which the thread could run and had none. Threads that compute and never block wait for the VM lock alone. What
+  # passes between the lock and a CPU belongs to either.
+  class LockWaits
+    # Of the time that passes: a thread that is on a CPU for less has other things to wait for.
+    BUSY = 0.02
+    EVERY = 0.02 # s
+
+    def initialize(pid)
+      @pid = pid
+      @notes = []
+      @over = false
+      @thread = Thread.new { look until @over }
+    end
+
+    def finish
+      @over = true
+      @thread.join
+    end
+
+    # {thread id => the Range in which the share of its waits lies}. from, to: ns of CLOCK_MONOTONIC.
+    def busy(from, to)
+      first, last = @notes.select { |time, _| time.between?(from, to) }.minmax_by(&:first)
+      wall = (last[0] - first[0]).to_f
+      last[1].filter_map do |thread, (cpu, delay)|
+        before = first[1][thread] || next
+        cpu, delay = [cpu - before[0], delay - before[1]].map { |ns| ns / wall }
+        [thread, (1 - cpu - delay)..(1 - cpu)] if cpu > BUSY
+      end.to_h
+    end
+
+    private
+
+    def look
+      threads = Dir["/proc/#{@pid}/task/*/schedstat"].to_h do |path|
+        [path[%r{task/(\d+)}, 1].to_i, File.read(path).split.first(2).map(&:to_i)]
+      end
+      @notes << [Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond), threads]
+      sleep EVERY
+    rescue SystemCallError
+      nil # a thread ended
+    end
+  end
+end
