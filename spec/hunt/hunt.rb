@@ -197,6 +197,7 @@ class Hunt
     file = "#{@cases}/#{name.tr(" ", "-")}-#{seed}.txt"
     File.write(file, [told, outcome.text, *[*alone, *idle].reject(&:good).map(&:text)].join("\n"))
     interpreter = @language == "ruby" ? ruby : Support::Python.interpreter
+    interpreter, file = [interpreter, file].map { |path| path.delete_prefix("#{Support::ROOT}/") }
     idle ? "#{told}: rake hunt #{@language.upcase}=#{interpreter} SEED=#{seed}: #{file}" : "#{told} (#{file})"
   end
 
