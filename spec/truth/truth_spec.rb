@@ -104,11 +104,14 @@ RSpec.describe "The truth", :bpf, within: 7200 do
   # One for each program that tells something of itself: process id => ledger.
   def ledgers = Dir[File.join(@folder, "*.json")].to_h { |path| [File.basename(path, ".json").to_i, Truth::Ledger.new(path)] }
 
-  # The findings of a program for each seed, of all commands at once. group: the programs are many.
+  # The findings of a program for each seed, of all commands but stat at once. group: the programs are many.
   def findings(temperament, commands, seeds, length, group: seeds.size > 1)
     programs = seeds.map { |seed| start(@language, temperament, seed, group) }
     commands = commands.reject { |command| programs.first.info.state(Truth::PROBES.fetch(command)) == :unsupported }
-    answers = commands.map { |command| Thread.new { [command, ask(programs, command, temperament, length)] } }.map(&:value)
+    # The VM counts the objects that the library makes while hooks of other commands come in and go out: stat is asked alone, and first.
+    answers = commands.partition { |command| command == "stat" }.flat_map do |some|
+      some.map { |command| Thread.new { [command, ask(programs, command, temperament, length)] } }.map(&:value)
+    end
     programs.each(&:stop)
     answers.flat_map { |command, answer| examine(temperament, command, answer, seeds, length) }
   ensure

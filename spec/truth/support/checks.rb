@@ -256,8 +256,9 @@ module Truth
       least = (@ledger.rate("calls:nap") * (@rows["seconds"] - 1)).floor
       most = growth("calls:nap", SLACK).end
       [Figure.new(what: "calls of nap", said: naps.size, truth: least, within: [least, 0].max..most),
+       # One may have no end yet.
        Figure.new(what: "ms in nap", said: sum(naps, "elapsed_ns") / 1_000_000, truth: naps.size * NAP_MS,
-                  within: (naps.size * NAP_MS)..(growth("wall:nap", SLACK).end / 1_000_000))]
+                  within: (naps.count { |row| row["elapsed_ns"] } * NAP_MS)..(growth("wall:nap", SLACK).end / 1_000_000))]
     end
   end
 
