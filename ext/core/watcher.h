@@ -40,6 +40,8 @@ typedef struct ps_vm {
     void (*request)(unsigned what);
     /* Is there upkeep to do? Asked at each look while somebody listens, on the same thread. */
     bool (*needs_upkeep)(void);
+    /* Called at each tick while somebody listens to samples, on the same thread: is PS_REQUEST_SAMPLE to follow? NULL: ps_samples_tick(). */
+    bool (*sample)(uint64_t now);
     /* ps_stats_try_lock(), when no hook is under way on another thread; NULL: the VM lock sees to that. Called with that. */
     bool (*try_lock_tables)(void);
     /* May be NULL. Called each time the watcher is awake; returns when it has to be awake again (CLOCK_MONOTONIC), or 0. */

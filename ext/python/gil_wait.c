@@ -241,6 +241,11 @@ uint64_t ps_gil_wait_step(uint64_t now)
     return next;
 }
 
+uintptr_t ps_gil_last_holder(void)
+{
+    return wait.gil ? PS_READ_ACQUIRE(wait.gil->last_holder) : 0;
+}
+
 void ps_gil_wait_abandon(void)
 {
     ps_gil_wait_end();

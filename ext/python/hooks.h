@@ -133,6 +133,8 @@ bool ps_forced(void);
 /* sampling.c: sample, sample__stats, sample__frame */
 bool ps_sampling_switch(uint32_t wanted);
 const char *ps_sampling_refused(void);
+/* ps_vm.sample. */
+bool ps_sampling_tick(uint64_t now);
 /* Has the main thread take a sample, without the GIL. False: the worker is to take it. */
 bool ps_sampling_ask(void);
 /* Takes the sample that the watcher asked for. */
@@ -231,6 +233,11 @@ const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);
 void ps_names_init(void);
 /* As much of a str as fits, as UTF-8 with a NUL, '?' for what has none. Its characters are there. Returns the length. */
 size_t ps_copy_string(char *to, size_t capacity, PyObject *string);
+#if PS_HAVE_GIL
+/* Without the GIL, of strs and dicts at these addresses, which may be none: the name that ps_code_site() gives; any str. The length, or 0. */
+size_t ps_copied_name(char *to, uintptr_t qualname, uintptr_t globals);
+size_t ps_copied_string(char *to, uintptr_t string);
+#endif
 /* Would ps_type_site() give it this name? It may say no where it would: for names that are cut. */
 bool ps_type_is_named(PyTypeObject *type, const char *name);
 /* The string that is its __qualname__; of nothing for a class that is written in C, which keeps its name. */

@@ -34,6 +34,7 @@ static const ps_vm vm = {
     .request = ps_worker_request,
     .needs_upkeep = ps_parts_need_upkeep,
     .try_lock_tables = ps_tables_try_lock,
+    .sample = ps_sampling_tick,
     .step = ps_gil_wait_step,
     .cover_again = ps_functions_restart,
 };

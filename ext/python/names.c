@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "copy.h"
 #include "coverage.h"
 
 /*
@@ -80,6 +81,77 @@ static size_t append_module(char *to, size_t size, PyObject *dict, PyObject *key
     Py_XDECREF(module);
     return size;
 }
+
+#if PS_HAVE_GIL
+
+/* Appends the str at this address, of which a copy is made first. Nothing when there is none. */
+static size_t append_copied(char *to, size_t size, uintptr_t at)
+{
+    union {
+        PyCompactUnicodeObject string;
+        char bytes[sizeof(PyCompactUnicodeObject)];
+    } head;
+    char text[NAME_BUFFER * sizeof(Py_UCS4)];
+    PyObject *string = (PyObject *)&head;
+    if (!ps_copy(&head, (void *)at, sizeof(PyASCIIObject)) || Py_TYPE(string) != &PyUnicode_Type) return size;
+    if (!PyUnicode_IS_COMPACT(string) || !ps_string_is_ready(string)) return size;
+    size_t kind = (size_t)PyUnicode_KIND(string), length = (size_t)PyUnicode_GET_LENGTH(string);
+    if (length > NAME_BUFFER - 1) length = NAME_BUFFER - 1;
+    size_t data = PyUnicode_IS_ASCII(string) ? sizeof(PyASCIIObject) : sizeof(PyCompactUnicodeObject);
+    if (kind > sizeof(Py_UCS4) || !ps_copy(text, (char *)at + data, length * kind)) return size;
+    for (size_t i = 0; i < length && size + 4 < NAME_BUFFER; i++)
+        size += encode(to + size, PyUnicode_READ(kind, (void *)text, (Py_ssize_t)i));
+    to[size] = '\0';
+    return size;
+}
+
+/*
+ * What a dict at this address has for "__name__", or 0. The head of a dict's table of keys is not public; it has been so from 3.11 to
+ * 3.15, where there is a GIL.
+ */
+static uintptr_t find_module(uintptr_t globals)
+{
+    struct {
+        Py_ssize_t references;
+        uint8_t log2_size, log2_index_bytes, kind;
+        uint32_t version;
+        Py_ssize_t usable, entries;
+    } keys_head;
+    enum { UNICODE = 1, ENTRIES = 64 };
+    struct {
+        uintptr_t key, value;
+    } entries[ENTRIES];
+    PyDictObject dict;
+    if (!ps_copy(&dict, (void *)globals, sizeof(dict)) || dict.ob_base.ob_type != &PyDict_Type) return 0;
+    uintptr_t at = (uintptr_t)dict.ma_keys;
+    if (!ps_copy(&keys_head, (void *)at, sizeof(keys_head)) || keys_head.kind != UNICODE ||
+        keys_head.log2_index_bytes > 40)
+        return 0;
+    at += sizeof(keys_head) + ((size_t)1 << keys_head.log2_index_bytes);
+    for (Py_ssize_t left = keys_head.entries; left > 0; left -= ENTRIES, at += sizeof(entries)) {
+        size_t count = left < ENTRIES ? (size_t)left : ENTRIES;
+        if (!ps_copy(entries, (void *)at, count * sizeof(entries[0]))) return 0;
+        for (size_t i = 0; i < count; i++)
+            if (entries[i].key == (uintptr_t)keys.name) return entries[i].value;
+    }
+    return 0;
+}
+
+size_t ps_copied_string(char *to, uintptr_t string)
+{
+    to[0] = '\0';
+    return append_copied(to, 0, string);
+}
+
+size_t ps_copied_name(char *to, uintptr_t qualname, uintptr_t globals)
+{
+    size_t size = ps_copied_string(to, find_module(globals));
+    if (strcmp(to, "__main__") == 0 || strcmp(to, "builtins") == 0) size = 0;
+    if (size) size = append(to, size, ".", 1);
+    return append_copied(to, size, qualname);
+}
+
+#endif
 
 static const ps_site *intern(const char *name, size_t size, PyCodeObject *code, int line)
 {

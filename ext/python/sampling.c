@@ -1,8 +1,10 @@
 /*
- * Samples without signals. At each tick of the watcher the main thread is to make a call between two instructions, which looks at
- * the stacks of all threads that were on the CPU: they stand still, for the call holds the GIL. A main thread that waits in C
- * (for a lock, a child, a connection) makes no calls, so after LATE_NS the worker takes the GIL for that tick instead, and
- * does so from then on until the main thread has come back.
+ * Samples without signals. The watcher reads the stacks of the threads that run at the tick (stacks.c); here they get rows, with the GIL: in
+ * a call that the main thread makes between two instructions. A main thread that waits in C (for a lock, a child, a connection) makes no
+ * calls, so after LATE_NS the worker takes the GIL for that instead, and does so from then on until the main thread has come back.
+ *
+ * Where stacks cannot be read at the tick, the same call looks at the stacks of all threads that were on the CPU: they stand still, for the
+ * call holds the GIL.
  *
  * No code object that was met is kept alive (places.c).
  */
@@ -15,6 +17,7 @@
 #include "info.h"
 #include "probe.h"
 #include "samples.h"
+#include "stacks.h"
 #include "stats.h"
 #include "stopwatch.h"
 #include "thread_clocks.h"
@@ -23,6 +26,7 @@
 
 static struct {
     bool on;
+    bool reads;        /* stacks are read at the tick (stacks.c) */
     bool clearing;     /* the flush was reading the rows: clear them at the next try */
     uint64_t asked_ns; /* when the main thread was asked for the call that it has not made yet; 0 when it was not */
     uint64_t worker;   /* our own thread state: not worth a look at its clock */
@@ -56,6 +60,45 @@ static bool forget_rows(void)
     return true;
 }
 
+static ps_row *row_of_copy(ps_copied_code *code)
+{
+    if (code->row && code->names == ps_sites_generation && code->cleared == ps_sampled.cleared) return code->row;
+    const ps_site *site =
+        ps_site_intern(code->name, code->name_size, code->path, code->path_size, (uint64_t)code->first_line);
+    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
+    if (ps_row_is_overflow(&ps_sampled, row)) return row;
+    if (!row->site) {
+        row->excluded = ps_coverage_is_ours(site->path);
+        PS_WRITE_RELEASE(row->site, site);
+    }
+    code->row = row;
+    code->names = ps_sites_generation;
+    code->cleared = ps_sampled.cleared;
+    return row;
+}
+
+static ps_counted *request_of(PyInterpreterState *interpreter, uint64_t state_id)
+{
+    if (!PS_ENABLED(STATS__BY_REQUEST)) return NULL;
+    PyThreadState *thread = PyInterpreterState_ThreadHead(interpreter);
+    while (thread && thread->id != state_id) thread = PyThreadState_Next(thread);
+    return thread ? ps_requests_counted_of(thread) : NULL;
+}
+
+static void take_read(PyInterpreterState *interpreter)
+{
+    static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
+    const ps_read_stack *stack;
+    while ((stack = ps_stacks_next()) != NULL) {
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < stack->count; i++) {
+            ps_row *row = row_of_copy(stack->frame[i].code);
+            if (!row->excluded) frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
+        }
+        ps_samples_add(frames, count, 0, stack->weight, stack->thread_id, request_of(interpreter, stack->state_id));
+    }
+}
+
 static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
 {
     static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
@@ -86,6 +129,12 @@ void ps_sampling_take(void)
 {
     PyInterpreterState *main = PyInterpreterState_Main();
     if (!sampling.on || ps_thread_state()->interp != main) return;
+    if (sampling.reads) {
+        ps_error error = ps_error_save();
+        take_read(main);
+        ps_error_restore(error);
+        return;
+    }
     if (!ps_thread_clocks_begin_walk()) return;
     if (ps_samples_weigh()) {
         /* Requests are looked up with calls that may fail, and an application's own call may have brought us here. */
@@ -104,6 +153,11 @@ static int take_on_main(void *unused)
     ps_sampling_take();
     ps_looking_add(ps_stopwatch_stop(began));
     return 0;
+}
+
+bool ps_sampling_tick(uint64_t now)
+{
+    return PS_READ(sampling.reads) ? ps_stacks_tick(now) : ps_samples_tick();
 }
 
 bool ps_sampling_ask(void)
@@ -134,12 +188,15 @@ bool ps_sampling_switch(uint32_t wanted)
     if (!on) {
         PS_WRITE(sampling.on, false);
         sampling.clearing = true;
+        if (sampling.reads && !ps_stacks_end()) return false;
+        PS_WRITE(sampling.reads, false);
         if (!forget_rows()) return false;
     }
     sampling.clearing = false;
     if (on) {
         ps_pending_check();
         sampling.worker = ps_thread_state()->id;
+        PS_WRITE(sampling.reads, ps_stacks_begin(PyInterpreterState_Main(), sampling.worker));
     }
     PS_WRITE(sampling.on, on);
     return true;

@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "gil_wait.h"
+#include "stacks.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -173,7 +174,7 @@ static bool is_alone_with_worker(void)
  * started without threads. A thread that waits for the GIL at that moment is never heard of again in the child, and leaves it such that
  * the next one to want it may wait for ever. So the worker has its turn first.
  */
-static void before_fork(void)
+static void let_worker_finish(void)
 {
     pthread_mutex_lock(&worker.lock);
     worker.forking++;
@@ -187,8 +188,15 @@ static void before_fork(void)
     PyEval_RestoreThread(state);
 }
 
+static void before_fork(void)
+{
+    let_worker_finish();
+    ps_stacks_before_fork();
+}
+
 static void after_fork_in_parent(void)
 {
+    ps_stacks_after_fork(false);
     pthread_mutex_lock(&worker.lock);
     worker.forking--;
     pthread_cond_broadcast(&worker.changed);
@@ -205,6 +213,7 @@ static void after_fork_in_child(void)
     ps_gil_wait_abandon();
     ps_turns_after_fork();
     ps_sampling_after_fork();
+    ps_stacks_after_fork(true);
 }
 
 int ps_worker_init(void)

@@ -1,0 +1,422 @@
+#include "stacks.h"
+
+#if PS_HAVE_GIL
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "copy.h"
+#include "gil_wait.h"
+#include "memory.h"
+#include "probe.h"
+#include "stats.h"
+#include "watcher.h"
+
+enum {
+    QUEUE = 32,                   /* stacks */
+    PAGE = 4096,                  /* what is copied of a thread's frames at a time: no page is mapped in part */
+    LOOK_AGAIN_NS = 50000,        /* between two looks, where the first one met nobody who runs */
+    RUNS_NS = 25000,              /* what a thread without the GIL has used meanwhile if it runs */
+    THREADS_AGAIN_NS = 200000000, /* how often threads are listed, where none is missed */
+    WAIT_MOST_NS = 100000000,     /* for so long a stack is left in the queue */
+    CARRIED_MOST_NS = 1000000000  /* CPU time that a thread used while no stack of it was read. More is missed */
+};
+
+struct thread {
+    uintptr_t state;
+    uint64_t id; /* of that state: no other ever has it */
+    clockid_t clock;
+    uint64_t charged; /* its CPU time, up to its last stack */
+    uint64_t at_tick; /* at the last tick; and in this one: */
+    uint64_t before;
+    uintptr_t place;
+    bool ran;
+    uint32_t listed; /* in which list it was last */
+};
+
+static struct {
+    pthread_mutex_t lock; /* the watcher's during a tick; nobody but a fork waits for it */
+    PyInterpreterState *interpreter;
+    uint64_t own;
+    bool on;
+    struct thread *thread;
+    uint32_t count, capacity, list;
+    uint64_t listed_ns;
+    bool stale; /* a thread came or went */
+    uint64_t missed_ns;
+    ps_read_stack read; /* the last one */
+    /* The queue. `taken` is the VM's, the rest is the watcher's. */
+    ps_read_stack *queue;
+    uint64_t put, taken;
+    bool taking;       /* the VM has the oldest one under its hands */
+    uint64_t since_ns; /* when the oldest one was put there, about */
+} stacks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The frames of one thread as they are copied. */
+struct reader {
+    uintptr_t page; /* 0: none */
+    char bytes[PAGE];
+};
+
+/* What is known of a thread's state. 0 where it is gone. */
+struct head {
+    uintptr_t next;
+    uint64_t id;
+    unsigned long native_id;
+};
+
+#define COPY_FIELD(to, state, field) ps_copy(&(to), (char *)(state) + offsetof(PyThreadState, field), sizeof(to))
+
+static bool read_head(struct head *head, uintptr_t state)
+{
+    return COPY_FIELD(head->next, state, next) && COPY_FIELD(head->id, state, id) &&
+           COPY_FIELD(head->native_id, state, native_thread_id);
+}
+
+static uint64_t read_clock(clockid_t clock)
+{
+    struct timespec t;
+    return clock_gettime(clock, &t) == 0 ? (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec : 0;
+}
+
+static struct thread *find(uintptr_t state)
+{
+    for (uint32_t i = 0; i < stacks.count; i++)
+        if (stacks.thread[i].state == state) return &stacks.thread[i];
+    return NULL;
+}
+
+static bool reserve(void)
+{
+    if (stacks.count < stacks.capacity) return true;
+    uint32_t capacity = stacks.capacity ? stacks.capacity * 2 : 16;
+    struct thread *grown = ps_memory_take(capacity * sizeof(*grown));
+    if (!grown) return false;
+    if (stacks.count) memcpy(grown, stacks.thread, stacks.count * sizeof(*grown));
+    ps_memory_give(stacks.thread, stacks.capacity * sizeof(*grown));
+    stacks.thread = grown;
+    stacks.capacity = capacity;
+    return true;
+}
+
+/* What a thread used before it was first met is nobody's, and not more than the time since the last list. */
+static void add(uintptr_t state, const struct head *head, uint64_t now)
+{
+    /* The kernel's number of a thread's CPU clock. */
+    clockid_t clock = (clockid_t)((~(unsigned)head->native_id << 3) | 6);
+    uint64_t used = read_clock(clock), since = stacks.listed_ns ? now - stacks.listed_ns : 0;
+    if (!head->native_id || !used || !reserve()) return;
+    uint64_t charged = used > since ? used - since : 0;
+    stacks.thread[stacks.count++] = (struct thread){
+        .state = state, .id = head->id, .clock = clock, .charged = charged, .at_tick = charged, .listed = stacks.list};
+}
+
+static void miss(uint64_t ns)
+{
+    stacks.missed_ns += ns;
+    PS_ADD(ps_samples_missed, stacks.missed_ns / PS_SAMPLE_NS);
+    stacks.missed_ns %= PS_SAMPLE_NS;
+}
+
+/* Threads come and go meanwhile. What is read of one that has gone is nonsense or nothing, and its clock is none. */
+static void list_threads(uint64_t now)
+{
+    enum { MOST = 100000 };
+    struct head head;
+    uintptr_t state = (uintptr_t)PyInterpreterState_ThreadHead(stacks.interpreter);
+    stacks.list++;
+    for (int i = 0; state && i < MOST && read_head(&head, state); i++, state = head.next) {
+        if (head.id == stacks.own) continue;
+        struct thread *known = find(state);
+        if (known && known->id == head.id) known->listed = stacks.list;
+        else add(state, &head, now);
+    }
+    for (uint32_t i = 0; i < stacks.count;) {
+        struct thread *thread = &stacks.thread[i];
+        if (thread->listed == stacks.list) {
+            i++;
+            continue;
+        }
+        if (thread->at_tick > thread->charged) miss(thread->at_tick - thread->charged);
+        *thread = stacks.thread[--stacks.count];
+    }
+    stacks.listed_ns = now;
+    stacks.stale = false;
+}
+
+/* The address of the frame that the thread runs; 0: none. */
+static uintptr_t current_frame(const struct thread *thread)
+{
+    uintptr_t frame = 0;
+#if PY_VERSION_HEX >= 0x030D0000
+    if (!COPY_FIELD(frame, thread->state, current_frame)) return 0;
+#else
+    uintptr_t c_frame = 0;
+    if (!COPY_FIELD(c_frame, thread->state, cframe) || !c_frame) return 0;
+    if (!ps_copy(&frame, (char *)c_frame + offsetof(_PyCFrame, current_frame), sizeof(frame))) return 0;
+#endif
+    return frame;
+}
+
+/* Frames are one behind the other mostly, so a page of them is copied at once. */
+static bool read_frame(struct reader *reader, struct ps_walked_frame *frame, uintptr_t at)
+{
+    uintptr_t page = at & ~(uintptr_t)(PAGE - 1);
+    if (at - page + sizeof(*frame) > PAGE) return ps_copy(frame, (void *)at, sizeof(*frame));
+    if (reader->page != page) {
+        reader->page = 0;
+        if (!ps_copy(reader->bytes, (void *)page, PAGE)) return false;
+        reader->page = page;
+    }
+    memcpy(frame, reader->bytes + (at - page), sizeof(*frame));
+    return true;
+}
+
+/* The lowest bits of a reference are tags from 3.14 on. */
+static uintptr_t untagged(PyObject *reference)
+{
+    return (uintptr_t)reference & ~(uintptr_t)3;
+}
+
+/* Is it of a function, and none of the interpreter's own? ps_walked_code() says which those are. */
+static bool is_called(const struct ps_walked_frame *frame)
+{
+    uintptr_t function = untagged(frame->function);
+    return PY_VERSION_HEX < 0x030C0000 || (function && function != (uintptr_t)Py_None);
+}
+
+static long offset_of(const struct ps_walked_frame *frame, uintptr_t code)
+{
+    return (long)((uintptr_t)frame->instruction - code - offsetof(PyCodeObject, co_code_adaptive));
+}
+
+/* Where it runs: the frame and the instruction. 0: nowhere. */
+static uintptr_t place_of(const struct thread *thread)
+{
+    struct ps_walked_frame frame;
+    uintptr_t at = current_frame(thread);
+    if (!at || !ps_copy(&frame, (void *)at, sizeof(frame))) return 0;
+    return at * 31 + (uintptr_t)frame.instruction;
+}
+
+/* False: what was read is no stack, because the thread ran on meanwhile. */
+static bool read_frames(struct reader *reader, uintptr_t at, uint64_t now)
+{
+    ps_read_stack *stack = &stacks.read;
+    bool lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+    struct ps_walked_frame frame;
+    stack->count = 0;
+    for (int i = 0; at && i < PS_SAMPLE_FRAMES_MAX * 2 && stack->count < PS_SAMPLE_FRAMES_MAX; i++) {
+        if (!read_frame(reader, &frame, at)) return stack->count > 0;
+        at = (uintptr_t)frame.previous;
+        if (!is_called(&frame)) continue;
+        uintptr_t address = untagged(frame.code);
+        ps_copied_code *code = ps_copied_code_at(address, (uintptr_t)frame.globals, !stack->count, now);
+        if (!code) return stack->count > 0;
+        uint32_t line = lines ? ps_copied_code_line(code, offset_of(&frame, address)) : 0;
+        stack->frame[stack->count].code = code;
+        stack->frame[stack->count++].line = line;
+    }
+    return stack->count > 0;
+}
+
+/* Into stacks.read. */
+static bool read_stack(const struct thread *thread, uint64_t now)
+{
+    struct reader reader;
+    for (int tries = 0; tries < 4; tries++) {
+        reader.page = 0;
+        uintptr_t at = current_frame(thread);
+        if (!at) return false;
+        if (read_frames(&reader, at, now)) return true;
+    }
+    return false;
+}
+
+static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
+{
+    return one->state_id == other->state_id && one->count == other->count &&
+           memcmp(one->frame, other->frame, one->count * sizeof(one->frame[0])) == 0;
+}
+
+/*
+ * Puts the stack that was read of this thread, which has used so much of the CPU, into the queue. The queue is full when the VM does not
+ * come to it, as in a long call of C with the GIL: then the stack is mostly the last one again.
+ */
+static void put(struct thread *thread, uint64_t used, uint64_t now)
+{
+    ps_read_stack *read = &stacks.read, *last = &stacks.queue[(stacks.put - 1) % QUEUE];
+    uint64_t waiting = stacks.put - PS_READ_ACQUIRE(stacks.taken);
+    read->state_id = thread->id;
+    read->thread_id = (uint64_t) ~(thread->clock >> 3);
+    read->weight = used - thread->charged;
+    thread->charged = used;
+    if (waiting == QUEUE) {
+        if (is_like(read, last)) PS_FETCH_ADD(last->weight, read->weight);
+        else miss(read->weight);
+        return;
+    }
+    memcpy(&stacks.queue[stacks.put % QUEUE], read,
+           offsetof(ps_read_stack, frame) + read->count * sizeof(read->frame[0]));
+    if (!waiting) stacks.since_ns = now;
+    PS_WRITE_RELEASE(stacks.put, stacks.put + 1);
+}
+
+/* Who has run since the last tick? */
+static bool note_clocks(void)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < stacks.count; i++) {
+        struct thread *thread = &stacks.thread[i];
+        thread->before = read_clock(thread->clock);
+        if (!thread->before) stacks.stale = true;
+        thread->ran = thread->before > thread->at_tick;
+        if (thread->ran) thread->at_tick = thread->before;
+        if (thread->at_tick - thread->charged > CARRIED_MOST_NS) {
+            miss(thread->at_tick - thread->charged);
+            thread->charged = thread->at_tick;
+        }
+        any |= thread->ran;
+    }
+    return any;
+}
+
+/* The stack that was read is the holder's: it counts when the holder's clock goes on. */
+static bool put_holder(struct thread *holder, uint64_t now)
+{
+    uint64_t used = read_clock(holder->clock);
+    if (used <= holder->before) return false;
+    put(holder, used, now);
+    return true;
+}
+
+/* Threads that run in C without the GIL. In the second look those that have used a while and are where they were. */
+static bool put_others(const struct thread *holder, bool second, uint64_t now)
+{
+    bool met = false;
+    for (uint32_t i = 0; i < stacks.count; i++) {
+        struct thread *thread = &stacks.thread[i];
+        if (thread == holder || !thread->ran) continue;
+        uint64_t used = read_clock(thread->clock);
+        if (used <= thread->before) continue;
+        if (second && (used - thread->before < RUNS_NS || !thread->place || thread->place != place_of(thread)))
+            continue;
+        if (!read_stack(thread, now)) continue;
+        put(thread, used, now);
+        met = true;
+    }
+    return met;
+}
+
+/* For a short sleep, which the kernel would make twice as long. */
+static void nap(void)
+{
+    static __thread bool is_exact;
+    if (!is_exact) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    is_exact = true;
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+}
+
+/*
+ * Whoever had the GIL last runs, also between two short calls without the GIL, if its clock goes on. Where no clock does, the kernel may
+ * have put this thread in the place of the one that runs: so a moment later once more.
+ */
+static void read_running(uint64_t now)
+{
+    uintptr_t state = ps_gil_last_holder();
+    struct thread *holder = find(state);
+    if (stacks.stale || (state && !holder) || now - stacks.listed_ns > THREADS_AGAIN_NS) {
+        list_threads(now);
+        holder = find(state);
+    }
+    bool is_read = holder && read_stack(holder, now);
+    if (!note_clocks()) return;
+    bool met = is_read && put_holder(holder, now);
+    met |= put_others(holder, false, now);
+    if (met) return;
+    for (uint32_t i = 0; i < stacks.count; i++)
+        stacks.thread[i].place = stacks.thread[i].ran ? place_of(&stacks.thread[i]) : 0;
+    nap();
+    holder = find(ps_gil_last_holder());
+    if (holder && read_stack(holder, now)) put_holder(holder, now);
+    put_others(holder, true, now);
+}
+
+bool ps_stacks_tick(uint64_t now)
+{
+    if (pthread_mutex_trylock(&stacks.lock) != 0) return false;
+    bool wanted = false;
+    if (stacks.on) {
+        read_running(now);
+        uint64_t taken = PS_READ_ACQUIRE(stacks.taken), waiting = stacks.put - taken;
+        ps_copied_code_sampled(stacks.put, taken);
+        bool at_once = PS_ENABLED(STATS__BY_REQUEST) || PS_ENABLED(SAMPLE);
+        wanted = waiting && (at_once || waiting >= QUEUE / 2 || now - stacks.since_ns > WAIT_MOST_NS);
+    }
+    pthread_mutex_unlock(&stacks.lock);
+    return wanted;
+}
+
+const ps_read_stack *ps_stacks_next(void)
+{
+    if (!stacks.on) return NULL;
+    uint64_t taken = stacks.taken + stacks.taking;
+    stacks.taking = false;
+    PS_WRITE_RELEASE(stacks.taken, taken);
+    if (taken == PS_READ_ACQUIRE(stacks.put)) return NULL;
+    stacks.taking = true;
+    return &stacks.queue[taken % QUEUE];
+}
+
+static void forget(void)
+{
+    stacks.put = stacks.taken = 0;
+    stacks.taking = false;
+    ps_copied_code_forget();
+    ps_memory_give(stacks.thread, stacks.capacity * sizeof(*stacks.thread));
+    stacks.thread = NULL;
+    stacks.count = stacks.capacity = 0;
+    stacks.listed_ns = stacks.missed_ns = 0;
+}
+
+bool ps_stacks_begin(PyInterpreterState *interpreter, uint64_t own)
+{
+    if (!ps_gil_last_holder() || !ps_copy_works()) return false;
+    pthread_mutex_lock(&stacks.lock); /* nothing is read before */
+    forget();
+    stacks.interpreter = interpreter;
+    stacks.own = own;
+    if (!stacks.queue) stacks.queue = ps_memory_take(QUEUE * sizeof(*stacks.queue));
+    stacks.on = stacks.queue != NULL;
+    bool on = stacks.on;
+    pthread_mutex_unlock(&stacks.lock);
+    return on;
+}
+
+bool ps_stacks_end(void)
+{
+    if (pthread_mutex_trylock(&stacks.lock) != 0) return false;
+    stacks.on = false;
+    forget();
+    ps_memory_give(stacks.queue, QUEUE * sizeof(*stacks.queue));
+    stacks.queue = NULL;
+    pthread_mutex_unlock(&stacks.lock);
+    return true;
+}
+
+void ps_stacks_before_fork(void)
+{
+    pthread_mutex_lock(&stacks.lock);
+}
+
+void ps_stacks_after_fork(bool is_child)
+{
+    if (is_child) forget();
+    pthread_mutex_unlock(&stacks.lock);
+}
+
+#endif
