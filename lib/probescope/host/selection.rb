@@ -77,7 +77,8 @@ module Probescope
 
       def without_workers(found)
         if found.empty? && @comm.nil?
-          raise Error.new("#{list(@roots)} and #{@roots.one? ? "its" : "their"} children do not have probescope loaded", Target.how_to_load(@roots.first))
+          raise Error.new("#{list(@roots)} and #{@roots.one? ? "its" : "their"} children do not have probescope loaded",
+                          Target.how_to_load(@roots.first))
         end
 
         @notes << "#{list(@roots)} #{@roots.one? ? "has" : "have"} no children with probescope yet; those to come are traced too"
