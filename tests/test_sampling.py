@@ -95,11 +95,16 @@ async def main(seconds):
 def recursive(n):
     return heavy() if n == 0 else recursive(n - 1)
 
+def through_c(_):
+    heavy()
+
 gate.on("sample__stats")
 gate.flushed(1)
 asyncio.run(main(2))
 gate.flushed(2)
 run_for(0.5, lambda: recursive(20))
+# By way of C.
+run_for(0.5, lambda: sorted((1,), key=through_c))
 gate.flushed(2)
 gate.done(**clocks)
 """,
@@ -107,6 +112,7 @@ gate.done(**clocks)
         )
         rows = run.totals("sample__stats")
         assert rows["recursive"]["total"] <= rows["<module>"]["total"]
+        assert rows["<module>"]["total"] > 0.95 * sum(row["self"] for row in rows.values())
         assert rows["heavy"]["self"] > rows["recursive"]["self"]
         assert rows["inner"]["total"] <= rows["outer"]["total"]
         assert rows["heavy"]["self"] > rows["inner"]["self"]

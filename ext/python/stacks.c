@@ -182,11 +182,23 @@ static uintptr_t untagged(PyObject *reference)
     return (uintptr_t)reference & ~(uintptr_t)3;
 }
 
-/* Is it of a function, and none of the interpreter's own? ps_walked_code() says which those are. */
-static bool is_called(const struct ps_walked_frame *frame)
+/*
+ * Is it one of the interpreter's own, as between a call from C and the function called? ps_walked_code() says which there are. What such a
+ * frame does not use is not set.
+ */
+static bool is_internal(const struct ps_walked_frame *frame)
 {
+#if PY_VERSION_HEX >= 0x030D0000
+    if (untagged(frame->code) == (uintptr_t)Py_None) return true;
+#elif PY_VERSION_HEX >= 0x030C0000
+    if (frame->owner == 3 /* FRAME_OWNED_BY_CSTACK */) return true;
+#else
+    return false;
+#endif
+#if PY_VERSION_HEX >= 0x030C0000
     uintptr_t function = untagged(frame->function);
-    return PY_VERSION_HEX < 0x030C0000 || (function && function != (uintptr_t)Py_None);
+    return !function || function == (uintptr_t)Py_None;
+#endif
 }
 
 static long offset_of(const struct ps_walked_frame *frame, uintptr_t code)
@@ -213,7 +225,7 @@ static bool read_frames(struct reader *reader, uintptr_t at, uint64_t now)
     for (int i = 0; at && i < PS_SAMPLE_FRAMES_MAX * 2 && stack->count < PS_SAMPLE_FRAMES_MAX; i++) {
         if (!read_frame(reader, &frame, at)) return stack->count > 0;
         at = (uintptr_t)frame.previous;
-        if (!is_called(&frame)) continue;
+        if (is_internal(&frame)) continue;
         uintptr_t address = untagged(frame.code);
         ps_copied_code *code = ps_copied_code_at(address, (uintptr_t)frame.globals, !stack->count, now);
         if (!code) return stack->count > 0;
