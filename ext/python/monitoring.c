@@ -13,17 +13,15 @@
  */
 static const int preferred_ids[] = {3, 4, 2, 5, 1, 0};
 
-static PyMethodDef callbacks[] = {
-    {"PY_START", (PyCFunction)(void (*)(void))ps_on_start, METH_FASTCALL, NULL},
-    {"PY_RESUME", (PyCFunction)(void (*)(void))ps_on_resume, METH_FASTCALL, NULL},
-    {"PY_THROW", (PyCFunction)(void (*)(void))ps_on_throw, METH_FASTCALL, NULL},
-    {"PY_RETURN", (PyCFunction)(void (*)(void))ps_on_return, METH_FASTCALL, NULL},
-    {"PY_YIELD", (PyCFunction)(void (*)(void))ps_on_yield, METH_FASTCALL, NULL},
-    {"PY_UNWIND", (PyCFunction)(void (*)(void))ps_on_unwind, METH_FASTCALL, NULL},
-    {"RAISE", (PyCFunction)(void (*)(void))ps_on_raise, METH_FASTCALL, NULL},
-    {"EXCEPTION_HANDLED", (PyCFunction)(void (*)(void))ps_on_handled, METH_FASTCALL, NULL},
-    {"RERAISE", (PyCFunction)(void (*)(void))ps_on_reraise, METH_FASTCALL, NULL},
-    {"LINE", (PyCFunction)(void (*)(void))ps_on_line, METH_FASTCALL, NULL},
+static const struct {
+    const char *event;
+    PyObject *(*function)(PyObject *self, PyObject *const *args, Py_ssize_t count);
+} callbacks[] = {
+    {"PY_START", ps_on_start},  {"PY_RESUME", ps_on_resume},
+    {"PY_THROW", ps_on_throw},  {"PY_RETURN", ps_on_return},
+    {"PY_YIELD", ps_on_yield},  {"PY_UNWIND", ps_on_unwind},
+    {"RAISE", ps_on_raise},     {"EXCEPTION_HANDLED", ps_on_handled},
+    {"RERAISE", ps_on_reraise}, {"LINE", ps_on_line},
 };
 #define ALL "all sys.monitoring "
 enum { CALLBACKS = sizeof(callbacks) / sizeof(callbacks[0]), OWNER_BUFFER = 12 };
@@ -36,6 +34,38 @@ static struct {
     bool disabled;     /* a callback disabled something since the last restart */
     char refusal[120]; /* why there is none of it */
 } monitoring = {.id = -1};
+
+/*
+ * The interpreter calls these. A built-in function would do, but for the limit of recursion: at the limit the call of one fails. Where that
+ * is the call that tells of an exception that is handled, the failure is an exception for the same handler, and so on for ever (3.12).
+ */
+typedef struct {
+    PyObject_HEAD vectorcallfunc call;
+    int number;
+} Callback;
+
+static PyObject *call_callback(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
+{
+    return callbacks[((Callback *)self)->number].function(self, args, PyVectorcall_NARGS(count));
+}
+
+static PyTypeObject callback_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "probescope._native.Callback",
+    .tp_basicsize = sizeof(Callback),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_vectorcall_offset = offsetof(Callback, call),
+    .tp_call = PyVectorcall_Call,
+};
+
+/* A new reference, or NULL with an exception. */
+static PyObject *new_callback(int number)
+{
+    Callback *callback = PyType_Ready(&callback_type) == 0 ? PyObject_New(Callback, &callback_type) : NULL;
+    if (!callback) return NULL;
+    callback->call = call_callback;
+    callback->number = number;
+    return (PyObject *)callback;
+}
 
 PyObject *ps_monitoring_go_on(void)
 {
@@ -112,7 +142,7 @@ static bool register_all(PyObject *const *functions)
     bool done = true;
     for (int i = 0; i < CALLBACKS; i++) {
         PyObject *function = functions ? functions[i] : Py_None;
-        int event = function ? event_of(callbacks[i].ml_name) : 0;
+        int event = function ? event_of(callbacks[i].event) : 0;
         done &= event && call("register_callback", "(iiO)", monitoring.id, event, function);
     }
     return done;
@@ -136,7 +166,7 @@ static bool claim(void)
         return false;
     }
     for (int i = 0; i < CALLBACKS; i++)
-        if (!monitoring.functions[i]) monitoring.functions[i] = PyCFunction_New(&callbacks[i], NULL);
+        if (!monitoring.functions[i]) monitoring.functions[i] = new_callback(i);
     PyErr_Clear();
     if (register_all(monitoring.functions)) return true;
     release();
@@ -151,7 +181,7 @@ static bool set_events(void)
     int set = 0;
     for (int i = 0; i < PS_MONITORING_PARTS; i++) asked |= monitoring.asked[i];
     for (int i = 0; i < CALLBACKS; i++)
-        if ((asked >> i) & 1) set |= event_of(callbacks[i].ml_name);
+        if ((asked >> i) & 1) set |= event_of(callbacks[i].event);
     bool done = call("set_events", "(ii)", monitoring.id, set);
     if (!asked) release();
     return done;

@@ -103,13 +103,29 @@ static bool reserve(void)
     return true;
 }
 
+/* The kernel's number of a thread's CPU clock. */
+static clockid_t clock_of(const struct head *head)
+{
+    return (clockid_t)((~(unsigned)head->native_id << 3) | 6);
+}
+
+/*
+ * A state is made by the thread that starts another, and up to 3.11 has that one's id until the new thread runs. Of two states with one
+ * id the older is right.
+ */
+static bool has_clock_of_older(const struct head *head)
+{
+    for (uint32_t i = 0; i < stacks.count; i++)
+        if (stacks.thread[i].clock == clock_of(head) && stacks.thread[i].id < head->id) return true;
+    return false;
+}
+
 /* What a thread used before it was first met is nobody's, and not more than the time since the last list. */
 static void add(uintptr_t state, const struct head *head, uint64_t now)
 {
-    /* The kernel's number of a thread's CPU clock. */
-    clockid_t clock = (clockid_t)((~(unsigned)head->native_id << 3) | 6);
+    clockid_t clock = clock_of(head);
     uint64_t used = read_clock(clock), since = stacks.listed_ns ? now - stacks.listed_ns : 0;
-    if (!head->native_id || !used || !reserve()) return;
+    if (!head->native_id || !used || has_clock_of_older(head) || !reserve()) return;
     uint64_t charged = used > since ? used - since : 0;
     stacks.thread[stacks.count++] = (struct thread){
         .state = state, .id = head->id, .clock = clock, .charged = charged, .at_tick = charged, .listed = stacks.list};
@@ -132,8 +148,13 @@ static void list_threads(uint64_t now)
     for (int i = 0; state && i < MOST && read_head(&head, state); i++, state = head.next) {
         if (head.id == stacks.own) continue;
         struct thread *known = find(state);
-        if (known && known->id == head.id) known->listed = stacks.list;
+        if (known && known->id == head.id && known->clock == clock_of(&head)) known->listed = stacks.list;
         else add(state, &head, now);
+    }
+    for (uint32_t i = 0; i < stacks.count; i++) {
+        const struct thread *thread = &stacks.thread[i];
+        head = (struct head){.id = thread->id, .native_id = (unsigned long)~(thread->clock >> 3)};
+        if (has_clock_of_older(&head)) stacks.thread[i].listed = 0;
     }
     for (uint32_t i = 0; i < stacks.count;) {
         struct thread *thread = &stacks.thread[i];
@@ -141,7 +162,7 @@ static void list_threads(uint64_t now)
             i++;
             continue;
         }
-        if (thread->at_tick > thread->charged) miss(thread->at_tick - thread->charged);
+        if (thread->listed && thread->at_tick > thread->charged) miss(thread->at_tick - thread->charged);
         *thread = stacks.thread[--stacks.count];
     }
     stacks.listed_ns = now;
