@@ -60,6 +60,12 @@ static bool forget_rows(void)
     return true;
 }
 
+/* Whose request a stack belongs to is known with the GIL, and a moment after the tick it may be another. */
+static bool reads(void)
+{
+    return PS_READ(sampling.reads) && !PS_ENABLED(STATS__BY_REQUEST);
+}
+
 static ps_row *row_of_copy(ps_copied_code *code)
 {
     if (code->row && code->names == ps_sites_generation && code->cleared == ps_sampled.cleared) return code->row;
@@ -77,15 +83,7 @@ static ps_row *row_of_copy(ps_copied_code *code)
     return row;
 }
 
-static ps_counted *request_of(PyInterpreterState *interpreter, uint64_t state_id)
-{
-    if (!PS_ENABLED(STATS__BY_REQUEST)) return NULL;
-    PyThreadState *thread = PyInterpreterState_ThreadHead(interpreter);
-    while (thread && thread->id != state_id) thread = PyThreadState_Next(thread);
-    return thread ? ps_requests_counted_of(thread) : NULL;
-}
-
-static void take_read(PyInterpreterState *interpreter)
+static void take_read(void)
 {
     static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
     const ps_read_stack *stack;
@@ -95,7 +93,7 @@ static void take_read(PyInterpreterState *interpreter)
             ps_row *row = row_of_copy(stack->frame[i].code);
             if (!row->excluded) frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
         }
-        ps_samples_add(frames, count, 0, stack->weight, stack->thread_id, request_of(interpreter, stack->state_id));
+        ps_samples_add(frames, count, 0, stack->weight, stack->thread_id, NULL);
     }
 }
 
@@ -129,12 +127,8 @@ void ps_sampling_take(void)
 {
     PyInterpreterState *main = PyInterpreterState_Main();
     if (!sampling.on || ps_thread_state()->interp != main) return;
-    if (sampling.reads) {
-        ps_error error = ps_error_save();
-        take_read(main);
-        ps_error_restore(error);
-        return;
-    }
+    if (sampling.reads) take_read();
+    if (reads()) return;
     if (!ps_thread_clocks_begin_walk()) return;
     if (ps_samples_weigh()) {
         /* Requests are looked up with calls that may fail, and an application's own call may have brought us here. */
@@ -155,9 +149,15 @@ static int take_on_main(void *unused)
     return 0;
 }
 
+/* Each way counts from its own last sample, so what passed in the other one is forgotten. */
 bool ps_sampling_tick(uint64_t now)
 {
-    return PS_READ(sampling.reads) ? ps_stacks_tick(now) : ps_samples_tick();
+    static bool were_read;
+    bool are_read = reads();
+    if (are_read && !were_read) ps_stacks_forget_clocks();
+    if (!are_read && were_read) ps_thread_clocks_forget();
+    were_read = are_read;
+    return are_read ? ps_stacks_tick(now) : ps_samples_tick();
 }
 
 bool ps_sampling_ask(void)

@@ -387,11 +387,18 @@ bool ps_stacks_tick(uint64_t now)
         read_running(now);
         uint64_t taken = PS_READ_ACQUIRE(stacks.taken), waiting = stacks.put - taken;
         ps_copied_code_sampled(stacks.put, taken);
-        bool at_once = PS_ENABLED(STATS__BY_REQUEST) || PS_ENABLED(SAMPLE);
-        wanted = waiting && (at_once || waiting >= QUEUE / 2 || now - stacks.since_ns > WAIT_MOST_NS);
+        wanted = waiting && (PS_ENABLED(SAMPLE) || waiting >= QUEUE / 2 || now - stacks.since_ns > WAIT_MOST_NS);
     }
     pthread_mutex_unlock(&stacks.lock);
     return wanted;
+}
+
+void ps_stacks_forget_clocks(void)
+{
+    pthread_mutex_lock(&stacks.lock);
+    stacks.count = 0;
+    stacks.listed_ns = 0;
+    pthread_mutex_unlock(&stacks.lock);
 }
 
 const ps_read_stack *ps_stacks_next(void)

@@ -36,6 +36,8 @@ bool ps_stacks_begin(PyInterpreterState *interpreter, uint64_t own);
 bool ps_stacks_end(void);
 /* The watcher's: reads the stacks of those that run. True when the VM is to take what is in the queue. */
 bool ps_stacks_tick(uint64_t now);
+/* The watcher's: what threads used up to now is nobody's. */
+void ps_stacks_forget_clocks(void);
 /* With the GIL: the oldest one, which stays as it is until the next call; or NULL. */
 const ps_read_stack *ps_stacks_next(void);
 void ps_stacks_before_fork(void);
@@ -53,6 +55,7 @@ static inline bool ps_stacks_tick(uint64_t now)
 {
     return false;
 }
+static inline void ps_stacks_forget_clocks(void) {}
 static inline const ps_read_stack *ps_stacks_next(void)
 {
     return NULL;
