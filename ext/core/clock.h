@@ -30,6 +30,14 @@ static inline uint64_t ps_clock_read(clockid_t id)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* The same, or 0 where there is no such clock: that of a thread that has ended. */
+static inline uint64_t ps_clock_try(clockid_t id)
+{
+    struct timespec t;
+    if (clock_gettime(id, &t) != 0) return 0;
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static inline uint64_t ps_monotonic_ns(void)
 {
     return ps_clock_read(CLOCK_MONOTONIC);

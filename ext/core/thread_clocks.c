@@ -48,20 +48,13 @@ void ps_thread_clocks_after_fork(void)
     forget();
 }
 
-static uint64_t read_clock(clockid_t clock)
-{
-    struct timespec t;
-    if (clock_gettime(clock, &t) != 0) return 0;
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 bool ps_thread_clocks_tick(void)
 {
     if (pthread_mutex_trylock(&clocks.lock) != 0) return false;
     bool moved = clocks.count == 0;
     for (uint32_t i = 0; i < clocks.count; i++) {
         struct thread *thread = &clocks.thread[i];
-        uint64_t now = read_clock(thread->clock);
+        uint64_t now = ps_clock_try(thread->clock);
         moved |= now != thread->at_tick;
         thread->at_tick = now;
     }
@@ -123,7 +116,7 @@ void ps_thread_clocks_see(uint64_t id, pthread_t pthread)
     uint32_t place = find(id);
     if (place < clocks.count) {
         struct thread *known = &clocks.thread[place];
-        known->now = read_clock(known->clock);
+        known->now = ps_clock_try(known->clock);
         known->fresh = false;
         known->walk = clocks.walk;
         uint64_t used = known->now > known->at_tick ? known->now - known->at_tick : 0;
@@ -133,7 +126,7 @@ void ps_thread_clocks_see(uint64_t id, pthread_t pthread)
     clockid_t clock;
     if (!reserve() || !has_clock(pthread, &clock)) return;
     /* What it used before samples began is nobody's; after that it cannot have used more than the time since the last walk. */
-    uint64_t now = read_clock(clock);
+    uint64_t now = ps_clock_try(clock);
     uint64_t since = clocks.walked_ns ? ps_monotonic_ns() - clocks.walked_ns : 0;
     clocks.thread[clocks.count++] = (struct thread){.id = id,
                                                     .clock = clock,

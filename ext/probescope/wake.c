@@ -23,10 +23,10 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "copy.h"
 #include "hooks.h"
 
 static void (*handler)(int); /* Ruby's, for signals that are trapped; NULL: not found, and nothing is woken */
@@ -80,8 +80,7 @@ static bool is_no_connection(int file)
 static bool polls_no_connection(uint64_t files, uint64_t count)
 {
     struct pollfd one;
-    struct iovec to = {&one, sizeof(one)}, from = {(void *)(uintptr_t)files, sizeof(one)};
-    return count == 1 && process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof(one) && is_no_connection(one.fd);
+    return count == 1 && ps_copy(&one, (void *)(uintptr_t)files, sizeof(one)) && is_no_connection(one.fd);
 }
 
 /* Is the thread in a system call that waits, and that is begun again after EINTR? */

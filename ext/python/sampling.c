@@ -36,18 +36,21 @@ static struct {
 static ps_places known_codes;
 
 /* Keyed by name and place: code that is made again and again, as that of a namedtuple's methods, has one row. */
+static ps_row *row_of_site(const ps_site *site)
+{
+    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
+    if (ps_row_is_overflow(&ps_sampled, row) || row->site) return row;
+    row->excluded = ps_coverage_is_ours(site->path);
+    PS_WRITE_RELEASE(row->site, site);
+    return row;
+}
+
 static ps_row *find_row(struct ps_walked_frame *frame, PyCodeObject *code)
 {
     ps_row *row = ps_places_find(&known_codes, NULL, code, 0);
     if (PS_LIKELY(row != NULL)) return row;
-    const ps_site *site = ps_code_site(code, ps_walked_globals(frame));
-    row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
-    if (ps_row_is_overflow(&ps_sampled, row)) return row;
-    if (!row->site) {
-        row->excluded = ps_coverage_is_ours(site->path);
-        PS_WRITE_RELEASE(row->site, site);
-    }
-    ps_places_put(&known_codes, NULL, code, 0, row, NULL);
+    row = row_of_site(ps_code_site(code, ps_walked_globals(frame)));
+    if (!ps_row_is_overflow(&ps_sampled, row)) ps_places_put(&known_codes, NULL, code, 0, row, NULL);
     return row;
 }
 
@@ -71,12 +74,8 @@ static ps_row *row_of_copy(ps_copied_code *code)
     if (code->row && code->names == ps_sites_generation && code->cleared == ps_sampled.cleared) return code->row;
     const ps_site *site =
         ps_site_intern(code->name, code->name_size, code->path, code->path_size, (uint64_t)code->first_line);
-    ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
+    ps_row *row = row_of_site(site);
     if (ps_row_is_overflow(&ps_sampled, row)) return row;
-    if (!row->site) {
-        row->excluded = ps_coverage_is_ours(site->path);
-        PS_WRITE_RELEASE(row->site, site);
-    }
     code->row = row;
     code->names = ps_sites_generation;
     code->cleared = ps_sampled.cleared;

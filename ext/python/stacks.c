@@ -77,12 +77,6 @@ static bool read_head(struct head *head, uintptr_t state)
            COPY_FIELD(head->native_id, state, native_thread_id);
 }
 
-static uint64_t read_clock(clockid_t clock)
-{
-    struct timespec t;
-    return clock_gettime(clock, &t) == 0 ? (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec : 0;
-}
-
 static struct thread *find(uintptr_t state)
 {
     for (uint32_t i = 0; i < stacks.count; i++)
@@ -124,7 +118,7 @@ static bool has_clock_of_older(const struct head *head)
 static void add(uintptr_t state, const struct head *head, uint64_t now)
 {
     clockid_t clock = clock_of(head);
-    uint64_t used = read_clock(clock), since = stacks.listed_ns ? now - stacks.listed_ns : 0;
+    uint64_t used = ps_clock_try(clock), since = stacks.listed_ns ? now - stacks.listed_ns : 0;
     if (!head->native_id || !used || has_clock_of_older(head) || !reserve()) return;
     uint64_t charged = used > since ? used - since : 0;
     stacks.thread[stacks.count++] = (struct thread){
@@ -305,7 +299,7 @@ static bool note_clocks(void)
     bool any = false;
     for (uint32_t i = 0; i < stacks.count; i++) {
         struct thread *thread = &stacks.thread[i];
-        thread->before = read_clock(thread->clock);
+        thread->before = ps_clock_try(thread->clock);
         if (!thread->before) stacks.stale = true;
         thread->ran = thread->before > thread->at_tick;
         if (thread->ran) thread->at_tick = thread->before;
@@ -321,7 +315,7 @@ static bool note_clocks(void)
 /* The stack that was read is the holder's: it counts when the holder's clock goes on. */
 static bool put_holder(struct thread *holder, uint64_t now)
 {
-    uint64_t used = read_clock(holder->clock);
+    uint64_t used = ps_clock_try(holder->clock);
     if (used <= holder->before) return false;
     put(holder, used, now);
     return true;
@@ -334,7 +328,7 @@ static bool put_others(const struct thread *holder, bool second, uint64_t now)
     for (uint32_t i = 0; i < stacks.count; i++) {
         struct thread *thread = &stacks.thread[i];
         if (thread == holder || !thread->ran) continue;
-        uint64_t used = read_clock(thread->clock);
+        uint64_t used = ps_clock_try(thread->clock);
         if (used <= thread->before) continue;
         if (second && (used - thread->before < RUNS_NS || !thread->place || thread->place != place_of(thread)))
             continue;
