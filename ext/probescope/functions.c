@@ -58,6 +58,7 @@ struct target {
     bool shared;       /* several classes had the method when the walk came to it */
     bool superseded;   /* the target of a method around it covers it, too: it stays out */
     bool has_lines;    /* false for a define_method body whose block another target covers already */
+    bool only_own;     /* likewise: that one tells of the methods that are defined in the block, too */
     bool has_run;      /* a file loaded before: lines outside of its methods are not told, as without YJIT */
     bool lends_blocks; /* a block in it is a define_method body, so its lines belong to several functions */
     bool is_eval;      /* a text that defines methods */
@@ -67,6 +68,7 @@ struct target {
     bool is_top;       /* a file, or the text of an eval: what it covers can be split */
     bool waits;        /* it is one of those parts, and the whole tells of its calls for now */
     ps_address whole;  /* the target that it was a part of */
+    ID name;           /* of a define_method body, under which Ruby tells of it */
     uint32_t added;    /* the number of the walk before it was added */
     uint32_t seen;     /* the number of the last walk that saw a method of it */
     long next_free;    /* of the retired: the number of the next one, or -1 */
@@ -75,10 +77,11 @@ struct target {
     uint32_t method_count;
 };
 
-/* The methods inside what is about to become a target. */
+/* The methods inside what is about to become a target; and whether a block in it is a define_method body already. */
 static struct {
     struct ps_contents *list;
     uint32_t count, capacity;
+    bool lends_blocks;
 } found;
 
 static struct {
@@ -391,10 +394,23 @@ static void ask_out(struct target *target, const ps_row *row)
     PS_WRITE(functions.outs, true);
 }
 
+/*
+ * Ruby hooks the methods that are defined in a define_method body together with it: is this event one of those? The target that covers
+ * the body's block tells of them. They may have its name.
+ */
+static bool is_told_by_other(const struct target *target, rb_trace_arg_t *arg)
+{
+    if (!target->contents.methods) return false;
+    VALUE method_id = rb_tracearg_method_id(arg);
+    return (RB_SYMBOL_P(method_id) && rb_sym2id(method_id) != target->name) ||
+           ps_runs_method_in(&target->contents, target->name);
+}
+
 static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool is_call)
 {
     uint64_t now = is_call ? 0 : ps_ticks();
     if (PS_UNLIKELY(target->waits)) return;
+    if (PS_UNLIKELY(target->only_own) && is_told_by_other(target, arg)) return;
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack)) return;
     ps_row *row = target->row;
@@ -522,7 +538,9 @@ static void put_target(struct target *target, VALUE place)
 static long add_target(VALUE place, struct target is, bool may_raise)
 {
     uint32_t methods = is.several ? found.count : 0;
+    is.lends_blocks = found.lends_blocks;
     found.count = 0;
+    found.lends_blocks = false;
     struct target *target = make_room() ? ps_memory_take(sizeof(*target)) : NULL;
     if (!target) {
         no_memory();
@@ -576,6 +594,31 @@ static void supersede(VALUE iseq)
     disable_target(FIX2LONG(number));
 }
 
+/*
+ * The block of a define_method body may be found before the one around it, when that is such a body as well. The target of that covers it
+ * from now on.
+ */
+static void lend_block(VALUE iseq, VALUE number)
+{
+    VALUE before = rb_hash_lookup(functions.blocks, iseq);
+    if (!NIL_P(before)) {
+        long body = FIX2LONG(before);
+        if (before == number || body >= functions.target_count) return;
+        if (!RTEST(rb_obj_is_method(RARRAY_AREF(functions.places, body)))) return;
+        struct target *target = functions.targets[body];
+        found.lends_blocks = true;
+        if (!target->only_own) {
+            target->only_own = true;
+            target->several = target->has_lines = false;
+            target->row = NULL;
+            disable_target(body);
+            enable_target(body, false);
+            functions.loaded_ns = ps_monotonic_ns(); /* see change_events() */
+        }
+    }
+    rb_hash_aset(functions.blocks, iseq, number);
+}
+
 static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
 
 /* Notes all ISeqs inside this one, which is about to become a target, as covered; says what stands in them, at any depth. */
@@ -595,8 +638,8 @@ static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
     if (!is_block) {
         supersede(child);
         rb_hash_aset(functions.covered, child, number);
-    } else if (NIL_P(rb_hash_lookup(functions.blocks, child))) {
-        rb_hash_aset(functions.blocks, child, number);
+    } else {
+        lend_block(child, number);
     }
     if (ps_contents_include(sum, child, &inside)) note_method(child, inside);
     return Qnil;
@@ -649,19 +692,21 @@ static void retire_evals(void)
     }
 }
 
-/* A block becomes a define_method body: does another target tell of its lines? It finds out whose they are, then. */
+/*
+ * A block becomes a define_method body: does another target tell of its lines, and of the methods that are defined in it? It finds out
+ * whose the lines are, then.
+ */
 static bool share_block(VALUE iseq)
 {
     VALUE number = rb_hash_lookup(functions.blocks, iseq);
-    if (NIL_P(number)) {
+    /* Or there was no memory for the one that was about to cover it. */
+    if (NIL_P(number) || FIX2LONG(number) == next_number() || FIX2LONG(number) >= functions.target_count) {
         rb_hash_aset(functions.blocks, iseq, LONG2FIX(next_number()));
         return false;
     }
-    if (FIX2LONG(number) != next_number()) {
-        struct target *target = functions.targets[FIX2LONG(number)];
-        target->lends_blocks = true;
-        target->line_row = NULL;
-    }
+    struct target *target = functions.targets[FIX2LONG(number)];
+    target->lends_blocks = true;
+    target->line_row = NULL;
     return true;
 }
 
@@ -735,12 +780,18 @@ static void look_at_method(VALUE module, VALUE name)
         text[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
         if (!ps_covers_function(path, text, false)) return;
     }
-    struct target target = {.contents = note_children(iseq), .has_lines = !is_body || !share_block(iseq)};
-    target.several = target.contents.methods;
+    struct target target = {.only_own = is_body && share_block(iseq)};
+    target.has_lines = !target.only_own;
+    target.contents = target.only_own ? ps_contents_of(iseq) : note_children(iseq);
+    target.several = target.contents.methods && !target.only_own;
     if (target.several) note_method(iseq, target.contents);
-    else ps_find_end(iseq, &target.contents);
-    if (is_body) rb_hash_aset(functions.bodies, body_of(method), LONG2FIX(next_number()));
-    else rb_hash_aset(functions.covered, iseq, LONG2FIX(next_number()));
+    ps_find_end(iseq, &target.contents);
+    if (is_body) {
+        target.name = rb_sym2id(rb_funcall(method, id_original_name, 0));
+        rb_hash_aset(functions.bodies, body_of(method), LONG2FIX(next_number()));
+    } else {
+        rb_hash_aset(functions.covered, iseq, LONG2FIX(next_number()));
+    }
     add_target(is_body ? method : iseq, target, false);
 }
 

@@ -179,7 +179,7 @@ void ps_find_end(VALUE iseq, struct ps_contents *contents)
     }
     contents->line = NUM2INT(rb_funcall(iseq, id_first_lineno, 0));
     contents->returns_early = first != last;
-    contents->end_line = last;
+    contents->last_line = contents->end_line = last;
     for (long i = 0; i < RARRAY_LEN(points); i++) {
         VALUE point = RARRAY_AREF(points, i), event = RARRAY_AREF(point, 1);
         if (event != event_return && event != event_b_return && NUM2INT(RARRAY_AREF(point, 0)) == last)
@@ -238,6 +238,21 @@ bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg)
     if (contents->end_line && NUM2INT(rb_tracearg_lineno(arg)) == contents->end_line) return false;
     if (PS_HAVE_RESCUE_EVENT || !contents->rescues) return true;
     return contents->end_line && !contents->returns_early;
+}
+
+/* Ruby up to 3.1 tells of the return of a define_method body when its frame is gone, and what runs is the caller. */
+bool ps_runs_method_in(const struct ps_contents *block, ID name)
+{
+    VALUE frame;
+    int unused;
+    if (rb_profile_frames(0, 1, &frame, &unused) != 1) return false;
+    VALUE line = rb_profile_frame_first_lineno(frame);
+    if (!FIXNUM_P(line) || FIX2INT(line) < block->line) return false;
+    if (block->last_line && FIX2INT(line) > block->last_line) return false;
+    /* A block's own label is not that of the method that it stands in. */
+    VALUE label = rb_profile_frame_label(frame), text = rb_id2str(name);
+    return RB_TYPE_P(label, T_STRING) && RSTRING_LEN(label) == RSTRING_LEN(text) &&
+           memcmp(RSTRING_PTR(label), RSTRING_PTR(text), (size_t)RSTRING_LEN(text)) == 0;
 }
 
 /* Has the method of several objects an entry for each? */

@@ -17,6 +17,7 @@ struct ps_contents {
     bool swallows;      /* it can return from an ensure clause, or (before 3.3) from a rescue clause */
     bool returns_early; /* not on its last line alone */
     int end_line;       /* where nothing happens but the return; 0: there is no such line */
+    int last_line;      /* on which it returns; 0: it never does */
 };
 
 void ps_methods_init(void);
@@ -38,6 +39,8 @@ bool ps_contents_include(struct ps_contents *sum, VALUE child, const struct ps_c
 struct ps_contents ps_contents_of(VALUE iseq);
 /* Does an exception leave the frame of this :return event? Asked while one is on its way, as far as is known. */
 bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg);
+/* Is what runs right now a method of this name that is defined in a block with these contents? */
+bool ps_runs_method_in(const struct ps_contents *block, ID name);
 /* How many of the frames on the VM's stack are of the method that runs right now. */
 uint32_t ps_count_frames(void);
 /* All of its frames; UINT32_MAX when they are too many to count. */

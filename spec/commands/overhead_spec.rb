@@ -190,7 +190,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
   def calls(program) = probescope_start("calls", "-p", program.pid, "-d", 600, "--json")
 
   # GIVEN a file that is loaded under a tracer, whose methods have one TracePoint together, THEN it gives way to one for each method, and
-  # the hottest one's goes alone. The first method is in two classes, and one method defines another.
+  # the hottest one's goes alone. The first method is in two classes, and two methods define others.
   it "takes out a function of a file that was loaded under a tracer" do
     File.write(File.join(@folder, "late.rb"), <<~CODE)
       class Late
@@ -198,7 +198,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
           def trifle; end
         end
         def self.again = nil
-        define_method(:body) { rare }
+        define_method(:body) { self.class.class_eval { def defined = nil }; defined; rare }
         def rare = inner
         def outer
           define_singleton_method(:made) { nil }
@@ -245,7 +245,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     answer = ended(running)
     program.await_off("function__stats")
     expect(row(answer, "Late.trifle")["counted_until"]).to be_between(answer["begin"], answer["end"])
-    others = %w[Late#rare Late.again Late#inner Late#yield_to Late#outer within].to_h { |name| [name, row(answer, name)] }
+    others = %w[Late#rare Late.again Late#inner Late#yield_to Late#outer Late#defined within].to_h { |name| [name, row(answer, name)] }
     expect(others.transform_values { |row| row.values_at("calls", "counted_until") }).to eq(others.transform_values { [15, nil] })
     expect(others.transform_values { |row| row["raised"] }.select { |_, raised| raised.positive? }).to eq("Late#yield_to" => 15)
     expect(answer["lost"].to_h.values.grep(Integer).sum).to eq(0)

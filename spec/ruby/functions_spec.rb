@@ -45,6 +45,113 @@ RSpec.describe "function probes", :bpf do
     expect(run.target).to be_alive
   end
 
+  # A hook on a body of define_method covers what is defined in that body as well, and so does a hook on what the body stands in.
+  describe "of methods that bodies of define_method define" do
+    # The same twice: the walk comes to the outer body first, and to the inner one.
+    nested = ->(outer, inner) { <<~RUBY }
+      #{outer}.define_method(:level1) do
+        #{inner}.define_method(:level2) do
+          hit "#{inner}#level2"
+          self.class.class_eval do
+            def level3
+              hit "#{inner}#level3"
+            end
+          end
+        end
+      end
+      #{outer}.new.level1
+    RUBY
+    shop = <<~'RUBY'
+      class Shop
+        define_method(:open) do
+          hit "Shop#open"
+          self.class.class_eval do
+            def sell
+              hit "Shop#sell"
+            end
+          end
+        end
+        def around
+          self.class.class_eval do
+            define_method(:inner) do
+              hit "Shop#inner"
+              self.class.class_eval do
+                def innermost
+                  hit "Shop#innermost"
+                end
+              end
+            end
+          end
+        end
+        %w[left right].each do |name|
+          define_method(name) do
+            hit "Shop##{name}"
+            self.class.class_eval do
+              def both
+                hit "Shop#both"
+              end
+            end
+          end
+        end
+        define_method(:once) do
+          hit "Shop#once"
+          self.class.class_eval do
+            def once
+              hit "Shop#once"
+            end
+          end
+        end
+        def asks
+          once
+        end
+      end
+      Shop.new.around
+      First, Second, Third, Fourth = Array.new(4) { Class.new }
+    RUBY
+    text = shop + nested["First", "Second"] + nested["Fourth", "Third"]
+    source = <<~'RUBY'.sub("TEXT", text.dump)
+      $VERBOSE = nil
+      mode = ARGV[0]
+      loaded = File.join(ENV.fetch("GATE_DIRECTORY"), "shop.rb")
+      File.write(loaded, TEXT)
+      HITS = Hash.new(0)
+      def hit(name) = HITS[name] += 1
+      work = proc do
+        shop = Shop.new
+        shop.open
+        3.times { shop.sell }
+        2.times { shop.inner; shop.innermost }
+        shop.left
+        shop.right
+        4.times { shop.both }
+        3.times { shop.asks }
+        [Second, Third].each { |inner| 2.times { inner.new.level2; inner.new.level3 } }
+      end
+      require loaded if %w[loaded called].include?(mode)
+      work.call if mode == "called"
+      Gate.on :function__stats, :line
+      require loaded if mode == "late"
+      eval File.read(loaded), TOPLEVEL_BINDING, loaded, 1 if mode == "evaluated"
+      Gate.flushed # bodies of define_method follow when loading has paused
+      HITS.clear
+      work.call
+      Gate.done HITS
+    RUBY
+
+    { "loaded" => "are loaded before", "called" => "are called before", "late" => "are loaded while a tracer listens",
+      "evaluated" => "are evaluated while a tracer listens" }.each do |mode, name|
+      it "count each call and tell each line once, where these #{name}" do
+        run = trace(source, stats.merge(line: %i[function line]), args: [mode])
+        hits = run.report.transform_keys(&:to_s)
+        expect(calls(run)).to include(hits)
+        # Of each, the line on which it counts itself.
+        on = text.lines.each_index.select { |i| text.lines[i].include?("hit ") }.map { |i| i + 1 }
+        lines = run.events(:line).select { |event| on.include?(event[:line]) && event[:function] != "Object#hit" }
+        expect(lines.map { |event| event[:function] }.tally).to eq(hits)
+      end
+    end
+  end
+
   it "count every call exactly, by its qualified name, and agree with the program's own record" do
     run = trace(<<~RUBY, stats)
       class Shop
