@@ -152,7 +152,7 @@ RSpec.describe "libstapsdt.so" do
     tool(*perf, "probe", event)
     data = "#{directory}/perf.data"
     record = child(*perf, "record", "--no-buffering", "-o", data, "-e", event, "-p", process.pid.to_s, env: ENV.to_h)
-    await_enabled(process, 1)
+    await_enabled(process, 1, within: 60) # the kernel has tracers wait for one another
     head = File.size(data)
     await("samples in #{data}") { File.size(data) > head + 4096 }
     record.stop(:INT)
@@ -183,9 +183,9 @@ RSpec.describe "libstapsdt.so" do
     await_enabled(process, 0)
   end
 
-  def await_enabled(process, value)
+  def await_enabled(process, value, within: 20)
     said = process.out.size
-    await("enabled #{value}") do
+    await("enabled #{value}", within: within) do
       process.puts("enabled")
       process.out[said..].include?("enabled 0 #{value}\n")
     end

@@ -27,6 +27,7 @@ module Support
       options += ["--random", random.to_s] if random
       options += ["--info", format("%#x", target.info.address)] if wait
       options << "--by-path" if by_path
+      @cycles = cycles || 0
       super(self.class.binary, *options, target.pid.to_s, library, *probes, stdin: true)
     end
 
@@ -38,8 +39,9 @@ module Support
       figures(await_line(/\Adetached (.*)/)[1])
     end
 
-    # Ends it; returns every cycle's figures.
-    def finish(within: 30)
+    # Ends it; returns every cycle's figures. The kernel takes 0.1 s for a cycle, and 3 s where many attach: on the whole machine one waits
+    # for the other, and each for several grace periods of RCU.
+    def finish(within: 30 + (10 * @cycles))
       close_stdin
       status = wait(within: within)
       raise "the attacher failed\n#{self}" unless status.success?
