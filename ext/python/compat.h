@@ -92,6 +92,20 @@ static inline ps_address ps_current_frame(void)
 }
 
 /*
+ * 3.12 and 3.13 count the calls of C that are nested in each other on a thread, of which there may be 1,500 and 10,000. A field of a
+ * struct that is public to include. 3.14 looks at the size of the C stack instead.
+ */
+#define PS_COUNTS_C_CALLS (PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000)
+#if PS_COUNTS_C_CALLS
+#include <opcode.h>
+
+static inline int ps_c_calls_left(void)
+{
+    return ps_thread_state()->c_recursion_remaining;
+}
+#endif
+
+/*
  * The exception that is on its way on this thread, taken away while code of ours calls what could raise, and put back. To put back
  * nothing clears what was raised in between.
  */

@@ -295,6 +295,8 @@ enum {
 };
 /* Asks for these events, globally. False: *reason says why not; all tool ids are taken, mostly. */
 bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason);
+/* Ends these events, until the part that asked for them asks for something else. For callbacks: the tool id is kept. */
+void ps_monitoring_take_out(unsigned events);
 /* Asks for the starts and returns of this code beside them, or not any more. */
 void ps_monitoring_listen_to(PyCodeObject *code, bool on);
 /* Why it was refused last, in few words. */

@@ -5,6 +5,7 @@
  */
 #include "hooks.h"
 
+#include "atomic.h"
 #include "info.h"
 #include "probe.h"
 
@@ -18,6 +19,60 @@ static void fire(const ps_site *site, int line)
 
 #if PS_HAVE_MONITORING
 
+#if PS_COUNTS_C_CALLS
+/* So many calls of C may be nested in each other while there are LINE events: half of what 3.12 allows. */
+enum { DEEP = 750 };
+
+/*
+ * The interpreter does not specialize an instruction at which a line begins while there are LINE events. A loop over a generator, a
+ * property, __getitem__() and, in 3.13, __init__() are run by a call of C then, and by none otherwise. Where these are nested deeply the
+ * program would end with a RecursionError that it does not have without a tool. So the events end before that.
+ */
+static void end_where_deep(void)
+{
+    static int most; /* left where no call is nested, as far as seen */
+    int left = ps_c_calls_left(), seen = PS_READ(most);
+    if (left > seen) PS_WRITE(most, left);
+    if (PS_LIKELY(seen - left < DEEP)) return;
+    ps_turn turn;
+    ps_turn_begin(&turn);
+    if (on && ps_info_state_of(PS_PROBE_LINE) != PS_STATE_REFUSED) {
+        ps_monitoring_take_out(PS_ON_LINE);
+        ps_info_state(PS_PROBE_LINE, PS_STATE_REFUSED,
+                      "taken out: calls are nested so deeply that line events would soon bring about a RecursionError");
+    }
+    ps_turn_end(&turn);
+}
+
+/*
+ * Does a loop of a generator begin here? Its FOR_ITER is where a line begins, too, and has no event while the line stays the same: so it
+ * cannot be disabled, and this is the event that comes before it.
+ */
+static bool is_loop(PyCodeObject *code)
+{
+    enum { FAR = 40 };
+    if (!(code->co_flags & CO_GENERATOR)) return false;
+    int at = ps_walked_instruction(ps_walk_from(ps_thread_state())) / 2;
+    PyObject *bytes = PyCode_GetCode(code); /* as it was compiled; the code object keeps it */
+    bool found = false, ended = !bytes || at < 0;
+    for (int end = at + FAR; !found && !ended && at < end && at < PyBytes_GET_SIZE(bytes) / 2; at++) {
+        unsigned char instruction = (unsigned char)PyBytes_AS_STRING(bytes)[2 * at];
+        found = instruction == FOR_ITER;
+        ended = instruction == YIELD_VALUE || instruction == RETURN_VALUE || instruction == JUMP_BACKWARD;
+    }
+    if (!bytes) PyErr_Clear();
+    Py_XDECREF(bytes);
+    return found;
+}
+#else
+static void end_where_deep(void) {}
+
+static bool is_loop(PyCodeObject *code)
+{
+    return false;
+}
+#endif
+
 PS_CALLBACK(ps_on_line)
 {
     ps_look look = ps_look_begin(PS_LOOK_LINE);
@@ -25,9 +80,9 @@ PS_CALLBACK(ps_on_line)
     ps_turn_begin(&turn);
     const ps_site *site = ps_functions_site((PyCodeObject *)args[0]);
     ps_turn_end(&turn);
-    if (!site) return ps_monitoring_disable();
-    int line = count > 1 ? (int)PyLong_AsLong(args[1]) : 0;
-    fire(site, line);
+    if (!site && !is_loop((PyCodeObject *)args[0])) return ps_monitoring_disable();
+    if (site) fire(site, count > 1 ? (int)PyLong_AsLong(args[1]) : 0);
+    end_where_deep();
     ps_look_end(look);
     return ps_monitoring_go_on();
 }

@@ -31,8 +31,9 @@ static struct {
     PyObject *functions[CALLBACKS]; /* kept: without a GIL one may be on its way when it is taken out */
     int id;                         /* -1: none */
     unsigned asked[PS_MONITORING_PARTS];
-    bool disabled;     /* a callback disabled something since the last restart */
-    char refusal[120]; /* why there is none of it */
+    unsigned taken_out; /* of these, until the part asks for something else */
+    bool disabled;      /* a callback disabled something since the last restart */
+    char refusal[120];  /* why there is none of it */
 } monitoring = {.id = -1};
 
 /*
@@ -181,7 +182,7 @@ static bool set_events(void)
     int set = 0;
     for (int i = 0; i < PS_MONITORING_PARTS; i++) asked |= monitoring.asked[i];
     for (int i = 0; i < CALLBACKS; i++)
-        if ((asked >> i) & 1) set |= event_of(callbacks[i].event);
+        if (((asked & ~monitoring.taken_out) >> i) & 1) set |= event_of(callbacks[i].event);
     bool done = call("set_events", "(ii)", monitoring.id, set);
     if (!asked) release();
     return done;
@@ -191,6 +192,7 @@ bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char
 {
     unsigned before = monitoring.asked[part];
     if (before == events) return true;
+    monitoring.taken_out &= ~(before | events);
     if (find_module() && (monitoring.id >= 0 || claim())) {
         monitoring.asked[part] = events;
         if (set_events() || !events) return true;
@@ -200,6 +202,12 @@ bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char
     }
     *reason = monitoring.refusal;
     return false;
+}
+
+void ps_monitoring_take_out(unsigned events)
+{
+    monitoring.taken_out |= events;
+    if (monitoring.id >= 0) set_events();
 }
 
 const char *ps_monitoring_refusal(void)
