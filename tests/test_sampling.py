@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import sysconfig
 
 import pytest
+from tracing import Child
 
 pytestmark = pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL")
 
@@ -186,12 +189,30 @@ gate.done(**used)
     attempts(check)
 
 
-@pytest.mark.parametrize("additions, within", [(3_000, 0.25), (60_000, 0.1)], ids=["short jobs", "long jobs"])
-def test_a_pool_spends_its_time_in_its_jobs(trace, additions, within):
+# From Linux 6.6 to 6.11 the sampler is not on the CPU before the application sleeps, where the CPUs are busy.
+TICKS_ARE_LATE = (6, 6) <= tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) < (6, 12)
+
+
+@pytest.mark.parametrize(
+    "additions, spinners",
+    [
+        pytest.param(3_000, 0, id="short jobs"),
+        pytest.param(
+            3_000,
+            4,
+            id="short jobs on a busy machine",
+            marks=pytest.mark.skipif(TICKS_ARE_LATE, reason="of another Linux: before 6.6, or from 6.12 on"),
+        ),
+        pytest.param(60_000, 0, id="long jobs"),
+    ],
+)
+def test_a_pool_spends_its_time_in_its_jobs(trace, children, additions, spinners):
     """Where a thread can be asked for its stack is where it waits for the next job: samples were 8 % in jobs of 96.
 
-    Jobs of 0.2 ms were off by up to 14 points on a machine with a load of 10, where each change of threads takes its time.
+    Where the sampler got a CPU only when a thread of the application slept, they were 37 to 68 % in jobs of 80.
     """
+    for _ in range(spinners):
+        children.append(Child([sys.executable, "-c", "while True: pass"]))
     sampled, clocks = {"job": 0, "all": 0}, {"job": 0, "all": 0}
 
     def check():
@@ -233,7 +254,7 @@ gate.done(job=sum(used), all=all)
         for name in clocks:
             clocks[name] += run.report[name]
         shares = sampled["job"] / sampled["all"], clocks["job"] / clocks["all"]
-        assert shares[0] == pytest.approx(shares[1], abs=within), (shares, rows)
+        assert shares[0] == pytest.approx(shares[1], abs=0.25 if TICKS_ARE_LATE else 0.1), (shares, rows)
 
     attempts(check)
 

@@ -246,6 +246,11 @@ uintptr_t ps_gil_last_holder(void)
     return wait.gil ? PS_READ_ACQUIRE(wait.gil->last_holder) : 0;
 }
 
+bool ps_gil_is_held(void)
+{
+    return wait.gil && PS_READ_ACQUIRE(wait.gil->locked);
+}
+
 void ps_gil_wait_abandon(void)
 {
     ps_gil_wait_end();

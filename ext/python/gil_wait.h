@@ -35,6 +35,8 @@ void ps_gil_wait_hurry(unsigned requests);
 uint64_t ps_gil_wait_step(uint64_t now);
 /* Any thread: the address of the state of the thread that has the GIL, or had it last; 0 where the GIL was not found. */
 uintptr_t ps_gil_last_holder(void);
+/* Any thread: has that thread the GIL now? */
+bool ps_gil_is_held(void);
 /* The waiting thread is gone: in the child after a fork, and at the end of the interpreter. */
 void ps_gil_wait_abandon(void);
 #else

@@ -3,9 +3,12 @@
 #if PS_HAVE_GIL
 
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "atomic.h"
 #include "clock.h"
@@ -339,18 +342,43 @@ static bool put_others(const struct thread *holder, bool second, uint64_t now)
     return met;
 }
 
-/* For a short sleep, which the kernel would make twice as long. */
-static void nap(void)
+/* Of sched_setattr(2), its first version. The C library has it from glibc 2.41 on. */
+struct scheduling {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
+/*
+ * On a busy machine Linux 6.6 and later let a thread that wakes up wait until the one on its CPU sleeps, or has used up its slice of 3 ms.
+ * A tick would be where threads of the application wait for each other, and calls between two waits would have too few samples. From
+ * 6.12 on a thread that asks for a shorter slice has the CPU at once. Its share of the CPU stays what it was.
+ */
+static void ask_for_short_slices(void)
 {
-    static __thread bool is_exact;
-    if (!is_exact) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-    is_exact = true;
-    nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+    enum { SLICE_NS = 100000 }; /* the shortest there is */
+    struct scheduling own = {.size = sizeof(own)};
+    if (syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0) != 0 || own.policy != SCHED_OTHER) return;
+    own.runtime_ns = SLICE_NS;
+    syscall(SYS_sched_setattr, 0, &own, 0);
+}
+
+/* The watcher's thread, once: so that ticks come when they are due, and short sleeps are not made twice as long. */
+static void be_punctual(void)
+{
+    static __thread bool is_punctual;
+    if (is_punctual) return;
+    is_punctual = true;
+    ask_for_short_slices();
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 }
 
 /*
  * Whoever had the GIL last runs, also between two short calls without the GIL, if its clock goes on. Where no clock does, the kernel may
- * have put this thread in the place of the one that runs: so a moment later once more.
+ * have put this thread in the place of the one that runs: so a moment later once more. Who has let go of the GIL by then may have gone
+ * to sleep as well, after it ran on for a while.
  */
 static void read_running(uint64_t now)
 {
@@ -367,8 +395,8 @@ static void read_running(uint64_t now)
     if (met) return;
     for (uint32_t i = 0; i < stacks.count; i++)
         stacks.thread[i].place = stacks.thread[i].ran ? place_of(&stacks.thread[i]) : 0;
-    nap();
-    holder = find(ps_gil_last_holder());
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+    holder = ps_gil_is_held() ? find(ps_gil_last_holder()) : NULL;
     if (holder && read_stack(holder, now)) put_holder(holder, now);
     put_others(holder, true, now);
 }
@@ -378,6 +406,7 @@ bool ps_stacks_tick(uint64_t now)
     if (pthread_mutex_trylock(&stacks.lock) != 0) return false;
     bool wanted = false;
     if (stacks.on) {
+        be_punctual();
         read_running(now);
         uint64_t taken = PS_READ_ACQUIRE(stacks.taken), waiting = stacks.put - taken;
         ps_copied_code_sampled(stacks.put, taken);
