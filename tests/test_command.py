@@ -8,12 +8,15 @@ import os
 import re
 import signal
 import struct
+import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 
 import pytest
 from probescope.abi import PROBES
 from probescope.command.info import HEAD, PROBE, Info
+from probescope.command.trace import KEEPER
 from tracing import ROOT, Child, maps_library, python, wait_for
 
 COMMAND = [sys.executable, "-m", "probescope"]
@@ -108,6 +111,44 @@ def test_trace_runs_a_program_on_a_process_until_ctrl_c_and_leaves_it_as_it_was(
     assert "owned" in out
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f]", out)
     started.line("report ")
+
+
+# More text than a pipe holds.
+LARGE = """
+interval:us:200 /@n < 2000/ {
+  @n++;
+  @row[@n, "a key of so many bytes that two thousand rows fill a pipe"] = @n;
+  if (@n == 2000) { printf("ready\\n"); }
+}
+"""
+
+
+def pauses(session):
+    """The keeper's pauses between two signals, which are processes of its session."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, fields = stat.read_text().split("(", 1)[1].rsplit(") ", 1)
+        except OSError:  # it has ended
+            continue
+        if name == "sleep" and int(fields.split()[3]) == session:
+            found.add(stat.parent.name)
+    return found
+
+
+def test_a_tracer_that_takes_long_to_print_its_rows_is_left_to_do_so(bpf):
+    pipe = subprocess.PIPE
+    words = ["sh", "-c", KEEPER, "probescope", "bpftrace", "-e", LARGE]
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, start_new_session=True) as keeper:
+        while keeper.stdout.readline() != b"ready\n":
+            assert keeper.poll() is None
+        keeper.stdin.close()
+        # Nobody reads, so it cannot end before the signal would have come again.
+        seen = set()
+        wait_for("the second pause", lambda: seen.update(pauses(keeper.pid)) or len(seen) == 2)
+        text = keeper.stdout.read().decode()
+        assert keeper.wait(60) == 0
+    assert text.count("@row[") == 2000
 
 
 HOSTILE_PROGRAM = """

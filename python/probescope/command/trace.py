@@ -20,13 +20,22 @@ from probescope.command.target import Target, find
 from probescope.command.text import SCHEMA, clean, to_json
 
 # Runs bpftrace until its input ends, which it does whenever this command ends, also when that is killed. Ctrl-C is for this command:
-# bpftrace has a session of its own. 0.17 may lose a signal that comes while it attaches, so it is sent again.
+# bpftrace has a session of its own. 0.17 may lose a signal that comes while it attaches, so it is sent again. While it prints its maps it
+# catches none any more, and one would end it: a busy machine takes longer than 3 s for that.
 KEEPER = """
 trap '' INT
+catches_int() {
+  while read -r field mask; do
+    if [ "$field" = SigCgt: ]; then
+      case $mask in *[2367abef]) return 0 ;; *) return 1 ;; esac
+    fi
+  done </proc/$tracer/status
+  return 1
+}
 setsid ${SETPRIV:+"$SETPRIV" --pdeathsig KILL --} "$@" </dev/null &
 tracer=$!
 exec 3<&0
-(read -r _ <&3; while kill -INT $tracer; do sleep 3; done) >/dev/null 2>&1 &
+(read -r _ <&3; while kill -0 $tracer; do catches_int && kill -INT $tracer; sleep 3; done) >/dev/null 2>&1 &
 wait $tracer
 """
 # How long bpftrace may take to attach.
