@@ -72,8 +72,9 @@ def test_where_the_interval_is_not_found_the_main_thread_is_asked(name, program,
 
 # Looks at its interval as often as it can while hooks come and go, until it finds one of ours; then acts, and goes on when nobody listens.
 LOOKS = """
-import gate, os, sys, time
+import gate, os, sys, threading, time
 
+{}
 own = seen = sys.getswitchinterval()
 while seen == own:
     seen = sys.getswitchinterval()
@@ -88,10 +89,10 @@ gate.done(own=own, seen=seen, after=sys.getswitchinterval())
 
 @pytest.fixture
 def look(program, attach, tmp_path):
-    """look(act, then): what the program above reports."""
+    """look(act, then, first): what the program above reports."""
 
-    def run(act="", then=""):
-        started = program(LOOKS.format(act, then))
+    def run(act="", then="", first=""):
+        started = program(LOOKS.format(first, act, then))
         attacher = attach(started, "exception__stats").attached()
         steps = itertools.cycle(("detach", "attach"))
         while "seen" not in started.out:
@@ -121,11 +122,29 @@ while sys.getswitchinterval() == seen: time.sleep(0.002)
     assert report["after"] == report["own"]
 
 
+# With a thread beside the main one ours wait on during the fork. From 3.12 on they end before it where there is none.
+BESIDE = """
+never = threading.Lock()
+never.acquire()
+threading.Thread(target=never.acquire, daemon=True).start()
+"""
+HAS_ITS_OWN_AT_ONCE, HAS_IT_AFTER_A_WAIT_OF_ITS_OWN, HAS_ANOTHER = 42, 43, 44
+FORK = f"""
+seen = []
+for _ in range(5):
+    while sys.getswitchinterval() == own: pass
+    child = os.fork()
+    if not child:
+        ends = time.monotonic() + 30
+        status = {HAS_ITS_OWN_AT_ONCE} if sys.getswitchinterval() == own else {HAS_IT_AFTER_A_WAIT_OF_ITS_OWN}
+        while sys.getswitchinterval() != own and time.monotonic() < ends: pass
+        os._exit(status if sys.getswitchinterval() == own else {HAS_ANOTHER})
+    seen.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
 def test_a_child_that_is_forked_during_a_wait_has_the_applications_interval(look):
-    report = look("""
-child = os.fork()
-if not child:
-    os._exit(42 if sys.getswitchinterval() == own else 1)
-own = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-""")  # fmt: skip
-    assert report["own"] == 42
+    """A tracer listens to the child as well, and on a busy machine its threads may begin a wait before it looks."""
+    statuses = look(FORK, first=BESIDE)["seen"]
+    assert statuses.count(HAS_ITS_OWN_AT_ONCE) > 2
+    assert set(statuses) <= {HAS_ITS_OWN_AT_ONCE, HAS_IT_AFTER_A_WAIT_OF_ITS_OWN}
