@@ -14,6 +14,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from probescope import _native
 from probescope.abi import PROBES
 from probescope.command.info import HEAD, PROBE, Info
 from probescope.command.trace import KEEPER
@@ -84,6 +85,15 @@ def test_info_reads_when_hooks_were_asked_for_and_in_where_the_library_says_so(t
     assert times(snapshot()) == (None, None)
     assert times(snapshot(5000, 7000)) == (5000, 7000)
     assert times(snapshot(5000, 0, 1)) == (5000, 0)
+
+
+def test_a_library_that_is_mapped_and_has_not_begun_is_waited_for_and_then_told(children):
+    source = "import ctypes, signal, sys; ctypes.CDLL(sys.argv[1]); print('mapped', flush=True); signal.pause()"
+    children.append(Child([sys.executable, "-I", "-c", source, _native.__file__], env=environment()))
+    children[-1].line("mapped")
+    status, out, err = command("status", "-p", str(children[-1].pid))
+    assert (status, out) == (1, "")
+    assert "the process does not begin writing its probescope_info" in err
 
 
 def environment():

@@ -63,6 +63,21 @@ RSpec.describe "Reading probescope_info" do
     expect { info([], sequence: 5).snapshot }.to raise_error(Probescope::Host::Error, /does not finish writing/)
   end
 
+  # GIVEN a library that is mapped, and whose first function has not run, WHEN that function runs, THEN a command that asked before has its
+  # answer.
+  it "waits for a library that begins" do
+    row = ["stats__done", 1, 1, 4711, ""]
+    begun = memory([row]).tap(&:rewind).read
+    file = memory([], sequence: 0, probe_size: 0)
+    writer = Thread.new do
+      Thread.pass until Thread.main.stop?
+      File.binwrite(file.path, begun)
+    end
+    expect(Probescope::Host::Info.new(file, 64).snapshot[:probes].keys).to eq(%w[stats__done])
+    writer.join
+    expect { info([], sequence: 0, probe_size: 0).snapshot }.to raise_error(Probescope::Host::Error, /does not begin writing/)
+  end
+
   it "believes nothing that makes no sense" do
     expect { info([], magic: "OTHER").snapshot }.to raise_error(Probescope::Host::Error)
     expect { info([["x", 0, 0, 0, ""]], probe_size: 8).snapshot }.to raise_error(Probescope::Host::Error)

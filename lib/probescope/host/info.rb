@@ -27,6 +27,9 @@ module Probescope
       FLAGS = {installed: 1, watcher: 2, jit: 4, cycle_clock: 8, requests: 16}.freeze
       MAX_BYTES = 1 << 20
 
+      # A moment on a busy machine, in which a process that was given a CPU once more has written.
+      TRIES = 1000
+
       Torn = Class.new(StandardError)
 
       # memory: /proc/PID/mem, open. address: of the struct in the process.
@@ -38,12 +41,13 @@ module Probescope
       # A consistent copy: the head's fields by name, `flags` as names, and `probes`: {name => {state:, enabled:, semaphore:,
       # reason:, out_ns:}}. Raises Error when what is there is no probescope_info, SystemCallError or EOFError when the process is gone.
       def snapshot
-        100.times do
+        TRIES.times do
           return attempt
         rescue Torn
           sleep 0.001
         end
-        raise Error.new("the process does not finish writing its probescope_info", "it may be stopped: look at its state with ps")
+        what = @memory.pread(4, @address + SEQUENCE_AT).unpack1("L<").zero? ? "does not begin" : "does not finish"
+        raise Error.new("the process #{what} writing its probescope_info", "it may be stopped: look at its state with ps")
       end
 
       # Number of flushes so far: one figure, read often.
@@ -66,7 +70,8 @@ module Probescope
       def attempt
         head = HEAD_NAMES.zip(unpack(@memory.pread(HEAD_BYTES, @address), HEAD)).to_h
         raise Error, "its probescope_info is not one" unless head[:magic] == MAGIC
-        raise Torn if head[:sequence].odd?
+        # 0: the library is mapped, and its first function is still to run.
+        raise Torn if head[:sequence].odd? || head[:sequence].zero?
 
         table = head[:probe_count] * head[:probe_size]
         raise Error, "its probescope_info has no sense" if table > MAX_BYTES || head[:probe_size] < 40

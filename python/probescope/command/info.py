@@ -30,6 +30,8 @@ STATES = ("off", "on", "degraded", "refused", "unsupported")
 FLAGS = {"installed": 1, "watcher": 2, "jit": 4, "cycle_clock": 8, "requests": 16}
 SEQUENCE_AT, FLUSHES_AT = 16, 128
 MAX_BYTES = 1 << 20
+# A moment on a busy machine, in which a process that was given a CPU once more has written.
+TRIES = 1000
 
 
 class Info:
@@ -43,21 +45,27 @@ class Info:
 
         Raises CommandError when what is there is none, and OSError when the process is gone.
         """
-        for _ in range(100):
+        head = {}
+        for _ in range(TRIES):
             head = dict(zip(HEAD_NAMES, HEAD.unpack(self._read(self._address, HEAD.size))))
             if head["magic"].rstrip(b"\0") != MAGIC:
                 raise NotLoaded("its probescope_info is not one")
+            # 0: the library is mapped, and its first function is still to run.
+            if head["sequence"] == 0 or head["sequence"] % 2:
+                time.sleep(0.001)
+                continue
             size = head["probe_count"] * head["probe_size"]
             if size > MAX_BYTES or head["probe_size"] < 40:
                 raise NotLoaded("its probescope_info has no sense")
             rows = self._read(self._address + head["probes_offset"], size)
             appended = self._appended(head["probes_offset"])
             sequence = struct.unpack("<I", self._read(self._address + SEQUENCE_AT, 4))[0]
-            if sequence == head["sequence"] and not sequence % 2:
+            if sequence == head["sequence"]:
                 return {**self._shaped(head, rows), **appended}
             time.sleep(0.001)
-        raise CommandError(
-            "the process does not finish writing its probescope_info", "it may be stopped: look at its state with ps"
+        error, what = (CommandError, "finish") if head["sequence"] else (NotLoaded, "begin")
+        raise error(
+            f"the process does not {what} writing its probescope_info", "it may be stopped: look at its state with ps"
         )
 
     def flushes(self) -> int:
