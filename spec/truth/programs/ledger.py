@@ -53,21 +53,24 @@ class Page:
 
     def note(self):
         self._counters["cpu"] = time.thread_time_ns()
-        if self._collected:
-            self._counters["process:cpu"] = time.process_time_ns()
-            self._counters["process:collections"] = self._collected.number
-            self._counters["process:gc"] = self._collected.ns
+        self._counters.update(self._of_process())
         self.notes.append((time.monotonic_ns(), dict(self._counters)))
+
+    def _of_process(self):
+        if not self._collected:
+            return {}
+        collected = {"process:collections": self._collected.number, "process:gc": self._collected.ns}
+        return {"process:cpu": time.process_time_ns(), **collected}
 
     def close(self):
         """When the program has ended."""
         self.notes.append((time.monotonic_ns(), dict(self._counters)))
 
     def resume(self):
-        """After a pause, in which nothing was counted."""
+        """After a pause, in which this thread counted nothing. The process may have: its other threads, and the library."""
         now = time.monotonic_ns()
         if self.notes and now - self.notes[-1][0] > self.PAUSE:
-            self.notes.append((now, self.notes[-1][1]))
+            self.notes.append((now, {**self.notes[-1][1], **self._of_process()}))
 
 
 class Ledger:

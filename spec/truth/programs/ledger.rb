@@ -51,10 +51,13 @@ class Ledger
     # When the program has ended.
     def close = @notes << [Ledger.wall, @counters.dup]
 
-    # After a pause, in which nothing was counted.
+    # After a pause, in which this thread counted nothing. The process did: hooks that came in meanwhile make objects.
     def resume
       now = Ledger.wall
-      @notes << [now, @notes.last[1]] if @notes.any? && now - @notes.last[0] > PAUSE
+      return unless @notes.any? && now - @notes.last[0] > PAUSE
+
+      note_process if @process
+      @notes << [now, @notes.last[1].merge(@counters.select { |name, _| name.start_with?("process:") })]
     end
 
     private
