@@ -27,6 +27,9 @@
 /* Nothing tells whether a VM that was woken came to what it was asked for before it waits again: it is woken at each look while it is
    in a hurry, and then once in a while. */
 #define WAKE_AGAIN_NS 1000000000u
+/* A tracer that leaves lets go of its probes one by one; the kernel takes up to a second for each on a busy machine. */
+#define LEAVES_FOR_NS  1000000000u
+#define LEAVING_FOR_NS 3000000000u /* all of it, where one after the other leaves */
 _Static_assert(PS_PROBE_COUNT <= 30,
                "ps_watcher_wanted() has a bit for each probe, and two words are no set of probes");
 enum { SWITCHING = 0x80000000, RECHECK = 0xc0000000 };
@@ -45,12 +48,14 @@ static struct {
     uint32_t marked;     /* those probes, where no flush came since */
     uint64_t progress_ns; /* when the VM last did a slice of what is under way */
     /* The thread's own. */
-    uint32_t raised;     /* the semaphores, as last seen */
-    bool heard;          /* stats__done has told of a flush since they changed */
-    uint64_t changed_ns; /* when a semaphore last changed */
-    uint64_t asked_ns;   /* since when the VM is asked to switch; 0: it is not */
-    uint64_t woken_ns;   /* when it was last woken */
-    bool told;           /* probescope_info says that the hooks for that change are in */
+    uint32_t raised;                    /* the semaphores, as last seen */
+    uint16_t listeners[PS_PROBE_COUNT]; /* their values, as last seen */
+    uint64_t left_ns, leaving_ns;       /* when a tracer let go of a probe, last and first; 0: none is leaving */
+    bool heard;                         /* stats__done has told of a flush since they changed */
+    uint64_t changed_ns;                /* when a semaphore last changed */
+    uint64_t asked_ns;                  /* since when the VM is asked to switch; 0: it is not */
+    uint64_t woken_ns;                  /* when it was last woken */
+    bool told;                          /* probescope_info says that the hooks for that change are in */
     uint64_t next_flush_ns, next_sample_ns;
     uint64_t names_ns; /* since when a flush that is due waits for names; 0: none does */
     bool flushing, sampling;
@@ -113,10 +118,40 @@ static uint32_t read_semaphores(void)
     return raised;
 }
 
-/* As may_flush(), of this moment: firing the rows takes a while, in which a tracer may attach all its probes. */
+/*
+ * A tracer that leaves has let go of the probes of its rows when it still hears stats__done: an interval that ended then would have no rows.
+ * So no flush ends one until it has let go of that as well. What others count is fired later, none of it is lost.
+ */
+static void look_who_leaves(uint64_t now)
+{
+    bool is_over = false;
+    for (int i = 0; i < PS_PROBE_COUNT; i++) {
+        uint16_t listeners = PS_READ(ps_semaphores[i]);
+        if (listeners < watcher.listeners[i]) {
+            watcher.left_ns = now;
+            if (!watcher.leaving_ns) watcher.leaving_ns = now;
+            is_over |= i == PS_PROBE_STATS__DONE;
+        }
+        watcher.listeners[i] = listeners;
+    }
+    if (is_over || now - watcher.left_ns > LEAVES_FOR_NS) watcher.leaving_ns = 0;
+}
+
+static bool somebody_leaves(uint64_t now)
+{
+    return watcher.leaving_ns && now - watcher.leaving_ns < LEAVING_FOR_NS;
+}
+
+/*
+ * As may_flush(), of this moment: firing the rows takes a while, in which a tracer may attach all its probes, or begin to leave. A tracer
+ * that is not gone in time holds up nobody.
+ */
 static bool is_covered(void)
 {
-    return !(read_semaphores() & ~PS_READ_ACQUIRE(watcher.covered) & ~ps_overhead_out);
+    bool left = false;
+    for (int i = 0; i < PS_PROBE_COUNT && !watcher.leaving_ns; i++)
+        left |= PS_READ(ps_semaphores[i]) < watcher.listeners[i];
+    return !left && !(read_semaphores() & ~PS_READ_ACQUIRE(watcher.covered) & ~ps_overhead_out);
 }
 
 /* Within 10 % of the period, so that samples do not march in step with the program. */
@@ -182,6 +217,7 @@ static void look(uint64_t now)
     uint32_t semaphores = read_semaphores(), raised = semaphores & ~ps_overhead_listened(semaphores);
     PS_WRITE(probescope_info.watcher_ticks, probescope_info.watcher_ticks + 1);
     PS_WRITE_RELEASE(watcher.wanted, raised);
+    look_who_leaves(now);
     if (semaphores != watcher.raised) {
         watcher.raised = semaphores;
         watcher.changed_ns = now;
@@ -246,9 +282,9 @@ static void flush_when_due(uint64_t now)
         PS_WRITE(watcher.flushing, true);
         watcher.next_flush_ns = now;
     }
-    if (now < watcher.next_flush_ns || !may_flush() || waits_for_names(now)) return;
+    if (now < watcher.next_flush_ns || !may_flush() || somebody_leaves(now) || waits_for_names(now)) return;
     if (!ps_stats_flush_covered(watcher.names_ns && ps_stats_wait_for_names(), is_covered)) return;
-    watcher.names_ns = 0;
+    watcher.names_ns = watcher.leaving_ns = 0;
     watcher.heard = PS_ENABLED(STATS__DONE) && may_begin(now);
     watcher.next_flush_ns += PS_FLUSH_NS;
     if (watcher.next_flush_ns < now) watcher.next_flush_ns = now + PS_FLUSH_NS;
@@ -357,8 +393,9 @@ int ps_watcher_start(const ps_vm *vm)
     /* Raised semaphores are news to it: after a stop the hooks are out. */
     PS_WRITE(watcher.wanted, 0);
     watcher.raised = 0;
+    memset(watcher.listeners, 0, sizeof(watcher.listeners));
     watcher.told = watcher.flushing = false;
-    watcher.asked_ns = 0;
+    watcher.asked_ns = watcher.left_ns = watcher.leaving_ns = 0;
     /* A child that was forked while no watcher ran has the parent's number still. */
     ps_info_after_fork();
     if (!registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;

@@ -358,11 +358,52 @@ static void holds_flushes_back_while_hooks_for_one_more_tracer_come_in(void)
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), flushes);
     switch_hooks();
     AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) > flushes);
-    /* One that leaves holds nothing up. */
+    /* One that leaves holds it up for a moment. */
     LOWER(EXCEPTION__STATS);
     AWAIT(!(ps_watcher_wanted() & PS_BIT(EXCEPTION__STATS)));
     flushes = recorder_count(PS_PROBE_STATS__DONE, NULL);
     AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) > flushes);
+    begin_again();
+}
+
+/* Returns when. */
+static uint64_t let_go_of_one(void)
+{
+    recorder_semaphore(PS_PROBE_GC__START, 2);
+    await_looks();
+    recorder_semaphore(PS_PROBE_GC__START, 1);
+    uint64_t now = ps_monotonic_ns();
+    await_looks();
+    return now;
+}
+
+static void holds_flushes_back_while_a_tracer_leaves(void)
+{
+    PS_WRITE(vm_state.switch_after, 1);
+    ps_watcher_start(&vm);
+    RAISE(EXCEPTION__STATS);
+    recorder_semaphore(PS_PROBE_STATS__DONE, 2);
+    uint64_t flushes = 0, longest;
+    do { /* again where this thread did not let go of something in time */
+        AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) > flushes);
+        uint64_t began = let_go_of_one(), last = began, now;
+        flushes = recorder_count(PS_PROBE_STATS__DONE, NULL);
+        longest = 0;
+        do {
+            now = let_go_of_one();
+            if (now - last > longest) longest = now - last;
+            last = now;
+        } while (now - began < PS_FLUSH_NS + 2 * PS_POLL_NS);
+    } while (longest > PS_FLUSH_NS / 2);
+    CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), flushes);
+    /* With stats__done it has let go of all. */
+    recorder_semaphore(PS_PROBE_STATS__DONE, 1);
+    AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) > flushes);
+    /* Tracers that leave one after the other do not hold it up for ever. */
+    flushes = recorder_count(PS_PROBE_STATS__DONE, NULL);
+    uint64_t end = ps_monotonic_ns() + UINT64_C(60) * PS_FLUSH_NS;
+    while (recorder_count(PS_PROBE_STATS__DONE, NULL) < flushes + 2 && ps_monotonic_ns() < end) let_go_of_one();
+    CHECK(recorder_count(PS_PROBE_STATS__DONE, NULL) >= flushes + 2);
     begin_again();
 }
 
@@ -738,6 +779,7 @@ int main(void)
     RUN(waits_a_little_for_names_before_a_flush);
     RUN(counts_what_has_no_name_at_the_end);
     RUN(holds_flushes_back_while_hooks_for_one_more_tracer_come_in);
+    RUN(holds_flushes_back_while_a_tracer_leaves);
     RUN(says_when_hooks_were_asked_for_and_when_they_were_in);
     RUN(asks_again_when_the_coverage_changes_in_the_middle);
     RUN(flushes_first_when_no_further_probe_came_for_a_look);
