@@ -363,12 +363,15 @@ gate.on("sample__stats")
 gate.flushed(1)
 run_for(0.5, heavy, light)
 gate.flushed(2)
-gate.done()
+state, reason = gate.probescope.status()["probes"]["sample__stats"][:2]
+gate.done(state=state, reason=reason)
 """,
         STATS,
     )
     rows = run.totals("sample__stats")
     assert rows["heavy"]["self"] > rows["light"]["self"] > 0
+    assert run.report["state"] == "degraded", run.report
+    assert run.report["reason"].startswith("charged at the next check"), run.report
 
 
 def test_the_rate_that_was_reached_is_told(trace):
@@ -386,10 +389,11 @@ cpu = time.process_time()
 sum(range(100_000_000))
 cpu = time.process_time() - cpu
 gate.flushed(2)
-gate.done(cpu=cpu)
+gate.done(cpu=cpu, state=gate.probescope.status()["probes"]["sample__stats"][0])
 """,
             STATS,
         )
+        assert run.report["state"] == "on"
         taken = sum(event["samples_taken"] for event in run.events("stats__done"))
         assert taken == sum(event["self_samples"] for event in run.events("sample__stats")) > 0
         charged = run.totals("sample__stats")["<module>"]["self"] / 1e9

@@ -27,6 +27,7 @@
 static struct {
     bool on;
     bool reads;        /* stacks are read at the tick (stacks.c) */
+    bool told;         /* probescope_info says which way it is */
     bool clearing;     /* the flush was reading the rows: clear them at the next try */
     uint64_t asked_ns; /* when the main thread was asked for the call that it has not made yet; 0 when it was not */
     uint64_t worker;   /* our own thread state: not worth a look at its clock */
@@ -148,11 +149,23 @@ static int take_on_main(void *unused)
     return 0;
 }
 
+static void tell_how(bool are_read)
+{
+    static const char late[] =
+        "charged at the next check: what a thread ran after a call of C or a wait has their samples";
+    _Static_assert(sizeof(late) <= sizeof(probescope_info.probes[0].reason), "it would be cut");
+    for (int i = 0; i < PS_PROBE_COUNT; i++)
+        if ((PS_SAMPLE_PROBES >> i & 1) && ps_semaphores[i])
+            ps_info_state((enum ps_probe)i, are_read ? PS_STATE_ON : PS_STATE_DEGRADED, are_read ? NULL : late);
+    PS_WRITE(sampling.told, true);
+}
+
 /* Each way counts from its own last sample, so what passed in the other one is forgotten. */
 bool ps_sampling_tick(uint64_t now)
 {
     static bool were_read;
     bool are_read = reads();
+    if (are_read != were_read || !PS_READ(sampling.told)) tell_how(are_read);
     if (are_read && !were_read) ps_stacks_forget_clocks();
     if (!are_read && were_read) ps_thread_clocks_forget();
     were_read = are_read;
@@ -195,6 +208,7 @@ bool ps_sampling_switch(uint32_t wanted)
     if (on) {
         ps_pending_check();
         sampling.worker = ps_thread_state()->id;
+        PS_WRITE(sampling.told, false);
         PS_WRITE(sampling.reads, ps_stacks_begin(PyInterpreterState_Main(), sampling.worker));
     }
     PS_WRITE(sampling.on, on);

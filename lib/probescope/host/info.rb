@@ -46,7 +46,7 @@ module Probescope
         rescue Torn
           sleep 0.001
         end
-        what = @memory.pread(4, @address + SEQUENCE_AT).unpack1("L<").zero? ? "does not begin" : "does not finish"
+        what = @memory.pread(HEAD_BYTES, @address).unpack(HEAD)[HEAD_NAMES.index(:probe_size)].zero? ? "does not begin" : "does not finish"
         raise Error.new("the process #{what} writing its probescope_info", "it may be stopped: look at its state with ps")
       end
 
@@ -70,8 +70,8 @@ module Probescope
       def attempt
         head = HEAD_NAMES.zip(unpack(@memory.pread(HEAD_BYTES, @address), HEAD)).to_h
         raise Error, "its probescope_info is not one" unless head[:magic] == MAGIC
-        # 0: the library is mapped, and its first function is still to run.
-        raise Torn if head[:sequence].odd? || head[:sequence].zero?
+        # A size of 0: the library is mapped, and its first function is still to run.
+        raise Torn if head[:sequence].odd? || head[:probe_size].zero?
 
         table = head[:probe_count] * head[:probe_size]
         raise Error, "its probescope_info has no sense" if table > MAX_BYTES || head[:probe_size] < 40

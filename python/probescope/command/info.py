@@ -50,8 +50,8 @@ class Info:
             head = dict(zip(HEAD_NAMES, HEAD.unpack(self._read(self._address, HEAD.size))))
             if head["magic"].rstrip(b"\0") != MAGIC:
                 raise NotLoaded("its probescope_info is not one")
-            # 0: the library is mapped, and its first function is still to run.
-            if head["sequence"] == 0 or head["sequence"] % 2:
+            # A size of 0: the library is mapped, and its first function is still to run.
+            if head["probe_size"] == 0 or head["sequence"] % 2:
                 time.sleep(0.001)
                 continue
             size = head["probe_count"] * head["probe_size"]
@@ -63,7 +63,7 @@ class Info:
             if sequence == head["sequence"]:
                 return {**self._shaped(head, rows), **appended}
             time.sleep(0.001)
-        error, what = (CommandError, "finish") if head["sequence"] else (NotLoaded, "begin")
+        error, what = (CommandError, "finish") if head["probe_size"] else (NotLoaded, "begin")
         raise error(
             f"the process does not {what} writing its probescope_info", "it may be stopped: look at its state with ps"
         )

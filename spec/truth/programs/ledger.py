@@ -53,7 +53,8 @@ class Page:
 
     def note(self):
         self._counters["cpu"] = time.thread_time_ns()
-        self._counters.update(self._of_process())
+        for name, value in self._of_process().items():
+            self._counters[name] = value
         self.notes.append((time.monotonic_ns(), dict(self._counters)))
 
     def _of_process(self):
