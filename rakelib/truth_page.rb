@@ -52,7 +52,7 @@ module TruthPage
     <<~TEXT
       ## #{runtime}
 
-      #{about["date"]}#{", commit #{about["commit"]}" if about["commit"]}. #{about["seeds"]} seeds, intervals of #{about["seconds"]} s#{samples(rows)}.
+      #{about["date"]}#{commits(rows, about)}. #{about["seeds"]} seeds, intervals of #{about["seconds"]} s#{samples(rows)}.
       #{rows.sum { |row| row["figures"] }} figures, #{rows.sum { |row| row["wrong"] }} outside#{missing(rows, about)}.
 
       #{worst(rows)}
@@ -60,6 +60,15 @@ module TruthPage
       #{table(rows)}
       #{known(rows)}
     TEXT
+  end
+
+  # ", commit 1a2b3c", with the programs where they are of several.
+  def commits(rows, about)
+    same = rows.group_by { |row| row["commit"] || about["commit"] }
+    programs = same.transform_values { |some| some.map { |row| row["temperament"] }.uniq }
+    return programs.keys.compact.map { |commit| ", commit #{commit}" }.join if programs.size < 2
+
+    ", #{programs.map { |commit, names| "commit #{commit} (#{names.join(", ")})" }.join(", ")}"
   end
 
   # The worst row of those that are not known to be outside.

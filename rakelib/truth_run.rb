@@ -24,12 +24,28 @@ class TruthRun
   # Names of those that failed.
   def run
     FileUtils.mkdir_p(File.dirname(TruthPage::RESULTS))
-    File.write(TruthPage::RESULTS, "#{JSON.generate(run: about)}\n")
+    all = about
+    write(all, kept(all))
     Array.new(Integer(@settings["TRUTH_JOBS"])) { Thread.new { work } }.each(&:join)
+    write(all, rows.each { |row| row["commit"] ||= all[:commit] })
     Array.new(@failed.size) { @failed.pop }.sort
   end
 
   private
+
+  # What an earlier run found of programs that are not run now, which join those of this one.
+  def kept(all)
+    return [] unless @settings["TRUTH_KEEP"] == "1" && File.exist?(TruthPage::RESULTS)
+
+    earlier = JSON.parse(File.foreach(TruthPage::RESULTS).first).fetch("run")
+    now = all[:programs]
+    all[:programs] = earlier["programs"] | now
+    rows.each { |row| row["commit"] ||= earlier["commit"] }.reject { |row| now.include?(row.values_at("language", "temperament")) }
+  end
+
+  def rows = File.readlines(TruthPage::RESULTS).drop(1).map { |line| JSON.parse(line) }
+
+  def write(all, rows) = File.write(TruthPage::RESULTS, [{run: all}, *rows].map { |row| "#{JSON.generate(row)}\n" }.join)
 
   # [[language, temperament], ...]
   def programs
