@@ -139,7 +139,7 @@ static void look_who_leaves(uint64_t now)
 
 static bool somebody_leaves(uint64_t now)
 {
-    return watcher.leaving_ns && now - watcher.leaving_ns < LEAVING_FOR_NS;
+    return PS_ENABLED(STATS__DONE) && watcher.leaving_ns && now - watcher.leaving_ns < LEAVING_FOR_NS;
 }
 
 /*
