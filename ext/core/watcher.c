@@ -27,7 +27,8 @@
 /* Nothing tells whether a VM that was woken came to what it was asked for before it waits again: it is woken at each look while it is
    in a hurry, and then once in a while. */
 #define WAKE_AGAIN_NS 1000000000u
-/* A tracer that leaves lets go of its probes one by one; the kernel takes up to a second for each on a busy machine. */
+/* A tracer that leaves lets go of its probes one by one. The kernel takes 70 ms for each, and now and then 2 s on a busy machine: then a
+   flush may come in between, which the command notices and says. */
 #define LEAVES_FOR_NS  1000000000u
 #define LEAVING_FOR_NS 3000000000u /* all of it, where one after the other leaves */
 _Static_assert(PS_PROBE_COUNT <= 30,

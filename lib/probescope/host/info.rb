@@ -30,6 +30,7 @@ module Probescope
       # A moment on a busy machine, in which a process that was given a CPU once more has written.
       TRIES = 1000
 
+      # The message: what the process has still to do.
       Torn = Class.new(StandardError)
 
       # memory: /proc/PID/mem, open. address: of the struct in the process.
@@ -41,13 +42,14 @@ module Probescope
       # A consistent copy: the head's fields by name, `flags` as names, and `probes`: {name => {state:, enabled:, semaphore:,
       # reason:, out_ns:}}. Raises Error when what is there is no probescope_info, SystemCallError or EOFError when the process is gone.
       def snapshot
+        left = nil
         TRIES.times do
           return attempt
-        rescue Torn
+        rescue Torn => e
+          left = e.message
           sleep 0.001
         end
-        what = @memory.pread(HEAD_BYTES, @address).unpack(HEAD)[HEAD_NAMES.index(:probe_size)].zero? ? "does not begin" : "does not finish"
-        raise Error.new("the process #{what} writing its probescope_info", "it may be stopped: look at its state with ps")
+        raise Error.new("the process does not #{left} writing its probescope_info", "it may be stopped: look at its state with ps")
       end
 
       # Number of flushes so far: one figure, read often.
@@ -71,14 +73,15 @@ module Probescope
         head = HEAD_NAMES.zip(unpack(@memory.pread(HEAD_BYTES, @address), HEAD)).to_h
         raise Error, "its probescope_info is not one" unless head[:magic] == MAGIC
         # A size of 0: the library is mapped, and its first function is still to run.
-        raise Torn if head[:sequence].odd? || head[:probe_size].zero?
+        raise Torn, "begin" if head[:probe_size].zero?
+        raise Torn, "finish" if head[:sequence].odd?
 
         table = head[:probe_count] * head[:probe_size]
         raise Error, "its probescope_info has no sense" if table > MAX_BYTES || head[:probe_size] < 40
 
         rows = table.zero? ? "" : @memory.pread(table, @address + head[:probes_offset])
         appended = appended(head)
-        raise Torn if @memory.pread(4, @address + SEQUENCE_AT).unpack1("L<") != head[:sequence]
+        raise Torn, "finish" if @memory.pread(4, @address + SEQUENCE_AT).unpack1("L<") != head[:sequence]
 
         head.slice(*HEAD_NAMES.drop(7)).merge(appended, abi: head[:abi], flags: flags(head[:flags]), probes: probes(head, rows))
       end
