@@ -104,20 +104,28 @@ module Probescope
       number ? number.to_i * { "K" => 1 << 10, "M" => 1 << 20 }.fetch(unit.upcase, 1) : DEFAULT_MEMORY
     end
 
-    # Raises at known depths, so that the extension learns how a backtrace's size tells its depth. Once, at the start:
-    # a few microseconds, and nobody listens yet. On a stack of its own: Ruby 4.0 captures frames of its own, such as those of
-    # `require`, and does not count them.
+    # Raises at known depths, so that the extension learns how a backtrace's size tells its depth, and roughly what a frame costs. Once,
+    # at the start: a quarter of a millisecond, and nobody listens yet. On a stack of its own: Ruby 4.0 captures frames of its own, such as
+    # those of `require`, and does not count them.
     def calibrate
       @calibrate ||= begin
-        raised = Fiber.new { [raise_at(30), raise_at(50), raise_at(130)] }.resume
-        Native.calibrate(raised, raised.map { |exception| exception.backtrace_locations.size })
+        rounds = Array.new(5) { Fiber.new { [30, 50, 130, 500].map { |depth| raise_at(depth) } }.resume }
+        raised = rounds.last.map(&:first)
+        times = rounds.map { |round| round.map(&:last) }.transpose.map { |all| all.sort[2] }
+        Native.calibrate(raised, raised.map { |exception| exception.backtrace_locations.size }, times)
       end
     end
 
+    # [the exception, ns that it took]
     def raise_at(depth)
-      depth.zero? ? raise(Error, "calibration") : raise_at(depth - 1)
-    rescue Error => e
-      e
+      return raise_at(depth - 1) if depth.positive?
+
+      began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+      begin
+        raise Error, "calibration"
+      rescue Error => e
+        [e, Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began]
+      end
     end
   end
 end

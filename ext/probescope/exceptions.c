@@ -6,7 +6,7 @@
  * else it was a re-raise or an explicit backtrace and nothing was captured. The allocation is seen by a NEWOBJ hook, which
  * would cost every allocation 20-40 ns: it is armed for one raise in 16, later one in 64, at random distances so that no rhythm of the
  * program meets it, and by each raise site that has not been measured yet. The other raises of a site are charged
- * what its measured ones cost for their depth.
+ * what its measured ones cost for their depth; while none was measured, what frames cost when the library was loaded.
  *
  * Giving the memory back costs too, later, in the sweep of a garbage collection: a quarter of the whole in a parser whose
  * heap is large. While a bracket is armed a FREEOBJ hook is in as well, and times the objects of that type: from their
@@ -17,7 +17,8 @@
  *
  * A program that allocates and does not raise pays for neither hook. A bracket that no raise came to ends after DISARM_NS. The next one
  * waits until nine times as long has passed, and lasts twice as long, so that a raise a second is measured, too. Frees are watched
- * once a backtrace was captured, and for FREES_NS after the last bracket began.
+ * once a backtrace was captured, and for FREES_NS after the last bracket began. All that is CPU time of the process: hooks cost one that
+ * sleeps nothing, and it takes none out before it wakes up.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -75,14 +76,18 @@ struct place {
 static struct {
     VALUE raise_hook, newobj_hook, free_hook, rescue_hook;
     bool on, rescue_on, armed, free_armed;
-    bool clearing; /* hooks are out, but the flush was reading the rows: clear them at the next try */
-    uint64_t armed_ns;
-    uint64_t rest_until_ns; /* no bracket before that */
-    uint32_t empty;         /* brackets without a raise, since one was measured or since the attach */
-    uint32_t until_bracket; /* raises to go */
+    bool clearing;     /* hooks are out, but the flush was reading the rows: clear them at the next try */
+    uint64_t armed_ns; /* CPU time of the process, like all times of brackets */
+    uint64_t rest_from_ns, rest_until_ns; /* no bracket between */
+    uint32_t empty;                       /* brackets without a raise, since one was measured or since the attach */
+    uint32_t until_bracket;               /* raises to go */
     uint32_t random;
     uint64_t brackets;    /* measured raises */
     uint64_t cost, depth; /* of all of them, for a site without one */
+    struct {
+        uint64_t ns;
+        uint32_t depth;
+    } at_load; /* what so many frames cost there: while nothing is measured */
     struct {
         uint64_t cost, depth, count; /* of all measured frees */
         uint64_t began;              /* ticks; 0 when none is under way */
@@ -163,6 +168,17 @@ static uint32_t depth_of(VALUE backtrace)
     return (uint32_t)((size - depths.base + depths.frame / 2) / depths.frame);
 }
 
+/* times: ns of each raise, with its rescue in the same frame, so that the difference is that of the backtraces. */
+static void learn_at_load(VALUE known_depths, VALUE times)
+{
+    long last = RARRAY_LEN(times) - 1;
+    long long ns = NUM2LL(RARRAY_AREF(times, last)) - NUM2LL(RARRAY_AREF(times, 0));
+    long depth = NUM2LONG(RARRAY_AREF(known_depths, last)) - NUM2LONG(RARRAY_AREF(known_depths, 0));
+    if (ns <= 0 || depth <= 0) return;
+    raises.at_load.ns = (uint64_t)ns;
+    raises.at_load.depth = (uint32_t)depth;
+}
+
 /* Does size = base + frame * depth hold for all of them, within a frame? */
 static bool fits(const size_t *size, const long *depth, long count, size_t slack)
 {
@@ -174,12 +190,13 @@ static bool fits(const size_t *size, const long *depth, long count, size_t slack
     return true;
 }
 
-VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE known_depths)
+VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE known_depths, VALUE times)
 {
     enum { MOST = 8 };
     size_t size[MOST];
     long depth[MOST], count = RARRAY_LEN(exceptions);
     depths.method = BY_COUNTING;
+    learn_at_load(known_depths, times);
     if (count < 3 || count > MOST) return rb_id2sym(rb_intern("counted"));
     for (enum depth_method method = BY_DSIZE; method <= BY_MALLOC; method++) {
         for (long i = 0; i < count; i++) {
@@ -272,8 +289,9 @@ static void watch_frees(bool on)
 static void arm(void)
 {
     if (raises.armed || !ps_newobj_allowed()) return;
-    uint64_t now = ps_monotonic_ns();
-    if (now < raises.rest_until_ns) return;
+    uint64_t now = ps_process_cpu_ns();
+    /* The clock of a forked child begins anew. */
+    if (now >= raises.rest_from_ns && now < raises.rest_until_ns) return;
     raises.armed = true;
     raises.armed_ns = now;
     raises.capture.object = PS_NO_ADDRESS;
@@ -295,20 +313,26 @@ void ps_exceptions_forbid_newobj(void)
     ps_info_state(PS_PROBE_EXCEPTION__STATS, PS_STATE_DEGRADED, ps_newobj_reason());
 }
 
+static uint64_t longest_bracket(void)
+{
+    return (uint64_t)DISARM_NS << PS_READ(raises.empty);
+}
+
 bool ps_exceptions_need_disarm(void)
 {
     if (!PS_READ(raises.armed) && !PS_READ(raises.free_armed)) return false;
-    uint64_t since = ps_monotonic_ns() - PS_READ(raises.armed_ns);
-    return since > (PS_READ(raises.armed) ? (uint64_t)DISARM_NS << PS_READ(raises.empty) : FREES_NS);
+    uint64_t since = ps_process_cpu_ns() - PS_READ(raises.armed_ns);
+    return since > (PS_READ(raises.armed) ? longest_bracket() : FREES_NS);
 }
 
 /* No raise came: the hooks cost allocations and frees for nothing. */
 void ps_exceptions_disarm(void)
 {
     if (!ps_exceptions_need_disarm()) return;
-    uint64_t now = ps_monotonic_ns();
     if (raises.armed) {
-        raises.rest_until_ns = now + EMPTY_REST * (now - raises.armed_ns);
+        uint64_t now = ps_process_cpu_ns(), lasted = now - raises.armed_ns;
+        raises.rest_from_ns = now;
+        raises.rest_until_ns = now + EMPTY_REST * (lasted < 2 * longest_bracket() ? lasted : longest_bracket());
         if (raises.empty < EMPTY_MOST) raises.empty++;
         disarm();
     }
@@ -324,10 +348,17 @@ static uint32_t next_distance(void)
     return 1 + raises.random % (2 * mean - 1);
 }
 
-static uint64_t estimate(const ps_row *row, uint32_t depth)
+/* From what was measured; 0: nothing was. */
+static uint64_t expected_cost(const ps_row *row, uint32_t depth)
 {
     if (row->u.bracket.depth) return per_depth(row->u.bracket.cost, row->u.bracket.depth, depth);
     return per_depth(raises.cost, raises.depth, depth);
+}
+
+static uint64_t estimate(const ps_row *row, uint32_t depth)
+{
+    if (row->u.bracket.depth || raises.depth) return expected_cost(row, depth);
+    return per_depth(ps_ns_to_ticks(raises.at_load.ns), raises.at_load.depth, depth);
 }
 
 /*
@@ -337,7 +368,7 @@ static uint64_t estimate(const ps_row *row, uint32_t depth)
  */
 static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 {
-    uint64_t expected = estimate(row, depth);
+    uint64_t expected = expected_cost(row, depth);
     if (expected && cost > OUTLIER * expected) cost = expected;
     if (expected > OUTLIER * cost) row->u.bracket.cost = row->u.bracket.depth = raises.cost = raises.depth = 0;
     row->u.bracket.cost += cost;
@@ -694,7 +725,7 @@ bool ps_exceptions_switch(uint32_t wanted)
         memset(raises.rescuers, 0, sizeof(raises.rescuers));
         raises.random = (uint32_t)ps_monotonic_ns() | 1;
         raises.until_bracket = next_distance();
-        raises.rest_until_ns = raises.empty = 0;
+        raises.rest_from_ns = raises.rest_until_ns = raises.empty = 0;
         rb_tracepoint_enable(raises.raise_hook);
         arm();
     } else {

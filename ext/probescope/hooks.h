@@ -63,7 +63,7 @@ void ps_exceptions_mark(void);
 bool ps_exceptions_need_disarm(void);
 void ps_exceptions_disarm(void);
 /* Exceptions raised at known depths, and those depths: finds out how to read a depth in O(1). Returns the way found. */
-VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE depths);
+VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE depths, VALUE times);
 
 /*
  * The place of the first raise of this exception with this backtrace, if that was a moment ago; NULL otherwise. And: ticks

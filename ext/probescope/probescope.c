@@ -231,7 +231,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     rb_define_singleton_method(native, "start", native_start, 1);
     rb_define_singleton_method(native, "stop", native_stop, 0);
     rb_define_singleton_method(native, "cover", native_cover, 4);
-    rb_define_singleton_method(native, "calibrate", ps_exceptions_calibrate, 2);
+    rb_define_singleton_method(native, "calibrate", ps_exceptions_calibrate, 3);
     rb_define_singleton_method(native, "status", native_status, 0);
 
     static VALUE root;

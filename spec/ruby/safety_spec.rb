@@ -169,7 +169,7 @@ RSpec.describe "an application that is traced" do
       child = fork do
         puts "child \#{Process.pid}"
         $stdout.flush
-        Gate.on :function__stats
+        Gate.on :function__stats, :stats__done
         3.times { Child.new.work }
         Gate.flushed
         exit 7
