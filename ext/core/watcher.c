@@ -58,7 +58,8 @@ static struct {
     uint64_t woken_ns;                  /* when it was last woken */
     bool told;                          /* probescope_info says that the hooks for that change are in */
     uint64_t next_flush_ns, next_sample_ns;
-    uint64_t names_ns; /* since when a flush that is due waits for names; 0: none does */
+    uint32_t late_ticks; /* one after the other */
+    uint64_t names_ns;   /* since when a flush that is due waits for names; 0: none does */
     bool flushing, sampling;
     uint32_t random;
 } watcher;
@@ -291,6 +292,19 @@ static void flush_when_due(uint64_t now)
     if (watcher.next_flush_ns < now) watcher.next_flush_ns = now + PS_FLUSH_NS;
 }
 
+/*
+ * A VM whose stacks are read at the tick is not read at one that came late: this thread waited for a CPU then, and got it where another one
+ * began to wait. Those stacks are no choice of the clock's. Another tick comes soon; on a machine where all of them are late one counts.
+ */
+static bool is_late(uint64_t now)
+{
+    enum { LATE_NS = 50000, SOON_NS = 1000000, MOST = 5 };
+    bool late = watcher.vm->sample && now - watcher.next_sample_ns > LATE_NS && watcher.late_ticks < MOST;
+    watcher.late_ticks = late ? watcher.late_ticks + 1 : 0;
+    if (late) watcher.next_sample_ns = now + jittered(SOON_NS);
+    return late;
+}
+
 static void sample_when_due(uint64_t now)
 {
     bool wanted = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME);
@@ -300,7 +314,7 @@ static void sample_when_due(uint64_t now)
     }
     if (!wanted && watcher.sampling) ps_samples_end();
     watcher.sampling = wanted;
-    if (!wanted || now < watcher.next_sample_ns) return;
+    if (!wanted || now < watcher.next_sample_ns || is_late(now)) return;
     if (watcher.vm->sample ? watcher.vm->sample(now) : ps_samples_tick()) watcher.vm->request(PS_REQUEST_SAMPLE);
     watcher.next_sample_ns = now + jittered(PS_SAMPLE_NS);
 }

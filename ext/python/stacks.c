@@ -14,16 +14,18 @@
 #include "clock.h"
 #include "copy.h"
 #include "gil_wait.h"
+#include "last_ran.h"
 #include "memory.h"
 #include "probe.h"
 #include "stats.h"
+#include "thread_id.h"
 #include "watcher.h"
 
 enum {
     QUEUE = 32,                   /* stacks */
     PAGE = 4096,                  /* what is copied of a thread's frames at a time: no page is mapped in part */
-    LOOK_AGAIN_NS = 50000,        /* between two looks, where the first one met nobody who runs */
-    RUNS_NS = 25000,              /* what a thread without the GIL has used meanwhile if it runs */
+    LOOK_AGAIN_NS = 50000,        /* between two looks, where the kernel does not tell who had the CPU */
+    SWITCH_NS = 20000,            /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
     THREADS_AGAIN_NS = 200000000, /* how often threads are listed, where none is missed */
     WAIT_MOST_NS = 100000000,     /* for so long a stack is left in the queue */
     CARRIED_MOST_NS = 1000000000  /* CPU time that a thread used while no stack of it was read. More is missed */
@@ -36,7 +38,6 @@ struct thread {
     uint64_t charged; /* its CPU time, up to its last stack */
     uint64_t at_tick; /* at the last tick; and in this one: */
     uint64_t before;
-    uintptr_t place;
     bool ran;
     uint32_t listed; /* in which list it was last */
 };
@@ -104,6 +105,11 @@ static bool reserve(void)
 static clockid_t clock_of(const struct head *head)
 {
     return (clockid_t)((~(unsigned)head->native_id << 3) | 6);
+}
+
+static int tid_of(const struct thread *thread)
+{
+    return ~(thread->clock >> 3);
 }
 
 /*
@@ -224,19 +230,9 @@ static long offset_of(const struct ps_walked_frame *frame, uintptr_t code)
     return (long)((uintptr_t)frame->instruction - code - offsetof(PyCodeObject, co_code_adaptive));
 }
 
-/* Where it runs: the frame and the instruction. 0: nowhere. */
-static uintptr_t place_of(const struct thread *thread)
-{
-    struct ps_walked_frame frame;
-    uintptr_t at = current_frame(thread);
-    if (!at || !ps_copy(&frame, (void *)at, sizeof(frame))) return 0;
-    return at * 31 + (uintptr_t)frame.instruction;
-}
-
 /* False: what was read is no stack, because the thread ran on meanwhile. */
-static bool read_frames(struct reader *reader, uintptr_t at, uint64_t now)
+static bool read_frames(ps_read_stack *stack, struct reader *reader, uintptr_t at, uint64_t now)
 {
-    ps_read_stack *stack = &stacks.read;
     bool lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
     struct ps_walked_frame frame;
     stack->count = 0;
@@ -254,17 +250,19 @@ static bool read_frames(struct reader *reader, uintptr_t at, uint64_t now)
     return stack->count > 0;
 }
 
-/* Into stacks.read. */
-static bool read_stack(const struct thread *thread, uint64_t now)
+/* Where the innermost frame has been left meanwhile, its caller may stand at a later line already: once more, up to three times. */
+static bool read_stack(ps_read_stack *stack, const struct thread *thread, uint64_t now)
 {
     struct reader reader;
+    bool is_read = false;
     for (int tries = 0; tries < 4; tries++) {
         reader.page = 0;
         uintptr_t at = current_frame(thread);
         if (!at) return false;
-        if (read_frames(&reader, at, now)) return true;
+        is_read = read_frames(stack, &reader, at, now);
+        if (is_read && current_frame(thread) == at) return true;
     }
-    return false;
+    return is_read;
 }
 
 static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
@@ -277,12 +275,12 @@ static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
  * Puts the stack that was read of this thread, which has used so much of the CPU, into the queue. The queue is full when the VM does not
  * come to it, as in a long call of C with the GIL: then the stack is mostly the last one again.
  */
-static void put(struct thread *thread, uint64_t used, uint64_t now)
+static void put(struct thread *thread, ps_read_stack *read, uint64_t used, uint64_t now)
 {
-    ps_read_stack *read = &stacks.read, *last = &stacks.queue[(stacks.put - 1) % QUEUE];
+    ps_read_stack *last = &stacks.queue[(stacks.put - 1) % QUEUE];
     uint64_t waiting = stacks.put - PS_READ_ACQUIRE(stacks.taken);
     read->state_id = thread->id;
-    read->thread_id = (uint64_t) ~(thread->clock >> 3);
+    read->thread_id = (uint64_t)tid_of(thread);
     read->weight = used - thread->charged;
     thread->charged = used;
     if (waiting == QUEUE) {
@@ -296,50 +294,64 @@ static void put(struct thread *thread, uint64_t used, uint64_t now)
     PS_WRITE_RELEASE(stacks.put, stacks.put + 1);
 }
 
-/* Who has run since the last tick? */
-static bool note_clocks(void)
+/* Has it run since the last tick? */
+static bool note_clock(struct thread *thread)
 {
-    bool any = false;
-    for (uint32_t i = 0; i < stacks.count; i++) {
-        struct thread *thread = &stacks.thread[i];
-        thread->before = ps_clock_try(thread->clock);
-        if (!thread->before) stacks.stale = true;
-        thread->ran = thread->before > thread->at_tick;
-        if (thread->ran) thread->at_tick = thread->before;
-        if (thread->at_tick - thread->charged > CARRIED_MOST_NS) {
-            miss(thread->at_tick - thread->charged);
-            thread->charged = thread->at_tick;
-        }
-        any |= thread->ran;
+    thread->before = ps_clock_try(thread->clock);
+    if (!thread->before) stacks.stale = true;
+    thread->ran = thread->before > thread->at_tick;
+    if (thread->ran) thread->at_tick = thread->before;
+    if (thread->at_tick - thread->charged > CARRIED_MOST_NS) {
+        miss(thread->at_tick - thread->charged);
+        thread->charged = thread->at_tick;
     }
-    return any;
+    return thread->ran;
 }
 
-/* The stack that was read is the holder's: it counts when the holder's clock goes on. */
-static bool put_holder(struct thread *holder, uint64_t now)
+enum seen { SLEPT, HAS_NO_CPU, RUNS };
+
+/*
+ * A thread whose clock goes on runs. Its stack is read after that: what a thread does in short turns between two waits would be met too seldom
+ * if it had to run on for as long as that takes, and too often if it counted when it began to run meanwhile.
+ */
+static enum seen look(struct thread *thread, uint64_t now)
 {
-    uint64_t used = ps_clock_try(holder->clock);
-    if (used <= holder->before) return false;
-    put(holder, used, now);
+    if (!note_clock(thread)) return SLEPT;
+    uint64_t used = ps_clock_try(thread->clock);
+    if (used <= thread->before || !read_stack(&stacks.read, thread, now)) return HAS_NO_CPU;
+    put(thread, &stacks.read, used, now);
+    return RUNS;
+}
+
+/*
+ * The thread whose CPU this one has got. Not one that had lost its CPU to another process before: such a thread stands where the kernel takes
+ * CPUs away, at the end of a slice, which is mostly in a system call that reads a CPU clock. False: the kernel does not tell.
+ */
+static bool look_at_interrupted(uint64_t now)
+{
+    (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID); /* for the scheduler to note that this thread runs */
+    uint64_t own = ps_last_ran_ns((int)ps_thread_id()), least = ps_monotonic_ns() - now + SWITCH_NS;
+    struct thread *last = NULL;
+    if (!own) return false;
+    for (uint32_t i = 0; i < stacks.count; i++) {
+        struct thread *thread = &stacks.thread[i];
+        uint64_t since = thread->ran ? own - ps_last_ran_ns(tid_of(thread)) : UINT64_MAX;
+        if (since >= least) continue;
+        least = since;
+        last = thread;
+    }
+    if (last && read_stack(&stacks.read, last, now)) put(last, &stacks.read, last->before, now);
     return true;
 }
 
-/* Threads that run in C without the GIL. In the second look those that have used a while and are where they were. */
-static bool put_others(const struct thread *holder, bool second, uint64_t now)
+/* A moment later. Who has let go of the GIL by then may have gone to sleep as well, after it ran on for a while. */
+static void look_again(uint64_t now)
 {
-    bool met = false;
-    for (uint32_t i = 0; i < stacks.count; i++) {
-        struct thread *thread = &stacks.thread[i];
-        if (thread == holder || !thread->ran) continue;
-        uint64_t used = ps_clock_try(thread->clock);
-        if (used <= thread->before) continue;
-        if (second && (used - thread->before < RUNS_NS || !thread->place || thread->place != place_of(thread)))
-            continue;
-        if (!read_stack(thread, now)) continue;
-        put(thread, used, now);
-        met = true;
-    }
-    return met;
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+    struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder()) : NULL;
+    if (!holder || !read_stack(&stacks.read, holder, now)) return;
+    uint64_t used = ps_clock_try(holder->clock);
+    if (used > holder->before) put(holder, &stacks.read, used, now);
 }
 
 /* Of sched_setattr(2), its first version. The C library has it from glibc 2.41 on. */
@@ -376,9 +388,8 @@ static void be_punctual(void)
 }
 
 /*
- * Whoever had the GIL last runs, also between two short calls without the GIL, if its clock goes on. Where no clock does, the kernel may
- * have put this thread in the place of the one that runs: so a moment later once more. Who has let go of the GIL by then may have gone
- * to sleep as well, after it ran on for a while.
+ * First of all whoever had the GIL last, which also runs between two short calls without the GIL; then the others, which run in C. The kernel may
+ * have put this thread in the place of one that ran.
  */
 static void read_running(uint64_t now)
 {
@@ -388,17 +399,11 @@ static void read_running(uint64_t now)
         list_threads(now);
         holder = find(state);
     }
-    bool is_read = holder && read_stack(holder, now);
-    if (!note_clocks()) return;
-    bool met = is_read && put_holder(holder, now);
-    met |= put_others(holder, false, now);
-    if (met) return;
+    bool any[3] = {false};
+    if (holder) any[look(holder, now)] = true;
     for (uint32_t i = 0; i < stacks.count; i++)
-        stacks.thread[i].place = stacks.thread[i].ran ? place_of(&stacks.thread[i]) : 0;
-    nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
-    holder = ps_gil_is_held() ? find(ps_gil_last_holder()) : NULL;
-    if (holder && read_stack(holder, now)) put_holder(holder, now);
-    put_others(holder, true, now);
+        if (&stacks.thread[i] != holder) any[look(&stacks.thread[i], now)] = true;
+    if (any[HAS_NO_CPU] && !look_at_interrupted(now) && !any[RUNS]) look_again(now);
 }
 
 bool ps_stacks_tick(uint64_t now)

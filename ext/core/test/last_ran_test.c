@@ -1,0 +1,98 @@
+#include "last_ran.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include "atomic.h"
+#include "check.h"
+#include "clock.h"
+#include "thread_id.h"
+
+static struct {
+    int tid;
+    bool spins, stop;
+} other;
+
+static void *spin_or_sleep(void *unused)
+{
+    /* What stands in a name is the application's. */
+    prctl(PR_SET_NAME, "se.exec_start:9");
+    PS_WRITE_RELEASE(other.tid, (int)ps_thread_id());
+    while (!PS_READ(other.stop))
+        if (!PS_READ(other.spins)) check_sleep_ms(1000);
+    return unused;
+}
+
+static pthread_t start(bool spins)
+{
+    pthread_t thread;
+    other.stop = false;
+    other.spins = spins;
+    other.tid = 0;
+    CHECK(pthread_create(&thread, NULL, spin_or_sleep, NULL) == 0);
+    AWAIT(PS_READ_ACQUIRE(other.tid) != 0);
+    return thread;
+}
+
+static void end(pthread_t thread)
+{
+    PS_WRITE(other.stop, true);
+    pthread_join(thread, NULL);
+}
+
+static uint64_t own(void)
+{
+    (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID); /* for the scheduler to look */
+    return ps_last_ran_ns((int)ps_thread_id());
+}
+
+/* Two threads on one CPU: this one has it, so the other one had it before. */
+static void tells_who_had_the_cpu_before(void)
+{
+    cpu_set_t before, one;
+    CHECK(sched_getaffinity(0, sizeof(before), &before) == 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof(one), &one) == 0); /* the other one's, too */
+    pthread_t thread = start(true);
+    bool ran = false;
+    for (int i = 0; i < 1000 && !ran; i++) {
+        uint64_t past = own();
+        check_sleep_ms(5);
+        uint64_t last = ps_last_ran_ns(PS_READ(other.tid)), now = own();
+        CHECK(last <= now);
+        ran = last > past;
+    }
+    CHECK(ran);
+    end(thread);
+    sched_setaffinity(0, sizeof(before), &before);
+}
+
+static void stands_still_for_a_thread_that_sleeps(void)
+{
+    pthread_t thread = start(false);
+    uint64_t first = 0;
+    AWAIT(ps_last_ran_ns(PS_READ(other.tid)) == first || ((first = ps_last_ran_ns(PS_READ(other.tid))), false));
+    CHECK(first > 0);
+    end(thread);
+}
+
+static void knows_nothing_of_a_thread_that_is_gone(void)
+{
+    pthread_t thread = start(true);
+    end(thread);
+    AWAIT(ps_last_ran_ns(PS_READ(other.tid)) == 0);
+}
+
+int main(void)
+{
+    if (!own()) {
+        puts("last_ran: skipped: the kernel does not tell");
+        return 0;
+    }
+    RUN(tells_who_had_the_cpu_before);
+    RUN(stands_still_for_a_thread_that_sleeps);
+    RUN(knows_nothing_of_a_thread_that_is_gone);
+    return check_report("last_ran");
+}
