@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "time"
 require "spec_helper"
 require "support/host_helpers"
 require "support/process_trees"
@@ -37,6 +38,27 @@ RSpec.describe "The end of a trace", :bpf do
     process.signal(:STOP)
     expect(command.stop(:INT).exitstatus).to eq(0)
     expect(command.out).to include("Parser#step2")
+  end
+
+  # The library holds a flush back while somebody leaves. A command that did not wait for it knew nothing; one of many seconds counted on
+  # until its bpftrace let go of the rows, or had a last second without rows, and lost was 0.
+  it "waits for a flush that is held back while others leave" do
+    process = target("spec/commands/programs/steady.rb", env: { "PROBESCOPE_FUNCTIONS" => "*/steady.rb" })
+    process.await_line(/^ready/)
+    command = probescope_start("calls", "-p", process.pid, "-d", 1, "--json")
+    await("the attach", within: 60) { process.info.semaphore("stats__done").positive? }
+    await("the interval") { process.info.header[:flushes].positive? }
+    attacher(process, "object__stats", cycles: 15).finish # the library waits for a second after the last one
+    expect(command.wait.exitstatus).to eq(0), command.to_s
+    one = JSON.parse(command.out)
+    process.signal(:TERM)
+    process.wait
+    notes = JSON.parse(process.out.lines.last)
+    from, to = one["processes"].first.values_at("begin", "end").map { |text| (Time.iso8601(text).to_r * 1_000_000_000).to_i }
+    truth = notes.count { |ns, _| ns.between?(from, to) }
+    said = one["rows"].find { |row| row["function"] == "Steady#work" }.fetch("calls")
+    expect(to - from).to be > 1_500_000_000
+    expect(said).to be_within(40).of(truth), "said #{said}, in truth #{truth}, in #{(to - from) / 1e9} s"
   end
 
   it "is the end of the process too: what it told until then is shown" do

@@ -24,6 +24,9 @@ module Probescope
       ATTACH_LIMIT = 30.0 # bpftrace takes 0.4 to 0.8 s
       HIDDEN_LIMIT = 2.0 # semaphores are up, and the kernel does not tell where bpftrace waits
       FLUSH_LIMIT = 1.2 # flushes come each second
+      # The library holds a flush back for up to 3 s while other tracers leave (LEAVING_FOR_NS in ext/core/watcher.c). Who does not wait
+      # for it has an interval without an end.
+      HELD_LIMIT = 4.5
       FIRST_FLUSH_LIMIT = 5.0
       INT_AGAIN = 3.0 # an INT may fall into the moment before bpftrace is ready for one
       EXIT_LIMIT = 20.0 # the kernel takes 70 ms and more for each probe
@@ -267,7 +270,7 @@ module Probescope
         waited = now - @since
         talking = alive.select(&:flushed?)
         done = talking.all? { |one| one.flushed_at > @since } && talking.all? { |one| quiet?(one) || waited > FLUSH_LIMIT }
-        interrupt(@reason) if done || waited > 2 * FLUSH_LIMIT || (waited > FLUSH_LIMIT && talking.size < 2)
+        interrupt(@reason) if done || waited > HELD_LIMIT
       end
 
       def quiet?(one)

@@ -40,8 +40,9 @@ wait $tracer
 """
 # How long bpftrace may take to attach.
 ATTACH_SECONDS = 30
-# The process flushes each second, first when its hooks are in.
-FLUSH_SECONDS = 1.2
+# The process flushes each second, first when its hooks are in. While other tracers leave it holds a flush back for up to 3 s
+# (LEAVING_FOR_NS in ext/core/watcher.c).
+FLUSH_SECONDS = 4.5
 FIRST_FLUSH_SECONDS = 5
 # Flushes drift by some milliseconds: one that comes so early ends the interval, here and in the program.
 EARLY = 0.25
@@ -346,9 +347,7 @@ class Tracer:
                     began = now
                 elif seconds and now - began >= seconds - EARLY:
                     return self._until(now + SETTLE)
-            if seconds and now - (began or started) > seconds + 2 * FLUSH_SECONDS + (
-                0 if began else FIRST_FLUSH_SECONDS
-            ):
+            if seconds and now - (began or started) > seconds + FLUSH_SECONDS + (0 if began else FIRST_FLUSH_SECONDS):
                 return
             self._take(0.05 if self._target else 0.5)
 
