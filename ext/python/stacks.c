@@ -250,19 +250,23 @@ static bool read_frames(ps_read_stack *stack, struct reader *reader, uintptr_t a
     return stack->count > 0;
 }
 
-/* Where the innermost frame has been left meanwhile, its caller may stand at a later line already: once more, up to three times. */
+/*
+ * Where the innermost frame has been left while it was copied, its caller may stand at a later line already: once more, up to three times. The
+ * rest of the stack takes longer, and is not asked about: what runs for a short time would be left each time.
+ */
 static bool read_stack(ps_read_stack *stack, const struct thread *thread, uint64_t now)
 {
     struct reader reader;
-    bool is_read = false;
+    struct ps_walked_frame innermost;
     for (int tries = 0; tries < 4; tries++) {
         reader.page = 0;
         uintptr_t at = current_frame(thread);
         if (!at) return false;
-        is_read = read_frames(stack, &reader, at, now);
-        if (is_read && current_frame(thread) == at) return true;
+        bool is_copied = read_frame(&reader, &innermost, at);
+        if (tries < 3 && (!is_copied || current_frame(thread) != at)) continue;
+        if (read_frames(stack, &reader, at, now)) return true;
     }
-    return is_read;
+    return false;
 }
 
 static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
