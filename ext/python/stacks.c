@@ -38,7 +38,7 @@ struct thread {
     uint64_t charged; /* its CPU time, up to its last stack */
     uint64_t at_tick; /* at the last tick; and in this one: */
     uint64_t before;
-    bool ran;
+    bool unmet;      /* it ran since the last tick, and does not run now */
     uint32_t listed; /* in which list it was last */
 };
 
@@ -231,8 +231,9 @@ static long offset_of(const struct ps_walked_frame *frame, uintptr_t code)
 }
 
 /* False: what was read is no stack, because the thread ran on meanwhile. */
-static bool read_frames(ps_read_stack *stack, struct reader *reader, uintptr_t at, uint64_t now)
+static bool read_frames(struct reader *reader, uintptr_t at, uint64_t now)
 {
+    ps_read_stack *stack = &stacks.read;
     bool lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
     struct ps_walked_frame frame;
     stack->count = 0;
@@ -254,7 +255,7 @@ static bool read_frames(ps_read_stack *stack, struct reader *reader, uintptr_t a
  * Where the innermost frame has been left while it was copied, its caller may stand at a later line already: once more, up to three times. The
  * rest of the stack takes longer, and is not asked about: what runs for a short time would be left each time.
  */
-static bool read_stack(ps_read_stack *stack, const struct thread *thread, uint64_t now)
+static bool read_stack(const struct thread *thread, uint64_t now)
 {
     struct reader reader;
     struct ps_walked_frame innermost;
@@ -264,7 +265,7 @@ static bool read_stack(ps_read_stack *stack, const struct thread *thread, uint64
         if (!at) return false;
         bool is_copied = read_frame(&reader, &innermost, at);
         if (tries < 3 && (!is_copied || current_frame(thread) != at)) continue;
-        if (read_frames(stack, &reader, at, now)) return true;
+        if (read_frames(&reader, at, now)) return true;
     }
     return false;
 }
@@ -279,9 +280,9 @@ static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
  * Puts the stack that was read of this thread, which has used so much of the CPU, into the queue. The queue is full when the VM does not
  * come to it, as in a long call of C with the GIL: then the stack is mostly the last one again.
  */
-static void put(struct thread *thread, ps_read_stack *read, uint64_t used, uint64_t now)
+static void put(struct thread *thread, uint64_t used, uint64_t now)
 {
-    ps_read_stack *last = &stacks.queue[(stacks.put - 1) % QUEUE];
+    ps_read_stack *read = &stacks.read, *last = &stacks.queue[(stacks.put - 1) % QUEUE];
     uint64_t waiting = stacks.put - PS_READ_ACQUIRE(stacks.taken);
     read->state_id = thread->id;
     read->thread_id = (uint64_t)tid_of(thread);
@@ -303,13 +304,13 @@ static bool note_clock(struct thread *thread)
 {
     thread->before = ps_clock_try(thread->clock);
     if (!thread->before) stacks.stale = true;
-    thread->ran = thread->before > thread->at_tick;
-    if (thread->ran) thread->at_tick = thread->before;
+    bool ran = thread->before > thread->at_tick;
+    if (ran) thread->at_tick = thread->before;
     if (thread->at_tick - thread->charged > CARRIED_MOST_NS) {
         miss(thread->at_tick - thread->charged);
         thread->charged = thread->at_tick;
     }
-    return thread->ran;
+    return ran;
 }
 
 enum seen { SLEPT, HAS_NO_CPU, RUNS };
@@ -320,10 +321,12 @@ enum seen { SLEPT, HAS_NO_CPU, RUNS };
  */
 static enum seen look(struct thread *thread, uint64_t now)
 {
-    if (!note_clock(thread)) return SLEPT;
+    thread->unmet = note_clock(thread);
+    if (!thread->unmet) return SLEPT;
     uint64_t used = ps_clock_try(thread->clock);
-    if (used <= thread->before || !read_stack(&stacks.read, thread, now)) return HAS_NO_CPU;
-    put(thread, &stacks.read, used, now);
+    if (used <= thread->before || !read_stack(thread, now)) return HAS_NO_CPU;
+    put(thread, used, now);
+    thread->unmet = false;
     return RUNS;
 }
 
@@ -339,12 +342,12 @@ static bool look_at_interrupted(uint64_t now)
     if (!own) return false;
     for (uint32_t i = 0; i < stacks.count; i++) {
         struct thread *thread = &stacks.thread[i];
-        uint64_t since = thread->ran ? own - ps_last_ran_ns(tid_of(thread)) : UINT64_MAX;
+        uint64_t since = thread->unmet ? own - ps_last_ran_ns(tid_of(thread)) : UINT64_MAX;
         if (since >= least) continue;
         least = since;
         last = thread;
     }
-    if (last && read_stack(&stacks.read, last, now)) put(last, &stacks.read, last->before, now);
+    if (last && read_stack(last, now)) put(last, last->before, now);
     return true;
 }
 
@@ -353,9 +356,9 @@ static void look_again(uint64_t now)
 {
     nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
     struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder()) : NULL;
-    if (!holder || !read_stack(&stacks.read, holder, now)) return;
+    if (!holder || !read_stack(holder, now)) return;
     uint64_t used = ps_clock_try(holder->clock);
-    if (used > holder->before) put(holder, &stacks.read, used, now);
+    if (used > holder->before) put(holder, used, now);
 }
 
 /* Of sched_setattr(2), its first version. The C library has it from glibc 2.41 on. */
