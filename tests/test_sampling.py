@@ -191,18 +191,24 @@ gate.done(**used)
 
 # From Linux 6.6 to 6.11 the sampler is not on the CPU before the application sleeps, where the CPUs are busy.
 TICKS_ARE_LATE = (6, 6) <= tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) < (6, 12)
+needs_ticks_in_time = pytest.mark.skipif(TICKS_ARE_LATE, reason="of another Linux: before 6.6, or from 6.12 on")
+
+
+def shares_of(name, run, sampled, clocks):
+    """What that function has of all, by the samples and by the program's own clocks, of this run and those added up so far."""
+    rows = run.totals("sample__stats")
+    sampled[name] += rows[name]["self"]
+    sampled["all"] += sum(row["self"] for function, row in rows.items() if not function.startswith("gate."))
+    for clock in clocks:
+        clocks[clock] += run.report[clock]
+    return (sampled[name] / sampled["all"], clocks[name] / clocks["all"]), rows
 
 
 @pytest.mark.parametrize(
     "additions, spinners",
     [
         pytest.param(3_000, 0, id="short jobs"),
-        pytest.param(
-            3_000,
-            4,
-            id="short jobs on a busy machine",
-            marks=pytest.mark.skipif(TICKS_ARE_LATE, reason="of another Linux: before 6.6, or from 6.12 on"),
-        ),
+        pytest.param(3_000, 4, id="short jobs on a busy machine", marks=needs_ticks_in_time),
         pytest.param(60_000, 0, id="long jobs"),
     ],
 )
@@ -248,18 +254,13 @@ gate.done(job=sum(used), all=all)
 """,
             STATS,
         )
-        rows = run.totals("sample__stats")
-        sampled["job"] += rows["job"]["self"]
-        sampled["all"] += sum(row["self"] for name, row in rows.items() if not name.startswith("gate."))
-        for name in clocks:
-            clocks[name] += run.report[name]
-        shares = sampled["job"] / sampled["all"], clocks["job"] / clocks["all"]
+        shares, rows = shares_of("job", run, sampled, clocks)
         assert shares[0] == pytest.approx(shares[1], abs=0.25 if TICKS_ARE_LATE else 0.1), (shares, rows)
 
     attempts(check)
 
 
-@pytest.mark.skipif(TICKS_ARE_LATE, reason="of another Linux: before 6.6, or from 6.12 on")
+@needs_ticks_in_time
 def test_a_thread_that_lost_its_cpu_before_the_tick_is_not_sampled(trace):
     """On a busy machine the kernel takes CPUs away mostly where a thread asks for its CPU time: such a call had 30 points too many."""
     sampled, clocks = {"work": 0, "all": 0}, {"work": 0, "all": 0}
@@ -303,12 +304,7 @@ gate.done(work=used, all=all)
 """,
             STATS,
         )
-        rows = run.totals("sample__stats")
-        sampled["work"] += rows["work"]["self"]
-        sampled["all"] += sum(row["self"] for name, row in rows.items() if not name.startswith("gate."))
-        for name in clocks:
-            clocks[name] += run.report[name]
-        shares = sampled["work"] / sampled["all"], clocks["work"] / clocks["all"]
+        shares, rows = shares_of("work", run, sampled, clocks)
         assert shares[0] == pytest.approx(shares[1], abs=0.1), (shares, rows)
 
     attempts(check)

@@ -42,7 +42,7 @@ wait $tracer
 ATTACH_SECONDS = 30
 # The process flushes each second, first when its hooks are in. While other tracers leave it holds a flush back for up to 3 s
 # (LEAVING_FOR_NS in ext/core/watcher.c).
-FLUSH_SECONDS = 4.5
+NEXT_FLUSH_SECONDS = 4.5
 FIRST_FLUSH_SECONDS = 5
 # Flushes drift by some milliseconds: one that comes so early ends the interval, here and in the program.
 EARLY = 0.25
@@ -347,14 +347,16 @@ class Tracer:
                     began = now
                 elif seconds and now - began >= seconds - EARLY:
                     return self._until(now + SETTLE)
-            if seconds and now - (began or started) > seconds + FLUSH_SECONDS + (0 if began else FIRST_FLUSH_SECONDS):
+            if seconds and now - (began or started) > seconds + NEXT_FLUSH_SECONDS + (
+                0 if began else FIRST_FLUSH_SECONDS
+            ):
                 return
             self._take(0.05 if self._target else 0.5)
 
     def read_to_the_flush(self) -> None:
         """It was asked to end: the second that the process is in belongs to it. Asked again, it ends at once."""
         before = self._flushes()
-        deadline = time.monotonic() + FLUSH_SECONDS
+        deadline = time.monotonic() + NEXT_FLUSH_SECONDS
         try:
             while self._streams and before is not None and time.monotonic() < deadline and not has_ended(self._pid):
                 if self._flushes() != before:
