@@ -16,8 +16,8 @@ module Probescope
       USAGE = "slow -p PID [options]"
       ABOUT = <<~TEXT
         Which calls took long, for which request, and where inside? Shows every call of the application's own functions (--all:
-        of all functions) that took as long as --threshold, when it ends, the longest first, and below it, indented, the slow
-        ones that it made. Those between, which did nothing but make the next one, are only in --json. Every call is timed,
+        of all functions) that took as long as --threshold, and began and ended in the interval, the longest first, and below
+        it, indented, the slow ones that it made. Those between, which did nothing but make the next one, are only in --json. Every call is timed,
         which costs it about 0.1 us.
 
           ELAPSED  time with everything that it calls, and with the time that its fiber, generator or task stood still
@@ -151,10 +151,16 @@ module Probescope
         super
       end
 
-      def nothing = "no call of the application took #{Host::Figure.time(@threshold)} (--all follows those of gems and packages too)"
+      # Nobody knows when a call began that was under way as its hooks came in.
+      UNDER_WAY = "not covered: calls that were under way when the interval began"
+
+      def nothing
+        "no call of the application took #{Host::Figure.time(@threshold)} (--all follows those of gems and packages too)\n  #{UNDER_WAY}"
+      end
 
       def below(_rows)
-        "left out: #{Host::Figure.count(@left_out)} calls that only made the next one; --json has them" if @left_out.positive?
+        [("left out: #{Host::Figure.count(@left_out)} calls that only made the next one; --json has them" if @left_out.positive?),
+         UNDER_WAY].compact.join("\n")
       end
 
       def cells(row)

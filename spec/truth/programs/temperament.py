@@ -136,6 +136,8 @@ class Temperament:
                 work.unit()
                 await asyncio.sleep(0.002 * (number % 5))
                 if number % 10 == 0:
+                    page.add("begun:doze")
+                    page.note()
                     await work.doze()
                     page.add("work")
                     page.add("calls:doze")

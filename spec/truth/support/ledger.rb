@@ -8,14 +8,15 @@ module Truth
     end
 
     # The range in which the growth of a counter lies. from, to: ns of CLOCK_MONOTONIC. slack: ns by which the ends of the interval
-    # are uncertain. What was counted is known at the moments of the notes alone.
-    def growth(counter, from, to, slack)
-      least = at_least(counter, to - slack) - at_most(counter, from + slack)
+    # are uncertain. begun: the counter of what began, where one counts what ended, and what began before the interval may be missed.
+    # What was counted is known at the moments of the notes alone.
+    def growth(counter, from, to, slack, begun: counter)
+      least = at_least(counter, to - slack) - at_most(begun, from + slack)
       [least, 0].max..(at_most(counter, to + slack) - at_least(counter, from - slack))
     end
 
     # The best guess: between two notes a counter grows evenly.
-    def estimate(counter, from, to) = at(counter, to) - at(counter, from)
+    def estimate(counter, from, to, begun: counter) = at(counter, to) - at(begun, from)
 
     # Names that follow a prefix, such as those of the functions after "calls:".
     def names(prefix)
