@@ -93,7 +93,9 @@ bool ps_collections_switch(uint32_t wanted);
 
 /* sampling.c: sample, sample__stats, sample__frame */
 bool ps_sampling_switch(uint32_t wanted);
-/* Takes the sample that the watcher asked for. */
+/* ps_vm.sample. */
+bool ps_sampling_tick(uint64_t now);
+/* Takes what was read at ticks, or the sample that the watcher asked for. */
 void ps_sampling_take(void);
 
 /* gvl.c: gvl__wait */

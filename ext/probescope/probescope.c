@@ -26,6 +26,7 @@
 #include "methods.h"
 #include "names.h"
 #include "stopwatch.h"
+#include "ticks.h"
 
 static const char *no_jobs; /* why this Ruby cannot be asked for jobs; NULL: it can */
 static unsigned requests;   /* what the watcher asked for and no job has done yet */
@@ -38,7 +39,12 @@ static void request(unsigned what)
 }
 
 static const ps_vm vm = {
-    .request = request, .needs_upkeep = ps_parts_need_upkeep, .wake = ps_wake, .cover_again = ps_functions_restart};
+    .request = request,
+    .needs_upkeep = ps_parts_need_upkeep,
+    .sample = ps_sampling_tick,
+    .wake = ps_wake,
+    .cover_again = ps_functions_restart,
+};
 
 /* In the order in which hooks are switched. */
 static const ps_part parts[] = {
@@ -83,6 +89,7 @@ static ps_doing *switching;
 static void after_fork_in_child(void)
 {
     switching = NULL;
+    ps_ticks_after_fork();
     ps_wake_after_fork();
 }
 
@@ -144,6 +151,7 @@ static void mark_all(void *unused)
     ps_exceptions_mark();
     ps_backtraces_mark();
     ps_objects_mark();
+    ps_ticks_mark();
 }
 
 /* Not write-barrier protected, so Ruby marks it at every collection: hooks add addresses to tables at any moment. */

@@ -1,13 +1,12 @@
 /*
- * Samples without signals: the watcher triggers a job, and Ruby runs it on the thread that holds the VM lock, which is the
- * one on the CPU. rb_profile_frames() reads the stack; frames are ISeqs or method entries, and what is known about each is
- * kept by its address until the next collection. None of them is marked: the entry of a singleton method holds its class, and
- * that the application's object.
+ * Samples. Stacks are read at the tick, by the thread that runs (ticks.c), and get their rows here, in a job, with the VM lock. Frames are
+ * ISeqs or method entries, and what is known about each is kept by its address until the next collection.
  *
- * A block counts as its method: a hot `each do ... end` is to name the method it stands in. So does a function written in
- * C, or in Ruby's own <internal:...> files, as to self time: Ruby looks for jobs at certain places only, and the builtin in
- * which a sample lands is the one with the next such place, not the one that took the time (a CRC-32 in Ruby showed as 38 %
- * Integer#^). Builtins keep their total.
+ * Where they cannot be read at the tick, the watcher triggers a job, and Ruby runs it at its next check for interrupts, on the thread
+ * that holds the VM lock: the stack is that of the check. Time in C is charged to whoever makes the next one.
+ *
+ * A block counts as its method: a hot `each do ... end` is to name the method it stands in. So does a function written in C, or in Ruby's
+ * own <internal:...> files, as to self time. Builtins keep their total.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -17,11 +16,14 @@
 #include "atomic.h"
 #include "compat.h"
 #include "hooks.h"
+#include "info.h"
 #include "known.h"
 #include "names.h"
 #include "rows.h"
 #include "samples.h"
 #include "stats.h"
+#include "thread_id.h"
+#include "ticks.h"
 
 static struct {
     bool on;
@@ -66,27 +68,100 @@ static ps_row *find_row(VALUE frame)
     return row;
 }
 
+/* What a collection takes is a row of its own, above the stack that it interrupted. */
+static ps_row *row_of_collections(void)
+{
+    static const char name[] = "(garbage collection)";
+    return row_of_site(ps_site_intern(name, sizeof(name) - 1, "", 0, 0), false);
+}
+
+/*
+ * Code of a JIT has not always written where it is: then rb_profile_frames() has no line for the innermost frame. At the next check it has.
+ * When the stack is the same there, that line counts.
+ */
+static int line_of_now(const ps_tick *tick)
+{
+    VALUE frames[PS_SAMPLE_FRAMES_MAX];
+    int lines[PS_SAMPLE_FRAMES_MAX];
+    if (tick->thread_id != ps_thread_id()) return 0;
+    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, frames, lines);
+    bool same = count == (int)tick->count && memcmp(frames, tick->frames, sizeof(*frames) * tick->count) == 0;
+    return same ? rb_sourceline() : 0;
+}
+
+static void add(ps_tick *tick, ps_counted *request)
+{
+    ps_sample_frame sample[PS_SAMPLE_FRAMES_MAX];
+    uint32_t first = tick->in_gc, count = tick->count, leaf = first;
+    if (!count) return;
+    if (count > PS_SAMPLE_FRAMES_MAX - first) count = PS_SAMPLE_FRAMES_MAX - first;
+    bool wants_lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+    for (uint32_t i = count; i-- > 0;) {
+        ps_row *row = find_row(tick->frames[i]);
+        int line = tick->lines[i];
+        if (i == 0 && line <= 0 && wants_lines && !row->builtin) line = line_of_now(tick);
+        sample[first + i] = (ps_sample_frame){row, line > 0 ? (uint32_t)line : 0};
+        if (!row->builtin) leaf = first + i;
+    }
+    if (tick->in_gc) {
+        sample[0] = (ps_sample_frame){row_of_collections(), 0};
+        leaf = 0;
+    }
+    ps_samples_add(sample, first + count, leaf, tick->weight, tick->thread_id, request);
+}
+
+static void take_now(void)
+{
+    ps_tick now = {.weight = ps_samples_weigh(), .thread_id = ps_thread_id()};
+    if (!now.weight) return;
+    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, now.frames, now.lines);
+    now.count = count > 0 ? (uint32_t)count : 0;
+    add(&now, ps_requests_counted());
+}
+
 void ps_sampling_take(void)
 {
     if (!sampling.on || !ps_contexts_on_main_ractor()) return;
-    uint64_t weight = ps_samples_weigh();
-    if (!weight) return;
-    VALUE frames[PS_SAMPLE_FRAMES_MAX];
-    int lines[PS_SAMPLE_FRAMES_MAX];
-    ps_sample_frame sample[PS_SAMPLE_FRAMES_MAX];
-    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, frames, lines);
-    int leaf = 0;
-    for (int i = count - 1; i >= 0; i--) {
-        sample[i] = (ps_sample_frame){find_row(frames[i]), lines[i] > 0 ? (uint32_t)lines[i] : 0};
-        if (!sample[i].row->builtin) leaf = i;
+    ps_tick tick;
+    while (ps_ticks_next(&tick)) add(&tick, NULL);
+    if (!ps_ticks_are_on()) take_now();
+}
+
+bool ps_sampling_tick(uint64_t now)
+{
+    static bool were_read;
+    bool are_read = ps_ticks_are_on();
+    if (were_read && !are_read) ps_samples_begin(); /* what was used meanwhile has been weighed */
+    were_read = are_read;
+    return ps_ticks_look(now) || (!are_read && ps_samples_tick());
+}
+
+static void state(uint32_t wanted, const char *reason)
+{
+    static const enum ps_probe probes[] = {PS_PROBE_SAMPLE, PS_PROBE_SAMPLE__STATS, PS_PROBE_SAMPLE__FRAME};
+    for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++) {
+        bool degraded = ps_info_state_of(probes[i]) == PS_STATE_DEGRADED;
+        if (!(wanted >> probes[i] & 1) || degraded == (reason != NULL)) continue;
+        ps_info_state(probes[i], reason ? PS_STATE_DEGRADED : PS_STATE_ON, reason);
     }
-    ps_samples_add(sample, count > 0 ? (uint32_t)count : 0, (uint32_t)leaf, weight, ps_thread_id(),
-                   ps_requests_counted());
+}
+
+/* Stacks are read at the tick, where that can be. */
+static void choose_way(uint32_t wanted)
+{
+    const char *reason = NULL;
+    bool later = false;
+    if (wanted & PS_BIT(STATS__BY_REQUEST)) reason = "charged at the next check: whose request it is is known there";
+    if (!reason) reason = ps_ticks_begin(&later);
+    else ps_ticks_end();
+    if (!later) state(wanted, reason);
 }
 
 bool ps_sampling_switch(uint32_t wanted)
 {
     bool on = (wanted & PS_SAMPLE_PROBES) != 0;
+    if (on) choose_way(wanted);
+    else ps_ticks_end();
     if (on == sampling.on && !sampling.clearing) return true;
     if (!on) {
         sampling.clearing = true;
@@ -94,6 +169,7 @@ bool ps_sampling_switch(uint32_t wanted)
         ps_table_clear(&ps_sampled);
         ps_stats_unlock();
         ps_known_clear(&sampling.known);
+        ps_ticks_forget();
     }
     sampling.clearing = false;
     sampling.on = on;

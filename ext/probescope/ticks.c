@@ -1,0 +1,479 @@
+/*
+ * Nobody but our handler sees the signal: a thread that waits uses no CPU time, and one in a system call gets the signal when that is over
+ * (cpu_timer.h). It is a real-time signal that had no handler.
+ *
+ * What the handler may read. rb_profile_frames() reads the frames of the calling thread, which stand still meanwhile. A collection
+ * on another thread moves what frames point to, so the hook of GC_ENTER waits until no handler is inside, and none goes in until GC_EXIT.
+ * Who has the VM lock in a collection runs it; the hook of GC_EXIT takes that sample.
+ *
+ * What the ring holds is marked. An entry belongs to a handler until it is ready.
+ *
+ * The handler runs on the stack that Ruby has for SIGSEGV: the stack of a thread or fiber may be nearly full. Ruby frees that stack while
+ * the thread ends, so at the event before it the signal is blocked there.
+ */
+#include "ticks.h"
+
+#include <ruby/debug.h>
+#include <ruby/thread.h>
+#include <ruby/version.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "clock.h"
+#include "cpu_timer.h"
+#include "hooks.h"
+#include "looking.h"
+#include "memory.h"
+#include "stats.h"
+#include "watcher.h"
+
+/* Exported, and in no header of extensions. */
+int ruby_thread_has_gvl_p(void);
+int ruby_native_thread_p(void);
+
+enum { THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
+#define LATE_NS 100000000u
+
+struct thread {
+    int tid;   /* 0: free */
+    int timer; /* the kernel's */
+    uint32_t random;
+    uint64_t charged_ns; /* its CPU time up to its last sample */
+};
+
+struct entry {
+    uint32_t ready;
+    ps_tick tick;
+};
+
+static struct {
+    bool on;
+    int signal; /* 0: none was taken yet */
+    enum ps_seen seen;
+    bool asked; /* the watcher is to find out */
+    uint32_t probed;
+    uint32_t generation; /* of the threads' timers */
+    pthread_mutex_t arming;
+    uint32_t threads; /* places in use, and free ones between them */
+    struct thread thread[THREADS_MAX];
+    struct entry *ring;
+    uint32_t head, tail;
+    uint64_t oldest_ns; /* when the watcher first saw one in the ring */
+    uint64_t missed_ns; /* CPU time without a sample */
+    /* The bracket of collections. */
+    VALUE collections;
+    uint32_t inside; /* handlers */
+    uint32_t in_gc;
+    struct thread *collects; /* a tick came while it did */
+} ticks = {.arming = PTHREAD_MUTEX_INITIALIZER, .collections = Qnil};
+
+/* Of this thread. Not to be read in the handler: the first access may allocate. */
+static __thread uint32_t armed_in;
+static __thread bool blocked;
+
+static uint64_t thread_cpu_ns(void)
+{
+    return ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* Within 10 % of the period, so that samples do not march in step with the program. */
+static void start_timer(struct thread *thread, bool first)
+{
+    uint32_t random = thread->random;
+    random ^= random << 13;
+    random ^= random >> 17;
+    random ^= random << 5;
+    thread->random = random;
+    uint64_t ns = first ? 1 + random % PS_SAMPLE_NS : PS_SAMPLE_NS - PS_SAMPLE_NS / 10 + random % (PS_SAMPLE_NS / 5);
+    ps_cpu_timer_start(thread->timer, ns);
+}
+
+/* With the thread's own stack. */
+static void take(struct thread *thread, bool in_gc)
+{
+    uint64_t cpu = thread_cpu_ns(), weight = cpu - thread->charged_ns;
+    uint32_t head = PS_READ_ACQUIRE(ticks.head);
+    do {
+        if (head - PS_READ_ACQUIRE(ticks.tail) >= RING) {
+            thread->charged_ns = cpu;
+            PS_FETCH_ADD(ticks.missed_ns, weight);
+            return;
+        }
+    } while (!PS_REPLACE(ticks.head, head, head + 1));
+    struct entry *entry = &ticks.ring[head % RING];
+    ps_tick *tick = &entry->tick;
+    int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, tick->frames, tick->lines);
+    tick->count = count > 0 ? (uint32_t)count : 0;
+    tick->in_gc = in_gc;
+    tick->thread_id = (uint64_t)thread->tid;
+    tick->weight = weight;
+    thread->charged_ns = cpu;
+    PS_WRITE_RELEASE(entry->ready, 1);
+}
+
+/* Sequentially consistent: a handler that goes in sees the collection, or the collection sees the handler. */
+static bool go_in(void)
+{
+    __atomic_fetch_add(&ticks.inside, 1, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&ticks.in_gc, __ATOMIC_SEQ_CST)) return true;
+    __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
+    return false;
+}
+
+static void tick(struct thread *thread)
+{
+    if (!ruby_native_thread_p()) return;
+    bool has_lock = ruby_thread_has_gvl_p() != 0;
+    start_timer(thread, false);
+    if (has_lock && rb_during_gc()) {
+        PS_WRITE(ticks.collects, thread);
+    } else if (go_in()) {
+        if (!rb_during_gc()) take(thread, false);
+        __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
+    }
+}
+
+static void on_signal(int signal, siginfo_t *info, void *context)
+{
+    int error = errno;
+    int index = info->si_value.sival_int;
+    if (info->si_code == SI_TIMER && index == PROBE) PS_FETCH_ADD(ticks.probed, 1);
+    if (info->si_code == SI_TIMER && index >= 0 && index < THREADS_MAX && PS_READ(ticks.on)) {
+        struct thread *thread = &ticks.thread[index];
+        /* A late signal of a timer that is gone, for a place that another thread has. */
+        if (PS_READ(thread->tid) == (int)syscall(SYS_gettid)) {
+            uint64_t began = ps_ticks();
+            tick(thread);
+            ps_looking_add(ps_ticks() - began);
+        }
+    }
+    errno = error;
+}
+
+static void on_collection(VALUE tracepoint, void *unused)
+{
+    if (rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_INTERNAL_EVENT_GC_ENTER) {
+        __atomic_store_n(&ticks.in_gc, 1, __ATOMIC_SEQ_CST);
+        /* A handler takes some us; its thread may be without a CPU for longer. */
+        for (int i = 0; __atomic_load_n(&ticks.inside, __ATOMIC_SEQ_CST); i++)
+            if (i > 1000) sched_yield();
+        return;
+    }
+    __atomic_store_n(&ticks.in_gc, 0, __ATOMIC_SEQ_CST);
+    struct thread *thread = PS_EXCHANGE(ticks.collects, NULL);
+    if (!thread || !PS_READ(ticks.on) || PS_READ(thread->tid) != (int)ps_thread_id()) return;
+    /* Its own next tick is not to come between. */
+    if (!go_in()) return;
+    take(thread, true);
+    __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
+}
+
+static void mask(int how)
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, ticks.signal);
+    pthread_sigmask(how, &one, NULL);
+}
+
+/* With `arming`. */
+static struct thread *find(int tid)
+{
+    for (uint32_t i = 0; i < ticks.threads; i++)
+        if (ticks.thread[i].tid == tid) return &ticks.thread[i];
+    return NULL;
+}
+
+static void arm(int tid)
+{
+    pthread_mutex_lock(&ticks.arming);
+    struct thread *thread = ticks.on && !find(tid) ? find(0) : NULL;
+    if (ticks.on && !thread && !find(tid) && ticks.threads < THREADS_MAX) thread = &ticks.thread[ticks.threads++];
+    if (thread) {
+        int timer = ps_cpu_timer_create(tid, ticks.signal, (int)(thread - ticks.thread));
+        if (timer >= 0) {
+            thread->timer = timer;
+            thread->random = ((uint32_t)ps_monotonic_ns() ^ (uint32_t)tid * 2654435761u) | 1;
+            thread->charged_ns = ps_clock_try((clockid_t)(~(unsigned)tid << 3 | 6));
+            PS_WRITE_RELEASE(thread->tid, tid);
+            start_timer(thread, true);
+        }
+    }
+    pthread_mutex_unlock(&ticks.arming);
+}
+
+/* On the thread itself, which begins, or goes on. */
+static void arm_this(void)
+{
+    uint32_t generation = PS_READ(ticks.generation);
+    if (PS_LIKELY(armed_in == generation) || !PS_READ(ticks.on)) return;
+    armed_in = generation;
+    if (blocked) mask(SIG_UNBLOCK);
+    blocked = false;
+    arm((int)ps_thread_id());
+}
+
+/* On the thread itself, which ends, or is about to run another thread of Ruby's. */
+static void disarm_this(void)
+{
+    if (!PS_READ(ticks.on)) return;
+    armed_in = 0;
+    mask(SIG_BLOCK);
+    blocked = true;
+    pthread_mutex_lock(&ticks.arming);
+    struct thread *thread = find((int)ps_thread_id());
+    if (thread) {
+        ps_cpu_timer_delete(thread->timer);
+        PS_FETCH_ADD(ticks.missed_ns, thread_cpu_ns() - thread->charged_ns);
+        PS_WRITE(thread->tid, 0);
+    }
+    pthread_mutex_unlock(&ticks.arming);
+}
+
+#ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
+static rb_internal_thread_event_hook_t *thread_hook;
+static pid_t hooked_in; /* why: gvl.c */
+
+static void on_thread(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
+{
+    if (event == (RUBY_INTERNAL_THREAD_EVENT_EXITED)) disarm_this();
+    else arm_this();
+}
+
+static void hook_threads(void)
+{
+    if (thread_hook) return;
+    thread_hook = rb_internal_thread_add_event_hook(
+        on_thread, (RUBY_INTERNAL_THREAD_EVENT_RESUMED) | (RUBY_INTERNAL_THREAD_EVENT_EXITED), NULL);
+    hooked_in = getpid();
+}
+
+static void unhook_threads(void)
+{
+    if (!thread_hook || hooked_in != getpid()) return;
+    rb_internal_thread_remove_event_hook(thread_hook);
+    thread_hook = NULL;
+}
+#else
+static void on_begin(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
+{
+    arm_this();
+}
+
+static void on_end(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
+{
+    disarm_this();
+}
+
+static bool hooked;
+
+static void hook_threads(void)
+{
+    if (hooked) return;
+    hooked = true;
+    rb_add_event_hook(on_begin, RUBY_EVENT_THREAD_BEGIN, Qnil);
+    rb_add_event_hook(on_end, RUBY_EVENT_THREAD_END, Qnil);
+}
+
+static void unhook_threads(void)
+{
+    if (!hooked) return;
+    hooked = false;
+    rb_remove_event_hook(on_begin);
+    rb_remove_event_hook(on_end);
+}
+#endif
+
+static bool is_ours(int signal)
+{
+    struct sigaction now;
+    return signal && sigaction(signal, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_signal;
+}
+
+/* Ours from now on: a signal that waits while a thread has it blocked would end the process if there were no handler. */
+static bool take_signal(void)
+{
+    if (is_ours(ticks.signal)) return true;
+    for (int signal = SIGRTMAX - 4; signal > SIGRTMIN; signal--) {
+        struct sigaction now, ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
+        if (signal == ticks.signal) continue; /* the application has taken it */
+        if (sigaction(signal, NULL, &now) != 0 || now.sa_handler != SIG_DFL) continue;
+        sigfillset(&ours.sa_mask);
+        if (sigaction(signal, &ours, NULL) != 0) continue;
+        PS_WRITE(ticks.signal, signal);
+        return true;
+    }
+    return false;
+}
+
+static const char *refusal(void)
+{
+    const char *forced = getenv("PROBESCOPE_SAMPLES"), *shared = getenv("RUBY_MN_THREADS");
+    if (forced && strcmp(forced, "checks") == 0) return "charged at the next check: PROBESCOPE_SAMPLES=checks";
+    /* A native thread without a Ruby thread has no stack, and rb_profile_frames() of 3.3 does not look for that. */
+    if (shared && strcmp(shared, "1") == 0)
+        return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
+    if (RUBY_API_VERSION_CODE >= 30300 && rb_const_defined(rb_cObject, rb_intern("Ractor")) &&
+        NUM2LONG(rb_funcall(rb_const_get(rb_cObject, rb_intern("Ractor")), rb_intern("count"), 0)) > 1)
+        return "charged at the next check: Ractors share native threads";
+    if (ticks.seen == PS_SEEN_BY_CALLS)
+        return "charged at the next check: the kernel would let system calls see a timer";
+    if (!take_signal()) return "charged at the next check: no real-time signal is free";
+    if (!ticks.ring) ticks.ring = ps_memory_take(RING * sizeof(*ticks.ring));
+    if (!ticks.ring) return "charged at the next check: no memory for stacks";
+    return NULL;
+}
+
+const char *ps_ticks_begin(bool *later)
+{
+    *later = false;
+    if (ticks.on) return NULL;
+    const char *reason = refusal();
+    if (reason) return reason;
+    if (ticks.seen == PS_SEEN_UNKNOWN) {
+        PS_WRITE_RELEASE(ticks.asked, true);
+        *later = true;
+        return NULL;
+    }
+    if (NIL_P(ticks.collections))
+        ticks.collections =
+            rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT, on_collection, NULL);
+    rb_tracepoint_enable(ticks.collections);
+    pthread_mutex_lock(&ticks.arming);
+    ticks.generation += ticks.generation + 1 ? 1 : 2; /* never 0 */
+    PS_WRITE(ticks.on, true);
+    pthread_mutex_unlock(&ticks.arming);
+    hook_threads();
+    VALUE list = rb_funcall(rb_cThread, rb_intern("list"), 0);
+    for (long i = 0; i < RARRAY_LEN(list); i++) {
+        VALUE tid = rb_funcall(RARRAY_AREF(list, i), rb_intern("native_thread_id"), 0);
+        if (FIXNUM_P(tid)) arm(FIX2INT(tid));
+    }
+    return NULL;
+}
+
+/* Any thread's. */
+static void delete_timers(void)
+{
+    pthread_mutex_lock(&ticks.arming);
+    PS_WRITE(ticks.on, false);
+    for (uint32_t i = 0; i < ticks.threads; i++) {
+        if (ticks.thread[i].tid) ps_cpu_timer_delete(ticks.thread[i].timer);
+        PS_WRITE(ticks.thread[i].tid, 0);
+    }
+    ticks.threads = 0;
+    pthread_mutex_unlock(&ticks.arming);
+}
+
+void ps_ticks_end(void)
+{
+    PS_WRITE(ticks.asked, false);
+    if (!ticks.on && NIL_P(ticks.collections)) return;
+    delete_timers();
+    unhook_threads();
+    if (!NIL_P(ticks.collections)) {
+        rb_tracepoint_disable(ticks.collections);
+        ticks.collections = Qnil;
+    }
+    __atomic_store_n(&ticks.in_gc, 0, __ATOMIC_SEQ_CST);
+}
+
+bool ps_ticks_are_on(void)
+{
+    return PS_READ(ticks.on);
+}
+
+static void count_missed(void)
+{
+    uint64_t missed = PS_EXCHANGE(ticks.missed_ns, 0);
+    PS_ADD(ps_samples_missed, missed / PS_SAMPLE_NS);
+    PS_FETCH_ADD(ticks.missed_ns, missed % PS_SAMPLE_NS);
+}
+
+bool ps_ticks_look(uint64_t now)
+{
+    if (PS_READ_ACQUIRE(ticks.asked)) {
+        PS_WRITE(ticks.asked, false);
+        ticks.seen = ps_cpu_timer_seen(ticks.signal, PROBE, &ticks.probed);
+        if (ticks.seen == PS_SEEN_UNKNOWN) ticks.seen = PS_SEEN_BY_CALLS;
+        ps_watcher_recheck();
+        return false;
+    }
+    if (!PS_READ(ticks.on)) return false;
+    if (!is_ours(ticks.signal)) { /* the application has a handler for it now */
+        delete_timers();
+        ps_watcher_recheck();
+        return false;
+    }
+    count_missed();
+    uint32_t waiting = PS_READ_ACQUIRE(ticks.head) - PS_READ(ticks.tail);
+    if (!waiting) {
+        ticks.oldest_ns = 0;
+        return false;
+    }
+    if (!ticks.oldest_ns) ticks.oldest_ns = now;
+    if (!PS_ENABLED(SAMPLE) && waiting < RING / 4 && now - ticks.oldest_ns < LATE_NS) return false;
+    ticks.oldest_ns = 0;
+    return true;
+}
+
+bool ps_ticks_next(ps_tick *to)
+{
+    if (!ticks.ring) return false;
+    uint32_t tail = ticks.tail;
+    struct entry *entry = &ticks.ring[tail % RING];
+    if (tail == PS_READ_ACQUIRE(ticks.head) || !PS_READ_ACQUIRE(entry->ready)) return false;
+    const ps_tick *from = &entry->tick;
+    to->thread_id = from->thread_id;
+    to->weight = from->weight;
+    to->in_gc = from->in_gc;
+    to->count = from->count;
+    memcpy(to->frames, from->frames, from->count * sizeof(*from->frames));
+    memcpy(to->lines, from->lines, from->count * sizeof(*from->lines));
+    PS_WRITE(entry->ready, 0);
+    PS_WRITE_RELEASE(ticks.tail, tail + 1);
+    return true;
+}
+
+void ps_ticks_forget(void)
+{
+    while (ticks.ring && ticks.tail != PS_READ_ACQUIRE(ticks.head)) {
+        if (!PS_READ_ACQUIRE(ticks.ring[ticks.tail % RING].ready)) return; /* a handler is still inside */
+        PS_WRITE(ticks.ring[ticks.tail % RING].ready, 0);
+        PS_WRITE_RELEASE(ticks.tail, ticks.tail + 1);
+    }
+}
+
+void ps_ticks_mark(void)
+{
+    rb_gc_mark(ticks.collections);
+    for (uint32_t i = ticks.tail; ticks.ring && i != PS_READ_ACQUIRE(ticks.head); i++) {
+        const struct entry *entry = &ticks.ring[i % RING];
+        if (!PS_READ_ACQUIRE(entry->ready)) continue;
+        for (uint32_t f = 0; f < entry->tick.count; f++) rb_gc_mark(entry->tick.frames[f]);
+    }
+}
+
+/* The child has none of the timers, and one of the threads. What the ring has is the parent's. */
+void ps_ticks_after_fork(void)
+{
+    pthread_mutex_init(&ticks.arming, NULL);
+    ticks.inside = ticks.in_gc = 0;
+    ticks.collects = NULL;
+    memset(ticks.thread, 0, sizeof(ticks.thread[0]) * ticks.threads);
+    ticks.threads = 0;
+    ticks.missed_ns = ticks.oldest_ns = 0;
+    for (uint32_t i = 0; ticks.ring && i < RING; i++) ticks.ring[i].ready = 0;
+    ticks.tail = ticks.head;
+    if (!ticks.on) return;
+    ticks.generation += ticks.generation + 1 ? 1 : 2;
+    arm_this();
+}
