@@ -13,7 +13,7 @@
 
 /* A timer that runs out for thread `tid` with si_value.sival_int == value, not started; or -1. */
 int ps_cpu_timer_create(int tid, int signal, int value);
-/* Has it run out once, when the thread has used so many ns more. May be called in a handler of signals. */
+/* Has it run out once, at so many ns of the thread's CPU clock. May be called in a handler of signals. */
 void ps_cpu_timer_start(int timer, uint64_t ns);
 void ps_cpu_timer_delete(int timer);
 

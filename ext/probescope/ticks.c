@@ -47,6 +47,7 @@ struct thread {
     int timer; /* the kernel's */
     uint32_t random;
     uint64_t charged_ns; /* its CPU time up to its last sample */
+    uint64_t due_ns;     /* its CPU time at the next one */
 };
 
 struct entry {
@@ -84,22 +85,31 @@ static uint64_t thread_cpu_ns(void)
     return ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* Within 10 % of the period, so that samples do not march in step with the program. */
-static void start_timer(struct thread *thread, bool first)
+static uint32_t next_random(struct thread *thread)
 {
     uint32_t random = thread->random;
     random ^= random << 13;
     random ^= random >> 17;
     random ^= random << 5;
-    thread->random = random;
-    uint64_t ns = first ? 1 + random % PS_SAMPLE_NS : PS_SAMPLE_NS - PS_SAMPLE_NS / 10 + random % (PS_SAMPLE_NS / 5);
-    ps_cpu_timer_start(thread->timer, ns);
+    return thread->random = random;
+}
+
+/*
+ * Within 10 % of the period, so that samples do not march in step with the program. From when the last one was due: the kernel looks at CPU
+ * clocks some 250 times a second only.
+ */
+static void start_next(struct thread *thread, uint64_t cpu)
+{
+    uint64_t period = PS_SAMPLE_NS - PS_SAMPLE_NS / 10 + next_random(thread) % (PS_SAMPLE_NS / 5);
+    thread->due_ns += period;
+    if (thread->due_ns <= cpu) thread->due_ns = cpu + period;
+    ps_cpu_timer_start(thread->timer, thread->due_ns);
 }
 
 /* With the thread's own stack. */
-static void take(struct thread *thread, bool in_gc)
+static void take(struct thread *thread, bool in_gc, uint64_t cpu)
 {
-    uint64_t cpu = thread_cpu_ns(), weight = cpu - thread->charged_ns;
+    uint64_t weight = cpu - thread->charged_ns;
     uint32_t head = PS_READ_ACQUIRE(ticks.head);
     do {
         if (head - PS_READ_ACQUIRE(ticks.tail) >= RING) {
@@ -132,11 +142,12 @@ static void tick(struct thread *thread)
 {
     if (!ruby_native_thread_p()) return;
     bool has_lock = ruby_thread_has_gvl_p() != 0;
-    start_timer(thread, false);
+    uint64_t cpu = thread_cpu_ns();
+    start_next(thread, cpu);
     if (has_lock && rb_during_gc()) {
         PS_WRITE(ticks.collects, thread);
     } else if (go_in()) {
-        if (!rb_during_gc()) take(thread, false);
+        if (!rb_during_gc()) take(thread, false, cpu);
         __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
     }
 }
@@ -172,7 +183,7 @@ static void on_collection(VALUE tracepoint, void *unused)
     if (!thread || !PS_READ(ticks.on) || PS_READ(thread->tid) != (int)ps_thread_id()) return;
     /* Its own next tick is not to come between. */
     if (!go_in()) return;
-    take(thread, true);
+    take(thread, true, thread_cpu_ns());
     __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -203,8 +214,9 @@ static void arm(int tid)
             thread->timer = timer;
             thread->random = ((uint32_t)ps_monotonic_ns() ^ (uint32_t)tid * 2654435761u) | 1;
             thread->charged_ns = ps_clock_try((clockid_t)(~(unsigned)tid << 3 | 6));
+            thread->due_ns = thread->charged_ns + 1 + next_random(thread) % PS_SAMPLE_NS;
             PS_WRITE_RELEASE(thread->tid, tid);
-            start_timer(thread, true);
+            ps_cpu_timer_start(timer, thread->due_ns);
         }
     }
     pthread_mutex_unlock(&ticks.arming);
