@@ -17,9 +17,8 @@
 
 #include <stdint.h>
 
-/* The words of rb_thread_t, and of rb_execution_context_t, whose word EC_FLAG is the interrupts that have come and those that are masked. */
-enum { THREAD_SELF = 2, THREAD_RACTOR, THREAD_VM, THREAD_EC = RUBY_API_VERSION_CODE < 30200 ? 5 : 6 };
-enum { EC_FLAG = 4, EC_THREAD = 6 };
+#include "vm_words.h"
+
 enum {
     TIMER_INTERRUPT = 1,
     PENDING_INTERRUPT = 2,

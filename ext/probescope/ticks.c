@@ -33,6 +33,7 @@
 #include "looking.h"
 #include "memory.h"
 #include "stats.h"
+#include "vm_words.h"
 #include "watcher.h"
 
 /* Exported, and in no header of extensions. */
@@ -40,7 +41,8 @@ int ruby_thread_has_gvl_p(void);
 int ruby_native_thread_p(void);
 
 enum { THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
-#define LATE_NS 100000000u
+#define LATE_NS      100000000u
+#define BEGINNING_NS 1000000u
 
 struct thread {
     int tid;   /* 0: free */
@@ -106,6 +108,23 @@ static void start_next(struct thread *thread, uint64_t cpu)
     ps_cpu_timer_start(thread->timer, thread->due_ns);
 }
 
+/*
+ * Are there frames? A fiber that has ended takes its stack away before another one runs, in three stores, and rb_profile_frames() between them
+ * would go on past the end.
+ */
+static bool has_frames(void)
+{
+    enum { LEAST_FRAME = 7 * sizeof(void *) };
+    VALUE self = rb_thread_current();
+    void **thread = RTYPEDDATA_DATA(self);
+    if (thread[THREAD_SELF] != (void *)self) return false;
+    void **context = thread[THREAD_EC];
+    if (!context || context[EC_THREAD] != (void *)thread) return false;
+    uintptr_t stack = (uintptr_t)context[EC_STACK], frame = (uintptr_t)context[EC_FRAME];
+    uintptr_t size = (uintptr_t)context[EC_STACK_SIZE] * sizeof(VALUE);
+    return stack && frame > stack && frame - stack <= size - LEAST_FRAME;
+}
+
 /* With the thread's own stack. */
 static void take(struct thread *thread, bool in_gc, uint64_t cpu)
 {
@@ -147,7 +166,7 @@ static void tick(struct thread *thread)
     if (has_lock && rb_during_gc()) {
         PS_WRITE(ticks.collects, thread);
     } else if (go_in()) {
-        if (!rb_during_gc()) take(thread, false, cpu);
+        if (!rb_during_gc() && has_frames()) take(thread, false, cpu);
         __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
     }
 }
@@ -214,7 +233,8 @@ static void arm(int tid)
             thread->timer = timer;
             thread->random = ((uint32_t)ps_monotonic_ns() ^ (uint32_t)tid * 2654435761u) | 1;
             thread->charged_ns = ps_clock_try((clockid_t)(~(unsigned)tid << 3 | 6));
-            thread->due_ns = thread->charged_ns + 1 + next_random(thread) % PS_SAMPLE_NS;
+            /* Ruby has still to make a new thread the current one, which takes some us. */
+            thread->due_ns = thread->charged_ns + BEGINNING_NS + next_random(thread) % (PS_SAMPLE_NS - BEGINNING_NS);
             PS_WRITE_RELEASE(thread->tid, tid);
             ps_cpu_timer_start(timer, thread->due_ns);
         }
@@ -330,7 +350,11 @@ static const char *refusal(void)
 {
     const char *forced = getenv("PROBESCOPE_SAMPLES"), *shared = getenv("RUBY_MN_THREADS");
     if (forced && strcmp(forced, "checks") == 0) return "charged at the next check: PROBESCOPE_SAMPLES=checks";
-    /* A native thread without a Ruby thread has no stack, and rb_profile_frames() of 3.3 does not look for that. */
+    bool tried = (RUBY_API_VERSION_CODE >= 30100 && RUBY_API_VERSION_CODE < 30200) ||
+                 (RUBY_API_VERSION_CODE >= 30300 && RUBY_API_VERSION_CODE < 30500);
+    if (!tried) return "charged at the next check: ticks were not tried on this version of Ruby";
+    if (!has_frames()) return "charged at the next check: stacks are not where this version of Ruby has them";
+    /* A native thread without a Ruby thread has no stack. */
     if (shared && strcmp(shared, "1") == 0)
         return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
     if (RUBY_API_VERSION_CODE >= 30300 && rb_const_defined(rb_cObject, rb_intern("Ractor")) &&
@@ -485,6 +509,7 @@ void ps_ticks_after_fork(void)
     ticks.missed_ns = ticks.oldest_ns = 0;
     for (uint32_t i = 0; ticks.ring && i < RING; i++) ticks.ring[i].ready = 0;
     ticks.tail = ticks.head;
+    ticks.asked = ticks.signal && ticks.seen == PS_SEEN_UNKNOWN;
     if (!ticks.on) return;
     ticks.generation += ticks.generation + 1 ? 1 : 2;
     arm_this();
