@@ -95,6 +95,8 @@ bool ps_collections_switch(uint32_t wanted);
 bool ps_sampling_switch(uint32_t wanted);
 /* ps_vm.sample. */
 bool ps_sampling_tick(uint64_t now);
+/* probescope.c: any thread; from Ruby 3.3 on also a handler of signals. */
+void ps_ask_for_sample(void);
 /* Takes what was read at ticks, or the sample that the watcher asked for. */
 void ps_sampling_take(void);
 

@@ -38,6 +38,11 @@ static void request(unsigned what)
     ps_job_ask();
 }
 
+void ps_ask_for_sample(void)
+{
+    request(PS_REQUEST_SAMPLE);
+}
+
 static const ps_vm vm = {
     .request = request,
     .needs_upkeep = ps_parts_need_upkeep,

@@ -1,6 +1,7 @@
 /*
  * Nobody but our handler sees the signal: a thread that waits uses no CPU time, and one in a system call gets the signal when that is over
- * (cpu_timer.h). It is a real-time signal that had no handler.
+ * (cpu_timer.h). The signal is SIGURG, where that has no handler: who resets all signals, in a child before an exec() for example, has it
+ * ignored. Any other one that is free would end the process there.
  *
  * What the handler may read. rb_profile_frames() reads the frames of the calling thread, which stand still meanwhile. A collection
  * on another thread moves what frames point to, so the hook of GC_ENTER waits until no handler is inside, and none goes in until GC_EXIT.
@@ -32,6 +33,7 @@
 #include "hooks.h"
 #include "looking.h"
 #include "memory.h"
+#include "seccomp.h"
 #include "stats.h"
 #include "vm_words.h"
 #include "watcher.h"
@@ -40,7 +42,7 @@
 int ruby_thread_has_gvl_p(void);
 int ruby_native_thread_p(void);
 
-enum { THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
+enum { SIGNAL = SIGURG, THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
 #define LATE_NS      100000000u
 #define BEGINNING_NS 1000000u
 
@@ -59,14 +61,15 @@ struct entry {
 
 static struct {
     bool on;
-    int signal; /* 0: none was taken yet */
     enum ps_seen seen;
-    bool asked; /* the watcher is to find out */
+    bool asked;  /* the watcher is to find out */
+    bool failed; /* a thread has no timer */
     uint32_t probed;
     uint32_t generation; /* of the threads' timers */
     pthread_mutex_t arming;
     uint32_t threads; /* places in use, and free ones between them */
     struct thread thread[THREADS_MAX];
+    bool lines_late; /* code of a JIT has not written where it is: the job that is asked for at once finds the line */
     struct entry *ring;
     uint32_t head, tail;
     uint64_t oldest_ns; /* when the watcher first saw one in the ring */
@@ -145,7 +148,10 @@ static void take(struct thread *thread, bool in_gc, uint64_t cpu)
     tick->thread_id = (uint64_t)thread->tid;
     tick->weight = weight;
     thread->charged_ns = cpu;
+    bool has_line = !count || tick->lines[0] > 0;
     PS_WRITE_RELEASE(entry->ready, 1);
+    if (!has_line && PS_READ(ticks.lines_late) && (PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME)))
+        ps_ask_for_sample();
 }
 
 /* Sequentially consistent: a handler that goes in sees the collection, or the collection sees the handler. */
@@ -202,7 +208,7 @@ static void on_collection(VALUE tracepoint, void *unused)
     if (!thread || !PS_READ(ticks.on) || PS_READ(thread->tid) != (int)ps_thread_id()) return;
     /* Its own next tick is not to come between. */
     if (!go_in()) return;
-    take(thread, true, thread_cpu_ns());
+    if (has_frames()) take(thread, true, thread_cpu_ns());
     __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -210,7 +216,7 @@ static void mask(int how)
 {
     sigset_t one;
     sigemptyset(&one);
-    sigaddset(&one, ticks.signal);
+    sigaddset(&one, SIGNAL);
     pthread_sigmask(how, &one, NULL);
 }
 
@@ -222,23 +228,33 @@ static struct thread *find(int tid)
     return NULL;
 }
 
+static struct thread *free_place(void)
+{
+    struct thread *thread = find(0);
+    if (!thread && ticks.threads < THREADS_MAX) thread = &ticks.thread[ticks.threads++];
+    return thread;
+}
+
+static void start(struct thread *thread, int tid)
+{
+    int timer = thread ? ps_cpu_timer_create(tid, SIGNAL, (int)(thread - ticks.thread)) : -1;
+    if (timer < 0) {
+        PS_WRITE(ticks.failed, true);
+        return;
+    }
+    thread->timer = timer;
+    thread->random = ((uint32_t)ps_monotonic_ns() ^ (uint32_t)tid * 2654435761u) | 1;
+    thread->charged_ns = ps_clock_try((clockid_t)(~(unsigned)tid << 3 | 6));
+    /* Ruby has still to make a new thread the current one, which takes some us. */
+    thread->due_ns = thread->charged_ns + BEGINNING_NS + next_random(thread) % (PS_SAMPLE_NS - BEGINNING_NS);
+    PS_WRITE_RELEASE(thread->tid, tid);
+    ps_cpu_timer_start(timer, thread->due_ns);
+}
+
 static void arm(int tid)
 {
     pthread_mutex_lock(&ticks.arming);
-    struct thread *thread = ticks.on && !find(tid) ? find(0) : NULL;
-    if (ticks.on && !thread && !find(tid) && ticks.threads < THREADS_MAX) thread = &ticks.thread[ticks.threads++];
-    if (thread) {
-        int timer = ps_cpu_timer_create(tid, ticks.signal, (int)(thread - ticks.thread));
-        if (timer >= 0) {
-            thread->timer = timer;
-            thread->random = ((uint32_t)ps_monotonic_ns() ^ (uint32_t)tid * 2654435761u) | 1;
-            thread->charged_ns = ps_clock_try((clockid_t)(~(unsigned)tid << 3 | 6));
-            /* Ruby has still to make a new thread the current one, which takes some us. */
-            thread->due_ns = thread->charged_ns + BEGINNING_NS + next_random(thread) % (PS_SAMPLE_NS - BEGINNING_NS);
-            PS_WRITE_RELEASE(thread->tid, tid);
-            ps_cpu_timer_start(timer, thread->due_ns);
-        }
-    }
+    if (ticks.on && !find(tid)) start(free_place(), tid);
     pthread_mutex_unlock(&ticks.arming);
 }
 
@@ -272,16 +288,42 @@ static void disarm_this(void)
 
 #ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
 static rb_internal_thread_event_hook_t *thread_hook;
+
+#ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
+static void *main_ractor;
+
+/* Native threads of other Ractors run several threads of Ruby's, and sometimes none: then there is no stack to read. */
+static bool is_of_main_ractor(const rb_internal_thread_event_data_t *data)
+{
+    void **thread = RTYPEDDATA_DATA(data->thread);
+    return thread[THREAD_RACTOR] == main_ractor;
+}
+
+static void know_main_ractor(void)
+{
+    void **thread = RTYPEDDATA_DATA(rb_thread_current());
+    main_ractor = thread[THREAD_RACTOR];
+}
+#else
+static bool is_of_main_ractor(const rb_internal_thread_event_data_t *data)
+{
+    return true;
+}
+
+static void know_main_ractor(void) {}
+#endif
+
 static pid_t hooked_in; /* why: gvl.c */
 
 static void on_thread(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
 {
     if (event == (RUBY_INTERNAL_THREAD_EVENT_EXITED)) disarm_this();
-    else arm_this();
+    else if (is_of_main_ractor(data)) arm_this();
 }
 
 static void hook_threads(void)
 {
+    know_main_ractor();
     if (thread_hook) return;
     thread_hook = rb_internal_thread_add_event_hook(
         on_thread, (RUBY_INTERNAL_THREAD_EVENT_RESUMED) | (RUBY_INTERNAL_THREAD_EVENT_EXITED), NULL);
@@ -324,26 +366,20 @@ static void unhook_threads(void)
 }
 #endif
 
-static bool is_ours(int signal)
+static bool is_ours(void)
 {
     struct sigaction now;
-    return signal && sigaction(signal, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_signal;
+    return sigaction(SIGNAL, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_signal;
 }
 
-/* Ours from now on: a signal that waits while a thread has it blocked would end the process if there were no handler. */
+/* Ours from now on. */
 static bool take_signal(void)
 {
-    if (is_ours(ticks.signal)) return true;
-    for (int signal = SIGRTMAX - 4; signal > SIGRTMIN; signal--) {
-        struct sigaction now, ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
-        if (signal == ticks.signal) continue; /* the application has taken it */
-        if (sigaction(signal, NULL, &now) != 0 || now.sa_handler != SIG_DFL) continue;
-        sigfillset(&ours.sa_mask);
-        if (sigaction(signal, &ours, NULL) != 0) continue;
-        PS_WRITE(ticks.signal, signal);
-        return true;
-    }
-    return false;
+    struct sigaction now, ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
+    if (is_ours()) return true;
+    if (sigaction(SIGNAL, NULL, &now) != 0 || now.sa_handler != SIG_DFL) return false;
+    sigfillset(&ours.sa_mask);
+    return sigaction(SIGNAL, &ours, NULL) == 0;
 }
 
 static const char *refusal(void)
@@ -357,12 +393,11 @@ static const char *refusal(void)
     /* A native thread without a Ruby thread has no stack. */
     if (shared && strcmp(shared, "1") == 0)
         return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
-    if (RUBY_API_VERSION_CODE >= 30300 && rb_const_defined(rb_cObject, rb_intern("Ractor")) &&
-        NUM2LONG(rb_funcall(rb_const_get(rb_cObject, rb_intern("Ractor")), rb_intern("count"), 0)) > 1)
-        return "charged at the next check: Ractors share native threads";
+    if (ps_seccomp_filters()) return "charged at the next check: a seccomp filter may not know timers";
     if (ticks.seen == PS_SEEN_BY_CALLS)
         return "charged at the next check: the kernel would let system calls see a timer";
-    if (!take_signal()) return "charged at the next check: no real-time signal is free";
+    if (!take_signal()) return "charged at the next check: the application handles SIGURG";
+    if (ticks.failed) return "charged at the next check: there are too many threads, or timers (RLIMIT_SIGPENDING)";
     if (!ticks.ring) ticks.ring = ps_memory_take(RING * sizeof(*ticks.ring));
     if (!ticks.ring) return "charged at the next check: no memory for stacks";
     return NULL;
@@ -385,6 +420,8 @@ const char *ps_ticks_begin(bool *later)
     rb_tracepoint_enable(ticks.collections);
     pthread_mutex_lock(&ticks.arming);
     ticks.generation += ticks.generation + 1 ? 1 : 2; /* never 0 */
+    /* Before 3.3 a handler may not ask for a job. */
+    ticks.lines_late = RUBY_API_VERSION_CODE >= 30300 && ps_jit_is_on();
     PS_WRITE(ticks.on, true);
     pthread_mutex_unlock(&ticks.arming);
     hook_threads();
@@ -412,6 +449,7 @@ static void delete_timers(void)
 void ps_ticks_end(void)
 {
     PS_WRITE(ticks.asked, false);
+    PS_WRITE(ticks.failed, false);
     if (!ticks.on && NIL_P(ticks.collections)) return;
     delete_timers();
     unhook_threads();
@@ -438,13 +476,13 @@ bool ps_ticks_look(uint64_t now)
 {
     if (PS_READ_ACQUIRE(ticks.asked)) {
         PS_WRITE(ticks.asked, false);
-        ticks.seen = ps_cpu_timer_seen(ticks.signal, PROBE, &ticks.probed);
+        ticks.seen = ps_cpu_timer_seen(SIGNAL, PROBE, &ticks.probed);
         if (ticks.seen == PS_SEEN_UNKNOWN) ticks.seen = PS_SEEN_BY_CALLS;
         ps_watcher_recheck();
         return false;
     }
     if (!PS_READ(ticks.on)) return false;
-    if (!is_ours(ticks.signal)) { /* the application has a handler for it now */
+    if (PS_READ(ticks.failed) || !is_ours()) { /* the application has a handler for it now */
         delete_timers();
         ps_watcher_recheck();
         return false;
@@ -509,7 +547,7 @@ void ps_ticks_after_fork(void)
     ticks.missed_ns = ticks.oldest_ns = 0;
     for (uint32_t i = 0; ticks.ring && i < RING; i++) ticks.ring[i].ready = 0;
     ticks.tail = ticks.head;
-    ticks.asked = ticks.signal && ticks.seen == PS_SEEN_UNKNOWN;
+    ticks.asked = ticks.ring && ticks.seen == PS_SEEN_UNKNOWN;
     if (!ticks.on) return;
     ticks.generation += ticks.generation + 1 ? 1 : 2;
     arm_this();

@@ -1,0 +1,91 @@
+#include "cpu_timer.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "check.h"
+#include "clock.h"
+
+enum { VALUE = 7 };
+
+static uint32_t handled;
+static int last_value;
+
+static void handle(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    last_value = info->si_value.sival_int;
+    PS_WRITE(handled, handled + 1);
+}
+
+static int number(void)
+{
+    return SIGRTMAX - 2;
+}
+
+static uint64_t cpu(void)
+{
+    return ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
+}
+
+static void runs_out_once_when_the_thread_has_used_so_much(void)
+{
+    int timer = ps_cpu_timer_create((int)syscall(SYS_gettid), number(), VALUE);
+    CHECK(timer >= 0);
+    uint64_t due = cpu() + 20000000;
+    handled = 0;
+    ps_cpu_timer_start(timer, due);
+    check_sleep_ms(60);
+    CHECK_EQUAL(handled, 0);
+    for (uint64_t end = cpu() + 2000000000; !PS_READ(handled) && cpu() < end;) {
+    }
+    CHECK_EQUAL(handled, 1);
+    CHECK_EQUAL(last_value, VALUE);
+    CHECK(cpu() >= due);
+    for (uint64_t end = cpu() + 60000000; cpu() < end;) {
+    }
+    CHECK_EQUAL(handled, 1);
+    ps_cpu_timer_delete(timer);
+}
+
+static void no_timer_of_a_thread_that_is_not_there(void)
+{
+    CHECK_EQUAL(ps_cpu_timer_create(1 << 21, number(), VALUE), -1);
+}
+
+/* What it says agrees with what a call sees here. */
+static void says_whether_a_call_sees_it(void)
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number());
+    pthread_sigmask(SIG_BLOCK, &one, NULL);
+    enum ps_seen seen = PS_SEEN_UNKNOWN;
+    for (int i = 0; i < 20 && seen == PS_SEEN_UNKNOWN; i++) seen = ps_cpu_timer_seen(number(), VALUE, &handled);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    CHECK(seen != PS_SEEN_UNKNOWN);
+    int timer = ps_cpu_timer_create((int)syscall(SYS_gettid), number(), VALUE);
+    int interrupted = 0;
+    for (int i = 0; i < 300; i++) {
+        ps_cpu_timer_start(timer, cpu() + 1000000);
+        for (uint64_t end = cpu() + 900000; cpu() < end;) {
+        }
+        struct timespec moment = {0, 200000};
+        interrupted += nanosleep(&moment, NULL) != 0 && errno == EINTR;
+    }
+    ps_cpu_timer_delete(timer);
+    if (seen == PS_SEEN_BY_NOBODY) CHECK_EQUAL(interrupted, 0);
+}
+
+int main(void)
+{
+    struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(number(), &action, NULL);
+    RUN(runs_out_once_when_the_thread_has_used_so_much);
+    RUN(no_timer_of_a_thread_that_is_not_there);
+    if (check_can_fork()) RUN(says_whether_a_call_sees_it); /* qemu-user has the host's clocks */
+    return check_report("cpu_timer");
+}

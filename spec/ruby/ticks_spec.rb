@@ -1,0 +1,234 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+# Stacks that a timer on the CPU clock of each thread has read, in a handler of signals that nobody sees.
+RSpec.describe "samples at the tick", :bpf do
+  before { skip "ticks were not tried on this version of Ruby" unless RUBY_VERSION.match?(/\A3\.[134]\./) }
+
+  let(:fields) { { sample__stats: %i[function self total self_samples] } }
+
+  # What these programs have in common.
+  def common
+    headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir").map { |path| "-I#{path}" }
+    directory = FileUtils.mkdir_p(File.join(Support::ROOT, "tmp", "ruby-#{RUBY_VERSION}")).first
+    library = File.join(directory, "ticks.so")
+    tool("cc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", *headers, "-o", library, File.join(Support::ROOT, "spec/support/ticks.c"), "-lpthread")
+    <<~RUBY
+      require #{library.dump}
+      require "zlib"
+      require "digest"
+      def cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :nanosecond)
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      def spin(n = 20_000) = (i = 0; i += 1 while i < n)
+      TEXT = "x" * 1_000_000
+    RUBY
+  end
+
+  def shares(run)
+    rows = run.totals(:sample__stats)
+    whole = rows.sum { |_, row| row[:self] }.to_f
+    rows.transform_values { |row| row[:self] / whole }
+  end
+
+  # The largest difference to the program's own clocks; what else ran is nobody's.
+  def expect_shares(run, points)
+    whole = run.report.delete(:whole).to_f
+    found = shares(run)
+    run.report.each do |name, ns|
+      expect(found.fetch("Object##{name}", 0)).to be_within(points).of(ns / whole), "#{name}: #{found}, in truth #{run.report}, of #{whole}"
+    end
+  end
+
+  it "charge time in C to the method that called it" do
+    attempts do
+      run = trace(common + <<~RUBY, fields)
+        def sum = Zlib.crc32(TEXT)
+        def trivial(x) = x
+        Gate.on :sample__stats
+        Gate.flushed(1)
+        clock = Hash.new(0)
+        began = cpu
+        ends = now + 10
+        while now < ends
+          a = cpu; sum; b = cpu; trivial(1); c = cpu; spin; d = cpu
+          clock[:sum] += b - a; clock[:trivial] += c - b; clock[:spin] += d - c
+        end
+        Gate.done clock.merge(whole: cpu - began)
+      RUBY
+      expect_shares(run, 0.05)
+    end
+  end
+
+  it "charge the jobs of a pool, with and without the VM lock" do
+    attempts do
+      run = trace(common + <<~RUBY, fields)
+        SMALL = TEXT[0, 200_000]
+        def digest = Digest::SHA256.digest(SMALL)
+        def stat = 100.times { File.stat("/") }
+        def sum = Zlib.crc32(SMALL)
+        JOBS = %i[digest stat sum spin]
+        clocks = Array.new(4) { Hash.new(0) }
+        Gate.on :sample__stats
+        Gate.flushed(1)
+        queue = Thread::SizedQueue.new(8)
+        began = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond)
+        workers = clocks.map do |clock|
+          Thread.new do
+            while (job = queue.pop)
+              before = cpu
+              send(job)
+              clock[job] += cpu - before
+            end
+          end
+        end
+        ends = now + 10
+        i = 0
+        queue << JOBS[(i += 1) % JOBS.size] while now < ends
+        4.times { queue << nil }
+        workers.each(&:join)
+        whole = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond) - began
+        Gate.done JOBS.to_h { |job| [job, clocks.sum { |clock| clock[job] }] }.merge(whole: whole)
+      RUBY
+      expect_shares(run, 0.05)
+    end
+  end
+
+  it "charge what fibers run, and give collections a row of their own" do
+    attempts do
+      run = trace(common + <<~RUBY, fields)
+        def short = Fiber.new { spin(200) }.resume
+        def many = 2_000.times { short }
+        def garbage = Array.new(50_000) { Object.new }
+        Gate.on :sample__stats
+        Gate.flushed(1)
+        ends = now + 6
+        (many; garbage) while now < ends
+        Gate.done
+      RUBY
+      rows = run.totals(:sample__stats)
+      expect(rows.keys).to include("Object#spin", "(garbage collection)")
+      expect(rows["(garbage collection)"][:self]).to be <= rows.fetch("Object#garbage")[:total] + rows.fetch("Object#many")[:total]
+    end
+  end
+
+  it "interrupt no system call, and no wait ends early" do
+    run = trace(common + <<~RUBY, fields)
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      Gate.done Ticks.waits(8).merge(signal: Ticks.signal)
+    RUBY
+    expect(run.report).to include(interrupted: 0, short: 0)
+    expect(run.report[:signal]).to eq(Signal.list["URG"])
+    expect(run.report[:calls]).to be > 1000
+    expect(run.totals(:sample__stats).sum { |_, row| row[:self_samples] }).to be > 50
+  end
+
+  it "go on in a forked child, and leave children, exec, traps and timeouts as they are" do
+    run = trace(common + <<~RUBY, fields)
+      require "rbconfig"
+      require "timeout"
+      require "fileutils"
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      child = fork { spin(2_000_000); exit!(5) }
+      statuses = [Process.wait2(child).last.exitstatus]
+      ends = now + 3
+      while now < ends
+        statuses << (system("true") ? 0 : 1)
+        spin(100_000)
+      end
+      pending = fork { Ticks.exec_with_pending(RbConfig.ruby, "-v") }
+      statuses << Process.wait2(pending).last.then { |status| status.exitstatus || -status.termsig }
+      late = begin
+        Timeout.timeout(0.2) { spin(1_000) while true }
+      rescue Timeout::Error
+        :late
+      end
+      Gate.done statuses: statuses.uniq, late: late
+    RUBY
+    expect(run.report).to eq(statuses: [5, 0], late: "late")
+  end
+
+  it "give way to an application that traps their signal" do
+    run = trace(common + <<~RUBY, fields)
+      def state = Probescope.status[:probes][:sample__stats]
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      seen = Ticks.signal
+      trapped = 0
+      trap(seen) { trapped += 1 }
+      spin until state.first == :degraded
+      before = trapped
+      Process.kill(seen, Process.pid)
+      spin(1_000) until trapped > before
+      ends = now + 2
+      spin while now < ends
+      Gate.done seen: seen, trapped: trapped, before: before, state: state
+    RUBY
+    # The watcher looks at each tick: until then a thread may have had one.
+    expect(run.report).to include(seen: Signal.list["URG"], trapped: run.report[:before] + 1)
+    expect(run.report[:before]).to be <= 3
+    expect(run.report[:state].last).to eq("charged at the next check: the application handles SIGURG")
+    expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 50
+  end
+
+  it "end nothing when all signals are reset, or the process becomes another program" do
+    run = trace(common + <<~RUBY, fields)
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      child = fork do
+        spin(2_000_000)
+        (1..64).each { |number| trap(number, "DEFAULT") rescue nil }
+        spin(2_000_000)
+        exec("true")
+      end
+      Gate.done status: Process.wait2(child).last.then { |status| status.exitstatus || -status.termsig }
+    RUBY
+    expect(run.report).to eq(status: 0)
+  end
+
+  it "outlive 100,000 signals a second, with threads, fibers, forks, compaction, exceptions and exits" do
+    run = trace(common + <<~RUBY, { sample__stats: %i[function self], sample__frame: %i[function], sample: %i[weight] }, within: 180)
+      GC.auto_compact = true if GC.respond_to?(:auto_compact=)
+      Gate.on :sample__stats, :sample
+      Ticks.storm(100_000)
+      raised = 0
+      ends = now + Float(ENV.fetch("STORM_SECONDS", "10"))
+      while now < ends
+        threads = 4.times.map do |i|
+          Thread.new do
+            50.times { Fiber.new { Fiber.new { spin(50) }.resume }.resume }
+            Digest::SHA256.digest(TEXT)
+            raise "no" if i == 3
+          rescue RuntimeError
+            raised += 1
+          end
+        end
+        threads << Thread.new { Array.new(20_000) { |i| i.to_s } }
+        Process.wait(fork { spin(1_000); exit!(0) })
+        GC.compact if rand(5).zero?
+        def deep(n) = n.zero? ? spin(10) : deep(n - 1)
+        deep(500)
+        begin
+          (endless = -> { endless.call }).call
+        rescue SystemStackError
+          raised += 1
+        end
+        threads.each(&:join)
+      end
+      Gate.done sent: Ticks.calm, raised: raised
+    RUBY
+    expect(run.report[:sent]).to be > 10_000
+    expect(run.report[:raised]).to be > 2
+    expect(run.target.err).not_to include("[BUG]")
+  end
+
+  it "are said to be charged at the next check where they are not at the tick" do
+    run = start("Gate.on :stats__done\nloop { sleep 0.01 }", fields, env: { "PROBESCOPE_SAMPLES" => "checks", "GATE_ALSO" => "" })
+    run.target.await_on("sample__stats")
+    expect(run.target.info.state("sample__stats")).to be(:degraded)
+    expect(run.target.info.probes.fetch("sample__stats")[:reason]).to start_with("charged at the next check")
+  end
+end

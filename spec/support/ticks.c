@@ -1,0 +1,174 @@
+/*
+ * For ticks_spec.rb: what shows whether somebody sees the signal of a tick.
+ *
+ *   Ticks.signal            its number, or nil: nobody has put a handler there
+ *   Ticks.waits(seconds)    short waits, each followed by a moment of work, without the VM lock => {calls:, interrupted:, short:}
+ *   Ticks.exec_with_pending(path, argument)  blocks all signals, works for 100 ms and becomes another program
+ *   Ticks.storm(rate)       so many signals a second, as if of timers, to all threads of the process; until Ticks.calm => number sent
+ */
+#include <ruby/ruby.h>
+#include <ruby/thread.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static unsigned long ns_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (unsigned long)t.tv_sec * 1000000000ul + (unsigned long)t.tv_nsec;
+}
+
+static void work(unsigned long ns)
+{
+    unsigned long end = ns_of(CLOCK_THREAD_CPUTIME_ID) + ns;
+    while (ns_of(CLOCK_THREAD_CPUTIME_ID) < end) {
+    }
+}
+
+static int signal_of_ticks(void)
+{
+    struct sigaction now;
+    return sigaction(SIGURG, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) ? SIGURG : 0;
+}
+
+static VALUE number_of_signal(VALUE self)
+{
+    int number = signal_of_ticks();
+    return number ? INT2FIX(number) : Qnil;
+}
+
+static struct {
+    unsigned long until, calls, interrupted, short_;
+} waits;
+
+static void *wait_and_work(void *unused)
+{
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    while (ns_of(CLOCK_MONOTONIC) < waits.until) {
+        struct timespec time = {0, 500000};
+        struct timeval same = {0, 500};
+        struct epoll_event event;
+        unsigned long began = ns_of(CLOCK_MONOTONIC);
+        int result = 0;
+        switch (waits.calls++ % 5) {
+        case 0: result = nanosleep(&time, NULL); break;
+        case 1: result = select(0, NULL, NULL, NULL, &same); break;
+        case 2: result = ppoll(NULL, 0, &time, NULL); break;
+        case 3: result = epoll_wait(epoll, &event, 1, 1); break;
+        case 4: result = clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL) ? -1 : 0; break;
+        }
+        if (result < 0) waits.interrupted++;
+        if (ns_of(CLOCK_MONOTONIC) - began < 490000) waits.short_++;
+        work(300000);
+    }
+    close(epoll);
+    return NULL;
+}
+
+static VALUE do_waits(VALUE self, VALUE seconds)
+{
+    waits.calls = waits.interrupted = waits.short_ = 0;
+    waits.until = ns_of(CLOCK_MONOTONIC) + NUM2ULONG(seconds) * 1000000000ul;
+    rb_thread_call_without_gvl(wait_and_work, NULL, NULL, NULL);
+    VALUE result = rb_hash_new();
+    rb_hash_aset(result, ID2SYM(rb_intern("calls")), ULONG2NUM(waits.calls));
+    rb_hash_aset(result, ID2SYM(rb_intern("interrupted")), ULONG2NUM(waits.interrupted));
+    rb_hash_aset(result, ID2SYM(rb_intern("short")), ULONG2NUM(waits.short_));
+    return result;
+}
+
+static VALUE exec_with_pending(VALUE self, VALUE path, VALUE argument)
+{
+    sigset_t all, pending, none;
+    sigfillset(&all);
+    sigemptyset(&none);
+    char *program = StringValueCStr(path), *arguments[] = {program, StringValueCStr(argument), NULL};
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    work(100000000);
+    sigpending(&pending);
+    bool waits_there = sigismember(&pending, signal_of_ticks()) == 1;
+    if (!waits_there) _exit(3);
+    execv(program, arguments);
+    _exit(4);
+}
+
+static struct {
+    bool on;
+    unsigned long gap_ns, sent;
+    pthread_t thread;
+} storm;
+
+static void send_to_all(int number, int value)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    pid_t own = (pid_t)syscall(SYS_gettid);
+    while (tasks && (task = readdir(tasks)) != NULL) {
+        int tid = atoi(task->d_name);
+        if (tid <= 0 || tid == own) continue;
+        for (int i = 0; i < value; i++) {
+            siginfo_t info;
+            memset(&info, 0, sizeof(info));
+            info.si_code = SI_TIMER;
+            info.si_value.sival_int = i;
+            if (syscall(SYS_rt_tgsigqueueinfo, getpid(), tid, number, &info) == 0)
+                __atomic_fetch_add(&storm.sent, 1, __ATOMIC_RELAXED);
+            unsigned long next = ns_of(CLOCK_MONOTONIC) + storm.gap_ns;
+            while (ns_of(CLOCK_MONOTONIC) < next) {
+            }
+        }
+    }
+    if (tasks) closedir(tasks);
+}
+
+static void *blow(void *unused)
+{
+    while (__atomic_load_n(&storm.on, __ATOMIC_ACQUIRE)) {
+        int number = signal_of_ticks();
+        if (number) send_to_all(number, 8);
+        struct timespec moment = {0, 100000};
+        nanosleep(&moment, NULL);
+    }
+    return NULL;
+}
+
+static VALUE begin_storm(VALUE self, VALUE rate)
+{
+    storm.gap_ns = 1000000000ul / NUM2ULONG(rate);
+    __atomic_store_n(&storm.on, true, __ATOMIC_RELEASE);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_create(&storm.thread, NULL, blow, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return Qnil;
+}
+
+static VALUE end_storm(VALUE self)
+{
+    __atomic_store_n(&storm.on, false, __ATOMIC_RELEASE);
+    pthread_join(storm.thread, NULL);
+    return ULONG2NUM(storm.sent);
+}
+
+void Init_ticks(void)
+{
+    VALUE ticks = rb_define_module("Ticks");
+    rb_define_singleton_method(ticks, "signal", number_of_signal, 0);
+    rb_define_singleton_method(ticks, "waits", do_waits, 1);
+    rb_define_singleton_method(ticks, "exec_with_pending", exec_with_pending, 2);
+    rb_define_singleton_method(ticks, "storm", begin_storm, 1);
+    rb_define_singleton_method(ticks, "calm", end_storm, 0);
+}
