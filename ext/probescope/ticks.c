@@ -10,7 +10,7 @@
  * What the ring holds is marked. An entry belongs to a handler until it is ready.
  *
  * The handler runs on the stack that Ruby has for SIGSEGV: the stack of a thread or fiber may be nearly full. Ruby frees that stack while
- * the thread ends, so at the event before it the signal is blocked there.
+ * the thread ends. At the event before that the thread deletes its own timer: what had run out is delivered before that call returns.
  */
 #include "ticks.h"
 
@@ -20,11 +20,11 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "atomic.h"
@@ -83,7 +83,6 @@ static struct {
 
 /* Of this thread. Not to be read in the handler: the first access may allocate. */
 static __thread uint32_t armed_in;
-static __thread bool blocked;
 
 static uint64_t thread_cpu_ns(void)
 {
@@ -154,13 +153,25 @@ static void take(struct thread *thread, bool in_gc, uint64_t cpu)
         ps_ask_for_sample();
 }
 
-/* Sequentially consistent: a handler that goes in sees the collection, or the collection sees the handler. */
+/* Sequentially consistent: a handler that goes in sees the collection, or the collection sees the handler. The same with the end. */
 static bool go_in(void)
 {
     __atomic_fetch_add(&ticks.inside, 1, __ATOMIC_SEQ_CST);
-    if (!__atomic_load_n(&ticks.in_gc, __ATOMIC_SEQ_CST)) return true;
+    bool may = __atomic_load_n(&ticks.on, __ATOMIC_SEQ_CST) && !__atomic_load_n(&ticks.in_gc, __ATOMIC_SEQ_CST);
+    if (!may) __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
+    return may;
+}
+
+static void go_out(void)
+{
     __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
-    return false;
+}
+
+/* Handlers take some us, and longer where their thread has no CPU. */
+static void wait_until_all_are_out(void)
+{
+    for (int i = 0; __atomic_load_n(&ticks.inside, __ATOMIC_SEQ_CST); i++)
+        if (i > 1000) nanosleep(&(struct timespec){0, 20000}, NULL);
 }
 
 static void tick(struct thread *thread)
@@ -173,7 +184,7 @@ static void tick(struct thread *thread)
         PS_WRITE(ticks.collects, thread);
     } else if (go_in()) {
         if (!rb_during_gc() && has_frames()) take(thread, false, cpu);
-        __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
+        go_out();
     }
 }
 
@@ -198,9 +209,7 @@ static void on_collection(VALUE tracepoint, void *unused)
 {
     if (rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_INTERNAL_EVENT_GC_ENTER) {
         __atomic_store_n(&ticks.in_gc, 1, __ATOMIC_SEQ_CST);
-        /* A handler takes some us; its thread may be without a CPU for longer. */
-        for (int i = 0; __atomic_load_n(&ticks.inside, __ATOMIC_SEQ_CST); i++)
-            if (i > 1000) sched_yield();
+        wait_until_all_are_out();
         return;
     }
     __atomic_store_n(&ticks.in_gc, 0, __ATOMIC_SEQ_CST);
@@ -209,15 +218,7 @@ static void on_collection(VALUE tracepoint, void *unused)
     /* Its own next tick is not to come between. */
     if (!go_in()) return;
     if (has_frames()) take(thread, true, thread_cpu_ns());
-    __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
-}
-
-static void mask(int how)
-{
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, SIGNAL);
-    pthread_sigmask(how, &one, NULL);
+    go_out();
 }
 
 /* With `arming`. */
@@ -264,8 +265,6 @@ static void arm_this(void)
     uint32_t generation = PS_READ(ticks.generation);
     if (PS_LIKELY(armed_in == generation) || !PS_READ(ticks.on)) return;
     armed_in = generation;
-    if (blocked) mask(SIG_UNBLOCK);
-    blocked = false;
     arm((int)ps_thread_id());
 }
 
@@ -274,8 +273,6 @@ static void disarm_this(void)
 {
     if (!PS_READ(ticks.on)) return;
     armed_in = 0;
-    mask(SIG_BLOCK);
-    blocked = true;
     pthread_mutex_lock(&ticks.arming);
     struct thread *thread = find((int)ps_thread_id());
     if (thread) {
@@ -437,7 +434,7 @@ const char *ps_ticks_begin(bool *later)
 static void delete_timers(void)
 {
     pthread_mutex_lock(&ticks.arming);
-    PS_WRITE(ticks.on, false);
+    __atomic_store_n(&ticks.on, false, __ATOMIC_SEQ_CST);
     for (uint32_t i = 0; i < ticks.threads; i++) {
         if (ticks.thread[i].tid) ps_cpu_timer_delete(ticks.thread[i].timer);
         PS_WRITE(ticks.thread[i].tid, 0);
@@ -450,8 +447,8 @@ void ps_ticks_end(void)
 {
     PS_WRITE(ticks.asked, false);
     PS_WRITE(ticks.failed, false);
-    if (!ticks.on && NIL_P(ticks.collections)) return;
     delete_timers();
+    if (is_ours()) sigaction(SIGNAL, &(struct sigaction){.sa_handler = SIG_DFL}, NULL); /* which ignores a late one */
     unhook_threads();
     if (!NIL_P(ticks.collections)) {
         rb_tracepoint_disable(ticks.collections);
@@ -476,8 +473,9 @@ bool ps_ticks_look(uint64_t now)
 {
     if (PS_READ_ACQUIRE(ticks.asked)) {
         PS_WRITE(ticks.asked, false);
-        ticks.seen = ps_cpu_timer_seen(SIGNAL, PROBE, &ticks.probed);
-        if (ticks.seen == PS_SEEN_UNKNOWN) ticks.seen = PS_SEEN_BY_CALLS;
+        enum ps_seen seen = ps_cpu_timer_seen(SIGNAL, PROBE, &ticks.probed);
+        if (!is_ours()) return false; /* the listener has left meanwhile */
+        ticks.seen = seen == PS_SEEN_UNKNOWN ? PS_SEEN_BY_CALLS : seen;
         ps_watcher_recheck();
         return false;
     }
@@ -519,11 +517,10 @@ bool ps_ticks_next(ps_tick *to)
 
 void ps_ticks_forget(void)
 {
-    while (ticks.ring && ticks.tail != PS_READ_ACQUIRE(ticks.head)) {
-        if (!PS_READ_ACQUIRE(ticks.ring[ticks.tail % RING].ready)) return; /* a handler is still inside */
-        PS_WRITE(ticks.ring[ticks.tail % RING].ready, 0);
-        PS_WRITE_RELEASE(ticks.tail, ticks.tail + 1);
-    }
+    wait_until_all_are_out();
+    ps_memory_give(ticks.ring, RING * sizeof(*ticks.ring));
+    ticks.ring = NULL;
+    ticks.head = ticks.tail = 0;
 }
 
 void ps_ticks_mark(void)
