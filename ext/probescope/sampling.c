@@ -141,7 +141,7 @@ static void state(uint32_t wanted, const char *reason)
     static const enum ps_probe probes[] = {PS_PROBE_SAMPLE, PS_PROBE_SAMPLE__STATS, PS_PROBE_SAMPLE__FRAME};
     for (size_t i = 0; i < sizeof(probes) / sizeof(probes[0]); i++) {
         bool degraded = ps_info_state_of(probes[i]) == PS_STATE_DEGRADED;
-        if (!(wanted >> probes[i] & 1) || degraded == (reason != NULL)) continue;
+        if (!(wanted >> probes[i] & 1) || (!reason && !degraded)) continue;
         ps_info_state(probes[i], reason ? PS_STATE_DEGRADED : PS_STATE_ON, reason);
     }
 }

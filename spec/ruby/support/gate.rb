@@ -17,7 +17,7 @@ eval <<~RUBY, TOPLEVEL_BINDING, "<gate>", 1
     # Until the hooks of these probes are in, and of GATE_ALSO: what is counted before a tracer's last probe came is in no interval.
     def on(*probes)
       probes += ENV.fetch("GATE_ALSO", "").split.map(&:to_sym)
-      sleep 0.002 until probes.all? { |probe| state(probe) == :on }
+      sleep 0.002 until probes.all? { |probe| %i[on degraded].include?(state(probe)) }
     end
 
     # Until they are out.
