@@ -14,7 +14,8 @@ RSpec.describe "samples at the tick", :bpf do
     headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir").map { |path| "-I#{path}" }
     directory = FileUtils.mkdir_p(File.join(Support::ROOT, "tmp", "ruby-#{RUBY_VERSION}")).first
     library = File.join(directory, "ticks.so")
-    tool("cc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", *headers, "-o", library, File.join(Support::ROOT, "spec/support/ticks.c"), "-lpthread")
+    source = File.join(Support::ROOT, "spec/support/ticks.c")
+    tool("cc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", *headers, "-o", library, source, "-lpthread")
     <<~RUBY
       require #{library.dump}
       require "zlib"
