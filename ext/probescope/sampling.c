@@ -146,8 +146,8 @@ static void state(uint32_t wanted, const char *reason)
     }
 }
 
-/* Stacks are read at the tick, where that can be. */
-static void choose_way(uint32_t wanted)
+/* Stacks are read at the tick, where that can be. False: that is not known yet. */
+static bool choose_way(uint32_t wanted)
 {
     const char *reason = NULL;
     bool later = false;
@@ -155,14 +155,16 @@ static void choose_way(uint32_t wanted)
     if (!reason) reason = ps_ticks_begin(&later);
     else ps_ticks_end();
     if (!later) state(wanted, reason);
+    return !later;
 }
 
 bool ps_sampling_switch(uint32_t wanted)
 {
     bool on = (wanted & PS_SAMPLE_PROBES) != 0;
-    if (on) choose_way(wanted);
+    bool chosen = true;
+    if (on) chosen = choose_way(wanted);
     else ps_ticks_end();
-    if (on == sampling.on && !sampling.clearing) return true;
+    if (on == sampling.on && !sampling.clearing) return chosen;
     if (!on) {
         sampling.clearing = true;
         if (!ps_stats_try_lock()) return false;
@@ -173,5 +175,5 @@ bool ps_sampling_switch(uint32_t wanted)
     }
     sampling.clearing = false;
     sampling.on = on;
-    return true;
+    return chosen;
 }

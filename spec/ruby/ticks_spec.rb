@@ -118,11 +118,10 @@ RSpec.describe "samples at the tick", :bpf do
     run = trace(common + <<~RUBY, fields)
       Gate.on :sample__stats
       Gate.flushed(1)
-      Gate.done Ticks.waits(8).merge(signal: Ticks.signal)
+      Gate.done Ticks.waits(3_000).merge(signal: Ticks.signal)
     RUBY
     expect(run.report).to include(interrupted: 0, short: 0)
     expect(run.report[:signal]).to eq(Signal.list["URG"])
-    expect(run.report[:calls]).to be > 1000
     expect(run.totals(:sample__stats).sum { |_, row| row[:self_samples] }).to be > 50
   end
 
@@ -164,15 +163,16 @@ RSpec.describe "samples at the tick", :bpf do
       before = trapped
       Process.kill(seen, Process.pid)
       spin(1_000) until trapped > before
-      ends = now + 2
-      spin while now < ends
+      Gate.flushed(1)
+      ends = cpu + 1_500_000_000
+      spin while cpu < ends
       Gate.done seen: seen, trapped: trapped, before: before, state: state
     RUBY
     # The watcher looks at each tick: until then a thread may have had one.
     expect(run.report).to include(seen: Signal.list["URG"], trapped: run.report[:before] + 1)
     expect(run.report[:before]).to be <= 3
     expect(run.report[:state].last).to eq("charged at the next check: the application handles SIGURG")
-    expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 50
+    expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 30
   end
 
   it "end nothing when all signals are reset, or the process becomes another program" do

@@ -2,7 +2,7 @@
  * For ticks_spec.rb: what shows whether somebody sees the signal of a tick.
  *
  *   Ticks.signal            its number, or nil: nobody has put a handler there
- *   Ticks.waits(seconds)    short waits, each followed by a moment of work, without the VM lock => {calls:, interrupted:, short:}
+ *   Ticks.waits(number)     so many short waits, each followed by a moment of work, without the VM lock => {calls:, interrupted:, short:}
  *   Ticks.exec_with_pending(path, argument)  blocks all signals, works for 100 ms and becomes another program
  *   Ticks.storm(rate)       so many signals a second, as if of timers, to all threads of the process; until Ticks.calm => number sent
  */
@@ -50,13 +50,13 @@ static VALUE number_of_signal(VALUE self)
 }
 
 static struct {
-    unsigned long until, calls, interrupted, short_;
+    unsigned long most, calls, interrupted, short_;
 } waits;
 
 static void *wait_and_work(void *unused)
 {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
-    while (ns_of(CLOCK_MONOTONIC) < waits.until) {
+    while (waits.calls < waits.most) {
         struct timespec time = {0, 500000};
         struct timeval same = {0, 500};
         struct epoll_event event;
@@ -77,10 +77,10 @@ static void *wait_and_work(void *unused)
     return NULL;
 }
 
-static VALUE do_waits(VALUE self, VALUE seconds)
+static VALUE do_waits(VALUE self, VALUE number)
 {
     waits.calls = waits.interrupted = waits.short_ = 0;
-    waits.until = ns_of(CLOCK_MONOTONIC) + NUM2ULONG(seconds) * 1000000000ul;
+    waits.most = NUM2ULONG(number);
     rb_thread_call_without_gvl(wait_and_work, NULL, NULL, NULL);
     VALUE result = rb_hash_new();
     rb_hash_aset(result, ID2SYM(rb_intern("calls")), ULONG2NUM(waits.calls));
