@@ -384,7 +384,7 @@ static const char *refusal(void)
     const char *forced = getenv("PROBESCOPE_SAMPLES"), *shared = getenv("RUBY_MN_THREADS");
     if (forced && strcmp(forced, "checks") == 0) return "charged at the next check: PROBESCOPE_SAMPLES=checks";
     bool tried = (RUBY_API_VERSION_CODE >= 30100 && RUBY_API_VERSION_CODE < 30200) ||
-                 (RUBY_API_VERSION_CODE >= 30300 && RUBY_API_VERSION_CODE < 30500);
+                 (RUBY_API_VERSION_CODE >= 30300 && RUBY_API_VERSION_CODE < 30400);
     if (!tried) return "charged at the next check: ticks were not tried on this version of Ruby";
     if (!has_frames()) return "charged at the next check: stacks are not where this version of Ruby has them";
     /* A native thread without a Ruby thread has no stack. */
