@@ -293,13 +293,13 @@ static void flush_when_due(uint64_t now)
 }
 
 /*
- * A VM whose stacks are read at the tick is not read at one that came late: this thread waited for a CPU then, and got it where another one
+ * A VM whose stacks this thread reads at the tick is not read at one that came late: this thread waited for a CPU then, and got it where another one
  * began to wait. Those stacks are no choice of the clock's. Another tick comes soon; on a machine where all of them are late one counts.
  */
 static bool is_late(uint64_t now)
 {
     enum { LATE_NS = 50000, SOON_NS = 1000000, MOST = 5 };
-    bool late = watcher.vm->sample && now - watcher.next_sample_ns > LATE_NS && watcher.late_ticks < MOST;
+    bool late = watcher.vm->leaves_out_late_ticks && now - watcher.next_sample_ns > LATE_NS && watcher.late_ticks < MOST;
     watcher.late_ticks = late ? watcher.late_ticks + 1 : 0;
     if (late) watcher.next_sample_ns = now + jittered(SOON_NS);
     return late;

@@ -42,6 +42,7 @@ typedef struct ps_vm {
     bool (*needs_upkeep)(void);
     /* Called at each tick while somebody listens to samples, on the same thread: is PS_REQUEST_SAMPLE to follow? NULL: ps_samples_tick(). */
     bool (*sample)(uint64_t now);
+    bool leaves_out_late_ticks; /* sample() reads the stacks of other threads: see is_late() */
     /* ps_stats_try_lock(), when no hook is under way on another thread; NULL: the VM lock sees to that. Called with that. */
     bool (*try_lock_tables)(void);
     /* May be NULL. Called each time the watcher is awake; returns when it has to be awake again (CLOCK_MONOTONIC), or 0. */

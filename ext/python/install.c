@@ -35,6 +35,7 @@ static const ps_vm vm = {
     .needs_upkeep = ps_parts_need_upkeep,
     .try_lock_tables = ps_tables_try_lock,
     .sample = ps_sampling_tick,
+    .leaves_out_late_ticks = true,
     .step = ps_gil_wait_step,
     .cover_again = ps_functions_restart,
 };
