@@ -9,8 +9,8 @@ require "json"
 # "calls:NAME", "raised" (with what the VM's library raises for itself: "raised_anywhere"), "things", "texts", "requests:ROUTE" count;
 # "work" counts all calls of functions of work.rb; "wall:NAME" and "cpu:NAME" are ns of the wall clock and of the thread's CPU clock that
 # calls of NAME took, with what the call itself takes. "inner:NAME" is the wall clock between the first and the last statement of NAME.
-# "process:..." are what the process counts: its CPU time in ns, the collections of garbage, the objects, in Python the time of collections
-# in ns (Ruby tells of their CPU time alone).
+# "gc:NAME", in Ruby, is the part of "cpu:NAME" that collections of garbage took. "process:..." are what the process counts: its CPU time in
+# ns, the collections, the objects, and the time of collections in ns: in Python "process:gc", by the wall clock, in Ruby "process:gc_cpu".
 # One page of a process has them.
 class Ledger
   # One thread's counters.
@@ -31,13 +31,16 @@ class Ledger
 
     # The block is the call of a function named so, which returns the ns of its body or nil.
     def time(name)
+      collections = GC.total_time
       cpu = Ledger.cpu
       wall = Ledger.wall
       inner = yield
       wall = Ledger.wall - wall
-      cpu = Ledger.cpu - cpu # what follows allocates, and may collect garbage
+      cpu = Ledger.cpu - cpu
+      collections = GC.total_time - collections # what follows allocates, and may collect garbage
       @counters["wall:#{name}"] += wall
       @counters["cpu:#{name}"] += cpu
+      @counters["gc:#{name}"] += collections
       @counters["inner:#{name}"] += inner if inner
       @counters["calls:#{name}"] += 1
     end
@@ -65,6 +68,7 @@ class Ledger
     def note_process
       @counters["process:cpu"] = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond)
       @counters["process:collections"] = GC.count
+      @counters["process:gc_cpu"] = GC.total_time
       @counters["process:objects"] = GC.stat(:total_allocated_objects)
     end
   end

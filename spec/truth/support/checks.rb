@@ -215,17 +215,41 @@ module Truth
   class HotCheck < Check
     def samples = process["seconds"] * process["cpu_share"] * @answer["sample_rate"]
 
+    COLLECTIONS = "(garbage collection)"
+
+    # Functions that are timed call nothing that has a row, but collections.
     def figures
-      all = estimate("cpu")
+      figures = @ledger.names("cpu:").map do |name|
+        collected = apart? ? estimate("gc:#{name}") : 0
+        Figure.share("self share of #{name}", said(@language.function(name), "self_share"), (estimate("cpu:#{name}") - collected) / cpu)
+      end
+      figures += totals
+      return figures unless apart?
+
+      figures << Figure.share("share of collections", said(COLLECTIONS, "self_share"), estimate("process:gc_cpu") / cpu)
+    end
+
+    private
+
+    def cpu = estimate("cpu")
+    def said(function, share) = sum(@rows.select { |one| one["function"] == function }, share)
+
+    def apart? = @language.collections_apart?
+
+    def totals
       @ledger.names("cpu:").map do |name|
-        rows = @rows.select { |one| one["function"] == @language.function(name) }
-        Figure.share("self share of #{name}", sum(rows, "self_share"), estimate("cpu:#{name}") / all)
+        Figure.share("total share of #{name}", said(@language.function(name), "total_share"), estimate("cpu:#{name}") / cpu)
       end
     end
   end
 
   # The lines of a function together: what each of them takes is not known to the program.
-  LinesCheck = Class.new(HotCheck)
+  class LinesCheck < HotCheck
+    private
+
+    # Lines have none.
+    def totals = []
+  end
 
   # A probe for one function. answer: [{"pid", "from", "to", "count", "ns"}, ...], as Truth.latency asked for it: each call has its time,
   # so the interval is exact.
@@ -256,9 +280,9 @@ module Truth
 
     def figures
       naps = @rows["lines"].select { |row| row["function"] == @language.function("nap") }
-      least = (@ledger.rate("calls:nap") * (@rows["seconds"] - 1)).floor
+      least = @ledger.least_growth("calls:nap", @from, @to, ((@rows["seconds"] - 1) * 1e9).to_i)
       most = growth("calls:nap", SLACK).end
-      [Figure.new(what: "calls of nap", said: naps.size, truth: least, within: [least, 0].max..most),
+      [Figure.new(what: "calls of nap", said: naps.size, truth: least, within: least..most),
        # One may have no end yet.
        Figure.new(what: "ms in nap", said: sum(naps, "elapsed_ns") / 1_000_000, truth: naps.size * NAP_MS,
                   within: (naps.count { |row| row["elapsed_ns"] } * NAP_MS)..(growth("wall:nap", SLACK).end / 1_000_000))]

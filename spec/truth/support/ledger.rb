@@ -24,10 +24,10 @@ module Truth
       counters.select { |counter| counter.start_with?(prefix) }.map { |counter| counter.delete_prefix(prefix) }
     end
 
-    # How much a counter grows in a second, over all that was noted of it.
-    def rate(counter)
-      first, last = @pages.filter_map { |notes| notes.first && [notes.first[0], notes.last[0]] }.transpose
-      estimate(counter, first.min, last.max) / (last.max - first.min) * 1e9
+    # How much a counter grows at least in any interval of that many ns between these moments.
+    def least_growth(counter, from, to, length)
+      moments = @pages.flatten(1).map(&:first).select { |time| (from..(to - length)).cover?(time) }
+      [from, *moments].map { |time| growth(counter, time, time + length, 0).begin }.min
     end
 
     # Does it cover that moment, so that its counters are known there?
