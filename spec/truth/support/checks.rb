@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Truth
-  # One figure beside its truth. said: a number, or nil. truth: the best guess. within: the Range in which the truth lies. near: of a
-  # count, the Range in which it lies where the interval's ends are as the command says.
+  # One figure beside its truth. said: a number, or nil. truth: the best guess, or nil. within: the Range in which the truth lies.
+  # near: of a count, the Range in which it lies where the interval's ends are as the command says.
   Figure = Struct.new(:what, :said, :truth, :within, :near, :share, keyword_init: true) do
     def self.share(what, said, truth, within = truth..truth)
       new(what: what, said: said.to_f, truth: truth, within: within, share: true)
@@ -19,7 +19,7 @@ module Truth
 
     # How far a count is from the best guess, in percent of it: below 0 for what is too low. The guess is uncertain by what happens
     # while the interval begins and ends. nil for shares, and for counts of which one is more than 1 %.
-    def bias = share || truth < 100 ? nil : ((said || 0) / truth.to_f - 1) * 100
+    def bias = share || truth.to_f < 100 ? nil : ((said || 0) / truth.to_f - 1) * 100
 
     def to_s
       share ? format("%s: said %.3f, in truth %.3f", what, said, truth) : "#{what}: said #{said.inspect}, in truth #{within}"
@@ -282,9 +282,9 @@ module Truth
       naps = @rows["lines"].select { |row| row["function"] == @language.function("nap") }
       least = @ledger.least_growth("calls:nap", @from, @to, ((@rows["seconds"] - 1) * 1e9).to_i)
       most = growth("calls:nap", SLACK).end
-      [Figure.new(what: "calls of nap", said: naps.size, truth: least, within: least..most),
+      [Figure.new(what: "calls of nap", said: naps.size, within: least..most),
        # One may have no end yet.
-       Figure.new(what: "ms in nap", said: sum(naps, "elapsed_ns") / 1_000_000, truth: naps.size * NAP_MS,
+       Figure.new(what: "ms in nap", said: sum(naps, "elapsed_ns") / 1_000_000,
                   within: (naps.count { |row| row["elapsed_ns"] } * NAP_MS)..(growth("wall:nap", SLACK).end / 1_000_000))]
     end
   end
