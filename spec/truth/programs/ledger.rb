@@ -9,8 +9,9 @@ require "json"
 # "calls:NAME", "raised" (with what the VM's library raises for itself: "raised_anywhere"), "things", "texts", "requests:ROUTE" count;
 # "work" counts all calls of functions of work.rb; "wall:NAME" and "cpu:NAME" are ns of the wall clock and of the thread's CPU clock that
 # calls of NAME took, with what the call itself takes. "inner:NAME" is the wall clock between the first and the last statement of NAME.
-# "gc:NAME", in Ruby, is the part of "cpu:NAME" that collections of garbage took. "process:..." are what the process counts: its CPU time in
-# ns, the collections, the objects, and the time of collections in ns: in Python "process:gc", by the wall clock, in Ruby "process:gc_cpu".
+# "gc:NAME", in Ruby and of functions that make garbage, is the part of "cpu:NAME" that collections of garbage took. "process:..." are what
+# the process counts: its CPU time in ns, the collections, the objects, and the time of collections in ns: in Python "process:gc", by the
+# wall clock, in Ruby "process:gc_cpu".
 # One page of a process has them.
 class Ledger
   # One thread's counters.
@@ -29,8 +30,9 @@ class Ledger
 
     def add(counter, number = 1) = @counters[counter] += number
 
-    # The block is the call of a function named so, which returns the ns of its body or nil.
-    def time(name)
+    # The block is the call of a function named so, which returns the ns of its body or nil. collects: it makes garbage, in the only
+    # thread that does; the VM tells the time of collections of all threads together.
+    def time(name, collects: false)
       collections = GC.total_time
       cpu = Ledger.cpu
       wall = Ledger.wall
@@ -40,7 +42,7 @@ class Ledger
       collections = GC.total_time - collections # what follows allocates, and may collect garbage
       @counters["wall:#{name}"] += wall
       @counters["cpu:#{name}"] += cpu
-      @counters["gc:#{name}"] += collections
+      @counters["gc:#{name}"] += collections if collects
       @counters["inner:#{name}"] += inner if inner
       @counters["calls:#{name}"] += 1
     end

@@ -50,7 +50,7 @@ class Work
   end
 
   def litter
-    @page.time("waste") { waste }
+    @page.time("waste", collects: true) { waste }
     @page.add("work", 2)
     @page.note
   end

@@ -220,7 +220,7 @@ module Truth
     # Functions that are timed call nothing that has a row, but collections.
     def figures
       figures = @ledger.names("cpu:").map do |name|
-        collected = apart? ? estimate("gc:#{name}") : 0
+        collected = apart? && counted?("gc:#{name}") ? estimate("gc:#{name}") : 0
         Figure.share("self share of #{name}", said(@language.function(name), "self_share"), (estimate("cpu:#{name}") - collected) / cpu)
       end
       figures += totals
