@@ -11,6 +11,7 @@
  */
 #include <ruby/ruby.h>
 #include <ruby/thread.h>
+#include <ruby/version.h>
 
 #include <unistd.h>
 
@@ -30,8 +31,11 @@ static struct {
     rb_internal_thread_event_hook_t *hook; /* NULL when it is not in */
     pid_t hooked_in;                       /* the process that put it in */
     bool on;
-    uint64_t since_ns; /* what became ready before that may have waited while nobody looked */
+    uint64_t since_ns; /* when the hook came in */
 } gvl;
+
+/* Is there READY before each RESUMED? Ruby 3.2 leaves it out where the lock is free. */
+static const bool always_ready = RUBY_API_VERSION_CODE >= 30300;
 
 static const char *missing;
 
@@ -93,8 +97,12 @@ static void time_wait(rb_event_flag_t event, const rb_internal_thread_event_data
         keep_ready(data, now);
         return;
     }
-    uint64_t ready = take_ready(data);
-    if (ready < PS_READ(gvl.since_ns) || now - ready < WAIT_NS) return;
+    uint64_t ready = take_ready(data), since = PS_READ(gvl.since_ns);
+    if (ready < since) {
+        if (!always_ready) return;
+        ready = since; /* it waited already when the hook came in */
+    }
+    if (now - ready < WAIT_NS) return;
     if (PS_ENABLED(GVL__WAIT)) ps_fire_gvl__wait(ps_thread_id(), now - ready);
 }
 

@@ -10,8 +10,8 @@ module Probescope
       USAGE = "gvl -p PID [options]"
       ABOUT = <<~TEXT
         Which threads wait for the VM lock (the GVL), and how long? Ruby runs one thread at a time; a thread that could run and
-        may not yet, waits. Ruby tells of it from 3.2 on, Python does not. Waits under 1 us are left out. Sorted by TOTAL. Much waiting
-        means: fewer threads in each process, and more processes.
+        may not yet, waits. Ruby tells of it from 3.2 on, Python does not. Waits under 1 us are left out, and so are those under way at
+        the interval's end. Sorted by TOTAL. Much waiting means: fewer threads in each process, and more processes.
 
           SHARE   of the wall time of its process
           THREAD  its number and its name as the kernel knows them (`top -H`)
@@ -24,7 +24,13 @@ module Probescope
       NOTHING = "no thread waited for the VM lock"
       HEADINGS = [">SHARE", ">TOTAL", ">WAITS", ">MEAN", ">MAX", ">THREAD", "NAME"].freeze
 
+      # A wait is told when it is over.
+      UNDER_WAY = "not covered: waits that were under way when the interval ended"
+
       private
+
+      def nothing = "#{NOTHING}\n  #{UNDER_WAY}"
+      def below(_rows) = UNDER_WAY
 
       def rows(trace)
         sorted(trace.rows_apart.map { |row| waits(row, trace) }, :total_ns, :waits)

@@ -360,6 +360,14 @@ class Gc(Report):
 class Gvl(Report):
     HEADINGS = (">SHARE", ">TOTAL", ">WAITS", ">MEAN", ">MAX", ">THREAD", "NAME")
     NOTHING = "no thread waited for the VM lock"
+    # A wait is told when it is over.
+    UNDER_WAY = "not covered: waits that were under way when the interval ended"
+
+    def nothing(self) -> str:
+        return f"{self.NOTHING}\n  {self.UNDER_WAY}"
+
+    def below(self, rows: List[Row]) -> str:
+        return self.UNDER_WAY
 
     def rows(self) -> List[Row]:
         return ordered([self._thread(row) for row in self.result.rows()], "total_ns", "waits")

@@ -290,11 +290,13 @@ module Truth
   end
 
   # How long the threads that are on the CPU wait for the VM lock, held against what the kernel says of them (LockWaits).
+  # The last wait of each thread may have no end yet.
   class GvlCheck < Check
     def figures
       @answer["waits"].fetch(@pid).busy(@from, @to).map do |thread, range|
         row = @rows.find { |one| one["thread_id"] == thread } || {}
-        Figure.share("time that a busy thread waits, of the interval", row["wall_share"] || 0, range.begin, range)
+        least = range.begin - (row["max_ns"] || wall).fdiv(wall)
+        Figure.share("time that a busy thread waits, of the interval", row["wall_share"] || 0, range.begin, least..range.end)
       end
     end
   end
