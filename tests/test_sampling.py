@@ -393,22 +393,33 @@ gate.done()
     assert rows["churn"]["self_samples"] > 0
 
 
-def test_a_sandbox_that_ends_who_reads_memory_is_left_in_peace(trace):
+@pytest.mark.parametrize(
+    ("answer", "env", "state"),
+    [
+        (0x80000000, {}, "degraded"),  # the end of the process
+        (0x50001, {"PROBESCOPE_SECCOMP": "errno"}, "degraded"),  # EPERM
+        (0x7FFF0000, {"PROBESCOPE_SECCOMP": "errno"}, "on"),
+    ],
+    ids=["end", "error", "allowed"],
+)
+def test_a_sandbox_that_ends_who_reads_memory_is_left_in_peace(trace, answer, env, state):
+    """Without a word of the user's nothing is tried under a filter."""
     run = trace(
         WORK
+        + f"ANSWER = {answer}\n"
         + """
 import ctypes, platform, struct
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
-ALLOW, KILL_PROCESS = 0x7FFF0000, 0x80000000
-PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER = 22, 38, 2
-process_vm_readv = {"x86_64": 310, "aarch64": 270}[platform.machine()]
-code = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, process_vm_readv), (RETURN, 0, 0, KILL_PROCESS), (RETURN, 0, 0, ALLOW)]
+ALLOW = 0x7FFF0000
+PR_SET_NO_NEW_PRIVS, FILTER, ALL_THREADS = 38, 1, 1
+process_vm_readv, seccomp = {"x86_64": (310, 317), "aarch64": (270, 277)}[platform.machine()]
+code = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, process_vm_readv), (RETURN, 0, 0, ANSWER), (RETURN, 0, 0, ALLOW)]
 steps = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in code))
 program = ctypes.create_string_buffer(struct.pack("HP", len(code), ctypes.addressof(steps)))
 libc = ctypes.CDLL(None, use_errno=True)
-prctl = lambda *arguments: libc.prctl(*map(ctypes.c_ulong, arguments))
-assert prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-assert prctl(PR_SET_SECCOMP, FILTER, ctypes.addressof(program), 0, 0) == 0
+call = lambda function, *arguments: function(*map(ctypes.c_ulong, arguments))
+assert call(libc.prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+assert call(libc.syscall, seccomp, FILTER, ALL_THREADS, ctypes.addressof(program)) == 0
 
 gate.on("sample__stats")
 gate.flushed(1)
@@ -418,11 +429,13 @@ state, reason = gate.probescope.status()["probes"]["sample__stats"][:2]
 gate.done(state=state, reason=reason)
 """,
         STATS,
+        env=env,
     )
     rows = run.totals("sample__stats")
     assert rows["heavy"]["self"] > rows["light"]["self"] > 0
-    assert run.report["state"] == "degraded", run.report
-    assert run.report["reason"].startswith("charged at the next check"), run.report
+    assert run.report["state"] == state, run.report
+    assert (run.report["reason"] or "").startswith("charged at the next check") == (state == "degraded"), run.report
+    assert ("PROBESCOPE_SECCOMP=errno" in (run.report["reason"] or "")) == (not env), run.report
 
 
 def test_the_rate_that_was_reached_is_told(trace):

@@ -12,10 +12,7 @@
 
 /* False: not all of it is mapped, or the kernel does not copy at all. Then what stands at `to` is undefined. */
 bool ps_copy(void *to, const void *from, size_t size);
-/*
- * May it be called? Not under a seccomp filter: what that does not know it may answer with the end of the process, and nothing tells
- * beforehand.
- */
+/* May it be called, and does it copy? Not under a seccomp filter that may end the process (seccomp.h), or does not let it pass. */
 bool ps_copy_works(void);
 
 #endif

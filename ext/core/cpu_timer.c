@@ -68,10 +68,10 @@ static enum ps_seen look(int timer, int zero, void *page, size_t size, const uin
 enum ps_seen ps_cpu_timer_seen(int signal, int value, const uint32_t *handled)
 {
     enum { BYTES = 256 * 1024 };
-    enum ps_seen seen = PS_SEEN_UNKNOWN;
     int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
     void *page = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     int timer = ps_cpu_timer_create((int)syscall(SYS_gettid), signal, value);
+    enum ps_seen seen = timer < 0 ? PS_SEEN_NO_TIMER : PS_SEEN_UNKNOWN;
     if (zero >= 0 && page != MAP_FAILED && timer >= 0) {
         sigset_t one;
         sigemptyset(&one);

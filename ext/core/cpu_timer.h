@@ -17,7 +17,7 @@ int ps_cpu_timer_create(int tid, int signal, int value);
 void ps_cpu_timer_start(int timer, uint64_t ns);
 void ps_cpu_timer_delete(int timer);
 
-enum ps_seen { PS_SEEN_UNKNOWN, PS_SEEN_BY_CALLS, PS_SEEN_BY_NOBODY };
+enum ps_seen { PS_SEEN_UNKNOWN, PS_SEEN_NO_TIMER, PS_SEEN_BY_CALLS, PS_SEEN_BY_NOBODY };
 /*
  * Does a system call see the signal of such a timer? Looks at some that run out during a read() of /dev/zero, for 100 ms of CPU time at
  * the most. signal: this thread has it blocked, and its handler counts up *handled.

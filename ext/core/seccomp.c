@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool ps_seccomp_filters(void)
+/* True as well where the kernel does not say. */
+static bool has_filter(void)
 {
     static const char field[] = "Seccomp:";
     char line[256];
@@ -16,4 +17,10 @@ bool ps_seccomp_filters(void)
     }
     if (status) fclose(status);
     return !none;
+}
+
+bool ps_seccomp_may_end_us(void)
+{
+    const char *answers = getenv("PROBESCOPE_SECCOMP");
+    return !(answers && strcmp(answers, "errno") == 0) && has_filter();
 }

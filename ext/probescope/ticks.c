@@ -381,6 +381,7 @@ static bool take_signal(void)
 
 static const char *refusal(void)
 {
+    static const char NO_TIMERS[] = "charged at the next check: the kernel gives no timers, or not for so many threads";
     const char *forced = getenv("PROBESCOPE_SAMPLES"), *shared = getenv("RUBY_MN_THREADS");
     if (forced && strcmp(forced, "checks") == 0) return "charged at the next check: PROBESCOPE_SAMPLES=checks";
     bool tried = (RUBY_API_VERSION_CODE >= 30100 && RUBY_API_VERSION_CODE < 30200) ||
@@ -390,11 +391,14 @@ static const char *refusal(void)
     /* A native thread without a Ruby thread has no stack. */
     if (shared && strcmp(shared, "1") == 0)
         return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
-    if (ps_seccomp_filters()) return "charged at the next check: a seccomp filter may not know timers";
+    if (ps_seccomp_may_end_us())
+        return "charged at the next check: a seccomp filter may end who makes timers (PROBESCOPE_SECCOMP=errno: it "
+               "does not)";
+    if (ticks.seen == PS_SEEN_NO_TIMER) return NO_TIMERS;
     if (ticks.seen == PS_SEEN_BY_CALLS)
         return "charged at the next check: the kernel would let system calls see a timer";
     if (!take_signal()) return "charged at the next check: the application handles SIGURG";
-    if (ticks.failed) return "charged at the next check: there are too many threads, or timers (RLIMIT_SIGPENDING)";
+    if (ticks.failed) return NO_TIMERS;
     if (!ticks.ring) ticks.ring = ps_memory_take(RING * sizeof(*ticks.ring));
     if (!ticks.ring) return "charged at the next check: no memory for stacks";
     return NULL;

@@ -17,6 +17,7 @@
 #include "info.h"
 #include "probe.h"
 #include "samples.h"
+#include "seccomp.h"
 #include "stacks.h"
 #include "stats.h"
 #include "stopwatch.h"
@@ -153,10 +154,13 @@ static void tell_how(bool are_read)
 {
     static const char late[] =
         "charged at the next check: what a thread ran after a call of C or a wait has their samples";
-    _Static_assert(sizeof(late) <= sizeof(probescope_info.probes[0].reason), "it would be cut");
+    static const char filtered[] =
+        "charged at the next check: a seccomp filter may end who copies memory (PROBESCOPE_SECCOMP=errno: it does not)";
+    _Static_assert(sizeof(filtered) <= sizeof(probescope_info.probes[0].reason), "it would be cut");
+    const char *reason = are_read ? NULL : ps_seccomp_may_end_us() ? filtered : late;
     for (int i = 0; i < PS_PROBE_COUNT; i++)
         if ((PS_SAMPLE_PROBES >> i & 1) && ps_semaphores[i])
-            ps_info_state((enum ps_probe)i, are_read ? PS_STATE_ON : PS_STATE_DEGRADED, are_read ? NULL : late);
+            ps_info_state((enum ps_probe)i, are_read ? PS_STATE_ON : PS_STATE_DEGRADED, reason);
     PS_WRITE(sampling.told, true);
 }
 

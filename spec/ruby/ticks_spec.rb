@@ -242,6 +242,31 @@ RSpec.describe "samples at the tick", :bpf do
     expect(run.target.err).not_to include("[BUG]")
   end
 
+  # Under a seccomp filter that answers timer_create() so: the state of samples, its reason, and how many there were.
+  def in_sandbox(action, env = {})
+    run = trace(common + <<~RUBY, fields, env: env)
+      Ticks.sandbox(Ticks::#{action})
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      ends = cpu + 500_000_000
+      spin while cpu < ends
+      Gate.flushed(1)
+      Gate.done state: Probescope.status[:probes][:sample__stats]
+    RUBY
+    [*run.report[:state].first(2), run.totals(:sample__stats).fetch("Object#spin")[:self_samples]]
+  end
+
+  it "are left to checks under a filter that may end the process, and are tried where the user says that it does not" do
+    state, reason, samples = in_sandbox(:KILL)
+    expect([state, reason]).to match(["degraded", /\Acharged at the next check: a seccomp filter may end/])
+    expect(samples).to be > 10
+    tells = {"PROBESCOPE_SECCOMP" => "errno"}
+    expect(in_sandbox(:ALLOW, tells)).to match(["on", nil, be > 10])
+    state, reason, samples = in_sandbox(:ERROR, tells)
+    expect([state, reason]).to match(["degraded", /\Acharged at the next check: the kernel gives no timers/])
+    expect(samples).to be > 10
+  end
+
   it "are said to be charged at the next check where they are not at the tick" do
     run = start("Gate.on :stats__done\nloop { sleep 0.01 }", fields, env: { "PROBESCOPE_SAMPLES" => "checks", "GATE_ALSO" => "" })
     run.target.await_on("sample__stats")

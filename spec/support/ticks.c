@@ -5,19 +5,24 @@
  *   Ticks.waits(number)     so many short waits, each followed by a moment of work, without the VM lock => {calls:, interrupted:, short:}
  *   Ticks.exec_with_pending(path, argument)  blocks all signals, works for 100 ms and becomes another program
  *   Ticks.storm(rate)       so many signals a second, as if of timers, to all threads of the process; until Ticks.calm => number sent
+ *   Ticks.sandbox(action)   from now on a seccomp filter answers timer_create() so
  */
 #include <ruby/ruby.h>
 #include <ruby/thread.h>
 
 #include <dirent.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stddef.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -163,6 +168,20 @@ static VALUE end_storm(VALUE self)
     return ULONG2NUM(storm.sent);
 }
 
+static VALUE sandbox(VALUE self, VALUE action)
+{
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_timer_create, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, NUM2UINT(action)),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(steps) / sizeof(*steps), steps};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) rb_sys_fail("seccomp");
+    return Qnil;
+}
+
 void Init_ticks(void)
 {
     VALUE ticks = rb_define_module("Ticks");
@@ -171,4 +190,8 @@ void Init_ticks(void)
     rb_define_singleton_method(ticks, "exec_with_pending", exec_with_pending, 2);
     rb_define_singleton_method(ticks, "storm", begin_storm, 1);
     rb_define_singleton_method(ticks, "calm", end_storm, 0);
+    rb_define_singleton_method(ticks, "sandbox", sandbox, 1);
+    rb_define_const(ticks, "KILL", UINT2NUM(SECCOMP_RET_KILL_PROCESS));
+    rb_define_const(ticks, "ERROR", UINT2NUM(SECCOMP_RET_ERRNO | EPERM));
+    rb_define_const(ticks, "ALLOW", UINT2NUM(SECCOMP_RET_ALLOW));
 }
