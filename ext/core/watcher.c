@@ -299,7 +299,8 @@ static void flush_when_due(uint64_t now)
 static bool is_late(uint64_t now)
 {
     enum { LATE_NS = 50000, SOON_NS = 1000000, MOST = 5 };
-    bool late = watcher.vm->leaves_out_late_ticks && now - watcher.next_sample_ns > LATE_NS && watcher.late_ticks < MOST;
+    bool late =
+        watcher.vm->leaves_out_late_ticks && now - watcher.next_sample_ns > LATE_NS && watcher.late_ticks < MOST;
     watcher.late_ticks = late ? watcher.late_ticks + 1 : 0;
     if (late) watcher.next_sample_ns = now + jittered(SOON_NS);
     return late;

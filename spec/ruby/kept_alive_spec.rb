@@ -39,6 +39,7 @@ RSpec.describe "the application's objects", :bpf do
 
     Gate.on PROBE
     round 400
+    Gate.flushed(1) # stacks of the last 100 ms may not have been looked at yet
     Gate.done holders: alive[0], failures: alive[1], boxes: alive[2]
   RUBY
 

@@ -205,7 +205,7 @@ RSpec.describe "samples at the tick", :bpf do
       Gate.on :sample__stats, :sample
       Gate.open :storm
       began = now
-      Ticks.storm(100_000)
+      Ticks.storm(1_000_000)
       raised = 0
       ends = now + #{seconds}
       while now < ends
