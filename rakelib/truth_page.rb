@@ -18,8 +18,8 @@ module TruthPage
       are known to 50 ms, and the program notes its counters after each unit of work. The counts of all seeds are added up, too: they must
       be right as if the ends were known to 10 ms. BIAS is how far the worst count of 100 and more is from the best guess, in percent.
     - A share is right within 5 points: of `calls` and `latency` the time in a function, of `stat` the CPU time, of `gvl` the time
-      that a thread waits, as a part of the interval; of `hot` and `lines` the self time of a function as a part of the CPU time. Samples of
-      all seeds are added up, 3,000 at least.
+      that a thread waits, as a part of the interval; of `hot` and `lines` the self time of a function as a part of the CPU time, of `hot` its
+      time in all, and of Ruby the time of collections. Samples of all seeds are added up, 3,000 at least.
     - The time in a function lies between what the program's clock says inside and around it. The rest is time in hooks, and time without
       a CPU at their edges.
     - OUTSIDE counts the figures that are not right, and OFF BY is how far the worst one is from the nearest right one, in percent of a count
@@ -28,8 +28,6 @@ module TruthPage
       against its count of collections, and `gvl` against what the kernel says of threads that compute.
     - `hot` and `lines` are not held to programs that are on the CPU too rarely for 3,000 samples. `lines` is summed by function: no program
       knows what each line takes.
-    - What is known to be outside stands in `spec/truth/known.json` with the reason and how far it may be outside, and below the table. All
-      else fails when it is outside.
 
   TEXT
 
@@ -41,11 +39,7 @@ module TruthPage
     sections = File.exist?(PAGE) ? File.read(PAGE).split(/^(?=## )/).drop(1).to_h { |section| [section[/.*/], section] } : {}
     rows.group_by { |row| row["runtime"] }.each { |runtime, same| sections["## #{runtime}"] = section(runtime, same, about) }
     File.write(PAGE, HEAD + sections.sort.map { |_, section| section.strip }.join("\n\n") << "\n")
-    wrong, faults = %w[wrong faults].map { |key| rows.sum { |row| row[key] } }
-    puts "#{PAGE}: #{rows.size} comparisons, #{wrong} figures outside, #{faults} of them not known to be"
-    inside = rows.select { |row| row["known"] && row["wrong"].zero? }
-    names = inside.map { |row| row.values_at("language", "temperament", "command").join(", ") }.uniq
-    puts "inside, though spec/truth/known.json lists them: #{names.join("; ")}" if names.any?
+    puts "#{PAGE}: #{rows.size} comparisons, #{rows.sum { |row| row["wrong"] }} figures outside"
   end
 
   def section(runtime, rows, about)
@@ -58,7 +52,6 @@ module TruthPage
       #{worst(rows)}
 
       #{table(rows)}
-      #{known(rows)}
     TEXT
   end
 
@@ -71,11 +64,9 @@ module TruthPage
     ", #{programs.map { |commit, names| "commit #{commit} (#{names.join(", ")})" }.join(", ")}"
   end
 
-  # The worst row of those that are not known to be outside.
   def worst(rows)
-    others = rows.reject { |row| row["known"] }
     %w[percent points].filter_map do |kind|
-      row = others.select { |one| one["kind"] == kind }.max_by { |one| [one["error"], one["bias"].to_f.abs] } || next
+      row = rows.select { |one| one["kind"] == kind }.max_by { |one| [one["error"], one["bias"].to_f.abs] } || next
       what = {"percent" => "count", "points" => "share"}[kind]
       "The worst #{what}: #{off_by(row)} outside#{" (bias #{format("%+.1f %%", row["bias"])})" if row["bias"]}, " \
         "#{row.values_at("temperament", "command").join(", ")}, #{row["worst"]}."
@@ -113,17 +104,6 @@ module TruthPage
   def lost(rows)
     sums = rows.map { |row| row["lost"] || {} }.reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }
     sums.select { |_, number| number.positive? }.map { |what, number| "#{number} #{what.tr("_", " ")}" }.join(", ")
-  end
-
-  def known(rows)
-    listed = rows.select { |row| row["known"] }.uniq { |row| row.values_at("temperament", "command") }
-    return "" if listed.empty?
-
-    found = listed.map do |row|
-      name = row.values_at("temperament", "command").join(", ")
-      "- #{name} (at most #{row["known"]["at_most"]} points#{"; inside this time" if row["wrong"].zero?}): #{row["known"]["why"]}"
-    end
-    "\nKnown to be outside:\n#{found.sort.join("\n")}\n"
   end
 
   def off_by(row) = format(row["kind"] == "percent" ? "%.1f %%" : "%.1f points", row["error"])

@@ -7,17 +7,10 @@ module Truth
             "requests" => "request__done", "gc" => "gc__done", "stat" => "function__stats", "latency" => "function__stats",
             "flow" => "function__entry", "gvl" => "gvl__wait"}.freeze
 
-  # Comparisons that are known to be outside: {"Ruby, pool, hot": {"at_most": points, "why": reason}}
-  KNOWN = JSON.parse(File.read(File.expand_path("../known.json", __dir__))).freeze
-
   # What one command said of one program in so many seconds: the figures, and what it said that it lost. seed: nil for all of them.
   Finding = Struct.new(:language, :temperament, :command, :seed, :seconds, :figures, :lost, :samples, keyword_init: true) do
     def wrong = figures.reject(&:right?)
     def name = "#{language}, #{temperament}, #{command}"
-    # Its entry in known.json.
-    def known = KNOWN[name]
-    # Those that are wrong, and not known to be so far outside.
-    def faults = wrong.select { |figure| known.nil? || figure.error > known["at_most"] }
   end
 
   # Counts of several seeds as if they were one run: an interval's ends are uncertain by less, on the average, than in one seed.
@@ -78,9 +71,9 @@ module Truth
       worst = finding.figures.max_by { |figure| [figure.right? ? 0 : 1, figure.error] }
       biased = finding.figures.filter_map(&:bias).max_by(&:abs)
       row = {runtime: runtime(finding.language), **finding.to_h.except(:figures),
-             figures: finding.figures.size, wrong: finding.wrong.size, faults: finding.faults.size,
+             figures: finding.figures.size, wrong: finding.wrong.size,
              worst: worst&.to_s, error: worst&.error&.round(2), kind: worst&.share ? "points" : "percent",
-             bias: biased&.round(2), samples: finding.samples&.round, known: finding.known}
+             bias: biased&.round(2), samples: finding.samples&.round}
       File.open(PATH, "a") { |file| file.puts(JSON.generate(row)) }
     end
   end
