@@ -12,7 +12,7 @@ require "json"
 # "gc:NAME", in Ruby and of functions that make garbage, is the part of "cpu:NAME" that collections of garbage took. "process:..." are what
 # the process counts: its CPU time in ns, the collections, the objects, and the time of collections in ns: in Python "process:gc", by the
 # wall clock, in Ruby "process:gc_cpu".
-# One page of a process has them.
+# One page of a process has them. "fibers" is how many there are from the beginning.
 class Ledger
   # One thread's counters.
   class Page

@@ -139,6 +139,7 @@ class Temperament
         loop { work.unit && Fiber.yield }
       end
     end
+    page.add("fibers", all.size)
     ready
     all.cycle do |fiber|
       break if @over

@@ -200,8 +200,9 @@ module Truth
     def figures
       counts = {"calls" => "work", "raises" => "raised_anywhere", "allocations" => "process:objects"}
       counts = counts.select { |_, counter| counted?(counter) }
-      # What a note of the ledger takes itself is in the next one.
-      [*counts.map { |key, counter| count(key, total(key), counter, beside: key == "allocations" ? 10 : 0) },
+      # What a note of the ledger takes itself is in the next one. A fiber has an object of the library's, which `stat` does not count.
+      beside = {"allocations" => 10 + @ledger.total("fibers")}
+      [*counts.map { |key, counter| count(key, total(key), counter, beside: beside.fetch(key, 0)) },
        part("CPU", total("cpu_ns"), "process:cpu")]
     end
 

@@ -30,6 +30,9 @@ module Truth
       [from, *moments].map { |time| growth(counter, time, time + length, 0).begin }.min
     end
 
+    # What a counter had come to at the end.
+    def total(counter) = @pages.sum { |notes| value(notes.last, counter) }
+
     # Does it cover that moment, so that its counters are known there?
     def reaches?(moment) = @pages.filter_map { |notes| notes.last&.first }.max.to_i >= moment
 

@@ -35,13 +35,16 @@ module Truth
     private
 
     def look
-      threads = Dir["/proc/#{@pid}/task/*/schedstat"].to_h do |path|
-        [path[%r{task/(\d+)}, 1].to_i, File.read(path).split.first(2).map(&:to_i)]
-      end
-      @notes << [Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond), threads]
+      threads = Dir["/proc/#{@pid}/task/*/schedstat"].map { |path| [path[%r{task/(\d+)}, 1].to_i, times(path)] }
+      @notes << [Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond), threads.select(&:last).to_h]
       sleep EVERY
+    end
+
+    # nil of a thread that has ended.
+    def times(path)
+      File.read(path).split.first(2).map(&:to_i)
     rescue SystemCallError
-      nil # a thread ended
+      nil
     end
   end
 end
