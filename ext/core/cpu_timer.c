@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -22,13 +21,17 @@ struct event {
     };
 };
 
-int ps_cpu_timer_create(int tid, int signal, int value)
+clockid_t ps_cpu_clock_of(int tid)
 {
     enum { THREAD = 4, SCHEDULED = 2 }; /* CPUCLOCK_PERTHREAD_MASK, CPUCLOCK_SCHED */
-    clockid_t clock = (clockid_t)(~(unsigned)tid << 3 | THREAD | SCHEDULED);
+    return (clockid_t)(~(unsigned)tid << 3 | THREAD | SCHEDULED);
+}
+
+int ps_cpu_timer_create(int tid, int signal, int value)
+{
     struct event event = {.value.sival_int = value, .signal = signal, .notify = SIGEV_THREAD_ID, .thread = tid};
     int timer = -1;
-    return syscall(SYS_timer_create, clock, &event, &timer) == 0 ? timer : -1;
+    return syscall(SYS_timer_create, ps_cpu_clock_of(tid), &event, &timer) == 0 ? timer : -1;
 }
 
 void ps_cpu_timer_start(int timer, uint64_t ns)

@@ -10,7 +10,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
+/* The CPU clock of thread `tid`, by clock_gettime(). */
+clockid_t ps_cpu_clock_of(int tid);
 /* A timer that runs out for thread `tid` with si_value.sival_int == value, not started; or -1. */
 int ps_cpu_timer_create(int tid, int signal, int value);
 /* Has it run out once, at so many ns of the thread's CPU clock. May be called in a handler of signals. */

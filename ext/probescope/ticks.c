@@ -245,7 +245,7 @@ static void start(struct thread *thread, int tid)
     }
     thread->timer = timer;
     thread->random = ((uint32_t)ps_monotonic_ns() ^ (uint32_t)tid * 2654435761u) | 1;
-    thread->charged_ns = ps_clock_try((clockid_t)(~(unsigned)tid << 3 | 6));
+    thread->charged_ns = ps_clock_try(ps_cpu_clock_of(tid));
     /* Ruby has still to make a new thread the current one, which takes some us. */
     thread->due_ns = thread->charged_ns + BEGINNING_NS + next_random(thread) % (PS_SAMPLE_NS - BEGINNING_NS);
     PS_WRITE_RELEASE(thread->tid, tid);

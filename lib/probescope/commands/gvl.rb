@@ -25,12 +25,9 @@ module Probescope
       HEADINGS = [">SHARE", ">TOTAL", ">WAITS", ">MEAN", ">MAX", ">THREAD", "NAME"].freeze
 
       # A wait is told when it is over.
-      UNDER_WAY = "not covered: waits that were under way when the interval ended"
+      NOT_COVERED = "not covered: waits that were under way when the interval ended"
 
       private
-
-      def nothing = "#{NOTHING}\n  #{UNDER_WAY}"
-      def below(_rows) = UNDER_WAY
 
       def rows(trace)
         sorted(trace.rows_apart.map { |row| waits(row, trace) }, :total_ns, :waits)

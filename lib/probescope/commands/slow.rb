@@ -34,6 +34,8 @@ module Probescope
         probescope slow -p 4711 --json | jq -r '.rows[] | [.elapsed_ns, .function, .traceparent] | @tsv'
       TEXT
       MIN = nil
+      # Nobody knows when a call began that was under way as its hooks came in.
+      NOT_COVERED = "not covered: calls that were under way when the interval began"
       BY_REQUEST = true
       HEADINGS = [">ELAPSED", ">SELF", "ENDED", ">THREAD", "FUNCTION", "DEFINED AT", "TRACE"].freeze
       # Calls are indented up to here.
@@ -151,16 +153,10 @@ module Probescope
         super
       end
 
-      # Nobody knows when a call began that was under way as its hooks came in.
-      UNDER_WAY = "not covered: calls that were under way when the interval began"
-
-      def nothing
-        "no call of the application took #{Host::Figure.time(@threshold)} (--all follows those of gems and packages too)\n  #{UNDER_WAY}"
-      end
+      def nothing = "no call of the application took #{Host::Figure.time(@threshold)} (--all follows those of gems and packages too)"
 
       def below(_rows)
-        [("left out: #{Host::Figure.count(@left_out)} calls that only made the next one; --json has them" if @left_out.positive?),
-         UNDER_WAY].compact.join("\n")
+        "left out: #{Host::Figure.count(@left_out)} calls that only made the next one; --json has them" if @left_out.positive?
       end
 
       def cells(row)

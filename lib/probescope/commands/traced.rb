@@ -37,6 +37,8 @@ module Probescope
       BY_REQUEST = false
       # Are its figures samples, whose rate is worth a word?
       SAMPLES = false
+      # What no row can have, whatever happened: a line that stands under every table, or nil.
+      NOT_COVERED = nil
       # Is it worth tracing a process that serves a part of its probes?
       SOME = false
       # Headings of columns that are left out when they have nothing to say in any row.
@@ -370,13 +372,14 @@ module Probescope
 
       def print_table(trace, shown)
         puts head(trace)
-        return puts("  #{none(trace, shown)}") if shown.rows.empty?
+        not_covered = self.class::NOT_COVERED
+        return puts(*["  #{none(trace, shown)}", not_covered && "  #{not_covered}"].compact) if shown.rows.empty?
 
         require_relative "../host/table"
         puts "", table(shown.rows)
         puts "", left_out_rows(shown) if shown.more.positive? || shown.below.positive?
-        more = below(shown.rows)
-        puts "", more if more
+        more = [below(shown.rows), not_covered].compact
+        puts "", *more if more.any?
       end
 
       def left_out_rows(shown)
