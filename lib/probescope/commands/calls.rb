@@ -13,7 +13,7 @@ module Probescope
       USAGE = "calls -p PID [options]"
       ABOUT = <<~TEXT
         How often are functions called, and how long do they take? Counts and times every call of the application's own
-        functions (--all: of all functions), which costs each call about 0.1 us. `probescope hot` costs next to nothing.
+        functions (--all: of all functions) that begins and ends in the interval, which costs each call about 0.1 us. `probescope hot` costs next to nothing.
         Sorted by SELF.
 
           SELF     time in the function itself
@@ -27,6 +27,8 @@ module Probescope
       TEXT
       MIN = "the SELF time of all rows"
       NOTHING = "no function of the application was called (--all follows those of gems and packages too)"
+      # A call is counted when it ends, by what was noted when it began.
+      NOT_COVERED = "not covered: calls that were under way when the interval began or ended"
       ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
       HEADINGS = [">SELF", ">ELAPSED", ">CALLS", ">MEAN", ">MAX", ">RAISED", "FUNCTION", "DEFINED AT"].freeze
 

@@ -30,6 +30,8 @@ module Probescope
       LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/guide/requests.md has it"
       MIN = "the time of all requests"
       NOTHING = "no request ended in that time"
+      # A request is told when it ends, by what was noted when it began.
+      NOT_COVERED = "not covered: requests that were under way when the interval began or ended"
       # Times are counted in some forty steps for each route and process. Half as many take 39 MB, all maps together.
       KEYS = 32_768
       HEADINGS = [">SHARE", ">REQUESTS", ">PER S", ">MEAN", ">P50", ">P99", ">MAX", "STATUS", "METHOD", "ROUTE"].freeze

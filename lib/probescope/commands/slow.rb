@@ -34,8 +34,8 @@ module Probescope
         probescope slow -p 4711 --json | jq -r '.rows[] | [.elapsed_ns, .function, .traceparent] | @tsv'
       TEXT
       MIN = nil
-      # Nobody knows when a call began that was under way as its hooks came in.
-      NOT_COVERED = "not covered: calls that were under way when the interval began"
+      # Nobody knows when a call began that was under way as its hooks came in, and how long one takes that has not ended.
+      NOT_COVERED = "not covered: calls that were under way when the interval began or ended"
       BY_REQUEST = true
       HEADINGS = [">ELAPSED", ">SELF", "ENDED", ">THREAD", "FUNCTION", "DEFINED AT", "TRACE"].freeze
       # Calls are indented up to here.

@@ -21,6 +21,8 @@ class Report:
     HEADINGS: Tuple[str, ...] = ()
     OPTIONAL: Tuple[str, ...] = ()
     NOTHING = "nothing to tell in that time"
+    # What its figures leave out, always.
+    NOT_COVERED = ""
     # Are its figures samples, whose rate is worth a word?
     SAMPLES = False
     # Rows that bpftrace has room for.
@@ -202,6 +204,8 @@ class Backtraces(Report):
 class Calls(Report):
     HEADINGS = (">SELF", ">ELAPSED", ">CALLS", ">MEAN", ">MAX", ">RAISED", "FUNCTION", "DEFINED AT")
     NOTHING = "no function of the application was called"
+    # A call is counted when it ends, by what was noted when it began.
+    NOT_COVERED = "not covered: calls that were under way when the interval began or ended"
     ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
 
     def rows(self) -> List[Row]:
@@ -260,6 +264,8 @@ class Alloc(Report):
 class Requests(Report):
     HEADINGS = (">SHARE", ">REQUESTS", ">PER S", ">MEAN", ">P50", ">P99", ">MAX", "STATUS", "METHOD", "ROUTE")
     NOTHING = "no request ended in that time"
+    # A request is told when it ends, by what was noted when it began.
+    NOT_COVERED = "not covered: requests that were under way when the interval began or ended"
     KEYS = 32_768
     LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/guide/requests.md has it"
     # By the first digit.
@@ -361,13 +367,7 @@ class Gvl(Report):
     HEADINGS = (">SHARE", ">TOTAL", ">WAITS", ">MEAN", ">MAX", ">THREAD", "NAME")
     NOTHING = "no thread waited for the VM lock"
     # A wait is told when it is over.
-    UNDER_WAY = "not covered: waits that were under way when the interval ended"
-
-    def nothing(self) -> str:
-        return f"{self.NOTHING}\n  {self.UNDER_WAY}"
-
-    def below(self, rows: List[Row]) -> str:
-        return self.UNDER_WAY
+    NOT_COVERED = "not covered: waits that were under way when the interval ended"
 
     def rows(self) -> List[Row]:
         return ordered([self._thread(row) for row in self.result.rows()], "total_ns", "waits")
