@@ -7,7 +7,7 @@ import sys
 
 # tool(path): a session of each tool over work() of shop.py, and what it reports in the end, with nothing in it that time changes.
 TOOLS = """
-import bdb, gate, io, json, os, re, sys, threading
+import bdb, gate, io, json, os, re, sys, threading, warnings
 
 SHOP = '''
 def leaf(n):
@@ -67,7 +67,9 @@ class Profile:
 class SlowProfile:
     def start(self): pass
     def stop(self):
-        tool = __import__("profile").Profile()
+        with warnings.catch_warnings():  # deprecated since 3.15
+            warnings.simplefilter("ignore")
+            tool = __import__("profile").Profile()
         tool.runcall(shop.work)
         tool.create_stats()
         self.report = sorted((key[2], row[:2]) for key, row in tool.stats.items() if key[0] == shop.__file__)

@@ -20,8 +20,8 @@ from probescope.command.target import Target, find
 from probescope.command.text import SCHEMA, clean, to_json
 
 # Runs bpftrace until its input ends, which it does whenever this command ends, also when that is killed. Ctrl-C is for this command:
-# bpftrace has a session of its own. 0.17 may lose a signal that comes while it attaches, so it is sent again. While it prints its maps it
-# catches none any more, and one would end it: a busy machine takes longer than 3 s for that.
+# bpftrace has a session of its own. It is told to leave once it catches SIGINT. 0.17 forgets a signal that comes while it reads events, and
+# waits for them again; then it is told again. While it prints its maps a signal would end it, and the rest would be lost.
 KEEPER = """
 trap '' INT
 catches_int() {
@@ -32,10 +32,19 @@ catches_int() {
   done </proc/$tracer/status
   return 1
 }
+waits_for_events() {
+  read -r where </proc/$tracer/wchan
+  case $where in *epoll* | ep_*) return 0 ;; *) return 1 ;; esac
+}
 setsid ${SETPRIV:+"$SETPRIV" --pdeathsig KILL --} "$@" </dev/null &
 tracer=$!
 exec 3<&0
-(read -r _ <&3; while kill -0 $tracer; do catches_int && kill -INT $tracer; sleep 3; done) >/dev/null 2>&1 &
+(
+  read -r _ <&3
+  until catches_int; do kill -0 $tracer || exit; sleep 0.1; done
+  kill -INT $tracer
+  while sleep 3 && kill -0 $tracer; do waits_for_events && kill -INT $tracer; done
+) >/dev/null 2>&1 &
 wait $tracer
 """
 # How long bpftrace may take to attach.
