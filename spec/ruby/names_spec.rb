@@ -72,13 +72,15 @@ RSpec.describe "the name of a method", :bpf do
     expect(named(run, :function__slow1ms)).to eq(methods)
     expect(named(run, :exception__stats)).to eq(expected)
     # The first line of the text that is evaluated is outside the class; 3.4 calls that "<compiled>".
-    expect(named(run, :line)).to match(expected.merge(1600 => ["<class:Late>", a_string_matching(/\A<(main|compiled)>\z/)]))
+    outside = /\A<(main|compiled)>\z/
+    expect(named(run, :line)).to match(expected.merge(1600 => ["<class:Late>", a_string_matching(outside)]))
     # Ruby's frames of a define_method body say what its block is in, and not which method runs it.
     blocks = { 1200 => ["block in <main>"], 1300 => ["block in <main>"] }
     expect(named(run, :backtrace__done)).to eq(expected.merge(blocks))
     # A sample may miss one of them. In a rescue, Ruby's frame of a block is of the rescue.
     sampled = named(run, :sample__stats)
-    expect(expected).to include(sampled.except(*blocks.keys))
+    sampled.fetch(1600, []).reject! { |name| name.match?(outside) }
+    expect(expected).to include(sampled.except(*blocks.keys).reject { |_, found| found.empty? })
     expect(sampled.slice(*blocks.keys).values.flatten).to all(end_with("block in <main>"))
     expect(sampled.size).to be >= 8
     expect(run.out).not_to match(/0x\h/)
