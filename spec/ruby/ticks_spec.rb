@@ -198,7 +198,7 @@ RSpec.describe "samples at the tick", :bpf do
   end
 
   # By hand for longer: STORM_SECONDS=60.
-  it "outlive 100,000 signals a second, with threads, fibers, forks, compaction, exceptions and exits" do
+  it "outlive 100,000 signals a second, with threads that end in each way, fibers, forks, compaction, exceptions and exits" do
     seconds = Float(ENV.fetch("STORM_SECONDS", "10"))
     run = start(common + <<~RUBY, { sample__stats: %i[function self], sample__frame: %i[function], sample: %i[weight] })
       GC.auto_compact = true if GC.respond_to?(:auto_compact=)
@@ -219,6 +219,8 @@ RSpec.describe "samples at the tick", :bpf do
           end
         end
         threads << Thread.new { Array.new(20_000) { |i| i.to_s } }
+        threads << Thread.new { Thread.current.report_on_exception = false; spin(50); raise "no more" }
+        threads << Thread.new { spin while true }.tap { |thread| Thread.pass; thread.kill }
         Process.wait(fork { spin(1_000); exit!(0) })
         GC.compact if rand(5).zero?
         def deep(n) = n.zero? ? spin(10) : deep(n - 1)
@@ -228,7 +230,11 @@ RSpec.describe "samples at the tick", :bpf do
         rescue SystemStackError
           raised += 1
         end
-        threads.each(&:join)
+        threads.each do |thread|
+          thread.join
+        rescue RuntimeError
+          raised += 1
+        end
       end
       Gate.done sent: Ticks.calm, raised: raised, took: now - began
     RUBY
@@ -237,7 +243,7 @@ RSpec.describe "samples at the tick", :bpf do
     run.finish(within: 180 + (10 * seconds))
     delivered = Integer(kernel.finish[/@delivered: (\d+)/, 1])
     RSpec.configuration.reporter.message("#{delivered} of #{run.report[:sent]} signals in #{run.report[:took].round} s")
-    expect(delivered).to be > 10_000
+    expect(delivered).to be > 5_000
     expect(run.report[:raised]).to be > 2
     expect(run.target.err).not_to include("[BUG]")
   end
