@@ -175,6 +175,44 @@ RSpec.describe "samples at the tick", :bpf do
     expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 30
   end
 
+  it "are not taken where the application has trapped their signal before" do
+    run = trace(common + <<~RUBY, fields)
+      trapped = 0
+      trap("URG") { trapped += 1 }
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      ends = cpu + 500_000_000
+      spin while cpu < ends
+      before = trapped
+      Process.kill("URG", Process.pid)
+      spin(1_000) until trapped > before
+      Gate.flushed(1)
+      Gate.done before: before, trapped: trapped, state: Probescope.status[:probes][:sample__stats]
+    RUBY
+    expect(run.report).to include(before: 0, trapped: 1)
+    expect(run.report[:state].first(2)).to eq(["degraded", "charged at the next check: the application handles SIGURG"])
+    expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 10
+  end
+
+  it "leave another profiler its signals, and the application its alarms" do
+    run = trace(common + <<~RUBY, fields)
+      alarms = 0
+      trap("ALRM") { alarms += 1 }
+      def profile = Ticks.profile(2)
+      plain = profile
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      Ticks.alarm(1)
+      sampled = profile
+      spin until alarms.positive?
+      Gate.flushed(1)
+      Gate.done plain: plain, sampled: sampled, alarms: alarms
+    RUBY
+    expect(run.report[:alarms]).to eq(1)
+    expect(run.report[:sampled]).to be_within(0.1 * run.report[:plain]).of(run.report[:plain])
+    expect(run.totals(:sample__stats).fetch("Object#profile")[:self_samples]).to be > 120
+  end
+
   it "end nothing when all signals are reset, or the process becomes another program" do
     run = trace(common + <<~RUBY, fields)
       Gate.on :sample__stats
