@@ -48,6 +48,7 @@ int ruby_native_thread_p(void);
 
 enum { SIGNAL = SIGURG, THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
 #define LATE_NS      100000000u
+#define LOOK_NS      50000000u
 #define BEGINNING_NS 1000000u
 /* From the end of its wait to its own end a native thread takes some 50 us. It waits for 3 s (THREAD_CACHE_TIME in Ruby's thread_pthread.c). */
 #define ENDING_NS    500000u
@@ -184,11 +185,10 @@ static void wait_until_all_are_out(void)
         if (i > 1000) nanosleep(&(struct timespec){0, 20000}, NULL);
 }
 
-static void tick(struct thread *thread)
+static void tick(struct thread *thread, uint64_t cpu)
 {
     if (!ruby_native_thread_p()) return;
     bool has_lock = ruby_thread_has_gvl_p() != 0;
-    uint64_t cpu = thread_cpu_ns();
     start_next(thread, cpu);
     if (has_lock && rb_during_gc()) {
         PS_WRITE(ticks.collects, thread);
@@ -207,9 +207,10 @@ static void on_signal(int signal, siginfo_t *info, void *context)
         struct thread *thread = &ticks.thread[index];
         /* A late signal of a timer that is gone, for a place that another thread has. */
         if (PS_READ(thread->tid) == (int)syscall(SYS_gettid)) {
-            uint64_t began = ps_ticks();
-            tick(thread);
-            ps_looking_add(ps_ticks() - began);
+            /* By this clock: the kernel likes to take away the CPU where it has just sent a signal. */
+            uint64_t began = thread_cpu_ns();
+            tick(thread, began);
+            ps_looking_add_ns(thread_cpu_ns() - began);
         }
     }
     errno = error;
@@ -536,6 +537,12 @@ bool ps_ticks_look(uint64_t now)
     if (!PS_ENABLED(SAMPLE) && waiting < RING / 4 && now - ticks.oldest_ns < LATE_NS) return false;
     ticks.oldest_ns = 0;
     return true;
+}
+
+uint64_t ps_ticks_look_again_ns(void)
+{
+    bool soon = PS_READ_ACQUIRE(ticks.head) - PS_READ(ticks.tail) >= RING / 16 || PS_ENABLED(SAMPLE);
+    return soon || !PS_READ(ticks.on) ? PS_SAMPLE_NS : LOOK_NS;
 }
 
 bool ps_ticks_next(ps_tick *to)
