@@ -209,7 +209,7 @@ RSpec.describe "samples at the tick", :bpf do
       Gate.done plain: plain, sampled: sampled, alarms: alarms
     RUBY
     expect(run.report[:alarms]).to eq(1)
-    expect(run.report[:sampled]).to be_within(0.1 * run.report[:plain]).of(run.report[:plain])
+    expect(run.report[:sampled]).to be_within(0.2 * run.report[:plain]).of(run.report[:plain])
     expect(run.totals(:sample__stats).fetch("Object#profile")[:self_samples]).to be > 120
   end
 

@@ -4,8 +4,8 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 # A program that waits in each way (support/blocking.rb), with and without somebody who listens to samples. The kernel's own
-# tracepoints tell what became of its system calls. strace would have a part in that: who is stopped at the beginning of a call
-# handles there what waits for its return to user mode, so under strace, and only there, a tick that comes at that moment ends it.
+# tracepoints tell what became of its system calls. strace stops a thread at each of them and at each signal, so the moments at which
+# ticks come are others under it.
 RSpec.describe "the signal of a tick", :bpf do
   before { skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS }
 
