@@ -16,6 +16,7 @@ static struct {
     uint64_t ns;
     uint64_t jobs; /* ticks */
     uint64_t counted_jobs;
+    uint64_t jobs_ns, counted_jobs_ns; /* of jobs that were timed by a CPU clock */
     struct {
         clockid_t clock;
         uint64_t counted_ns;
@@ -54,6 +55,11 @@ void ps_look_note(ps_look look)
 void ps_looking_add(uint64_t ticks)
 {
     PS_FETCH_ADD(looking.jobs, ticks);
+}
+
+void ps_looking_add_ns(uint64_t ns)
+{
+    PS_FETCH_ADD(looking.jobs_ns, ns);
 }
 
 void ps_looking_besides(ps_look_kind kind, int ns)
@@ -158,6 +164,7 @@ uint64_t ps_looking_ns(void)
     uint64_t jobs = PS_READ(looking.jobs);
     looking.ns += ps_ticks_to_ns(jobs - looking.counted_jobs);
     looking.counted_jobs = jobs;
+    looking.ns += ps_growth(PS_READ(looking.jobs_ns), &looking.counted_jobs_ns);
     for (int i = 0; i < OUR_THREADS; i++) count_thread(i);
     uint64_t ns = looking.ns;
     pthread_mutex_unlock(&looking.lock);
@@ -170,5 +177,6 @@ void ps_looking_after_fork(void)
     for (int i = 0; i < OUR_THREADS; i++) looking.threads[i].runs = false;
     looked_since(&looking.counted);
     looking.counted_jobs = looking.jobs;
+    looking.counted_jobs_ns = looking.jobs_ns;
     own_thread = -1;
 }

@@ -74,6 +74,8 @@ static inline void ps_look_end(ps_look look)
 
 /* Work on a thread of the application that is no hook: a sample, switching hooks, finding names. Any thread. */
 void ps_looking_add(uint64_t ticks);
+/* The same, in ns of CPU time. */
+void ps_looking_add_ns(uint64_t ns);
 
 /*
  * What a hook of a kind takes besides what is timed inside of it, in ns: mostly the VM's way to it. bench/looking.rb compares the sum with

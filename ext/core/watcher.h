@@ -42,6 +42,8 @@ typedef struct ps_vm {
     bool (*needs_upkeep)(void);
     /* Called at each tick while somebody listens to samples, on the same thread: is PS_REQUEST_SAMPLE to follow? NULL: ps_samples_tick(). */
     bool (*sample)(uint64_t now);
+    /* How long it is to the next tick, about: more than PS_SAMPLE_NS where others take the samples. May be NULL. */
+    uint64_t (*sample_period)(void);
     bool leaves_out_late_ticks; /* sample() reads the stacks of other threads: see is_late() */
     /* ps_stats_try_lock(), when no hook is under way on another thread; NULL: the VM lock sees to that. Called with that. */
     bool (*try_lock_tables)(void);

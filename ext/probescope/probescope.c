@@ -47,6 +47,7 @@ static const ps_vm vm = {
     .request = request,
     .needs_upkeep = ps_parts_need_upkeep,
     .sample = ps_sampling_tick,
+    .sample_period = ps_ticks_look_again_ns,
     .wake = ps_wake,
     .cover_again = ps_functions_restart,
 };

@@ -11,6 +11,10 @@
  *
  * The handler runs on the stack that Ruby has for SIGSEGV: the stack of a thread or fiber may be nearly full. Ruby frees that stack while
  * the thread ends. At the event before that the thread deletes its own timer: what had run out is delivered before that call returns.
+ *
+ * Before 3.3 no event comes before a thread ends by an exception or Thread#kill. Its native thread waits 3 s for another one of Ruby's and then
+ * frees that stack. So the watcher keeps the timer of a native thread that has stood still from running out when it goes on at once
+ * (postpone()), and what the VM still reads of the thread that has ended is marked.
  */
 #include "ticks.h"
 
@@ -44,7 +48,11 @@ int ruby_native_thread_p(void);
 
 enum { SIGNAL = SIGURG, THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
 #define LATE_NS      100000000u
+#define LOOK_NS      50000000u
 #define BEGINNING_NS 1000000u
+/* From the end of its wait to its own end a native thread takes some 50 us. It waits for 3 s (THREAD_CACHE_TIME in Ruby's thread_pthread.c). */
+#define ENDING_NS    500000u
+#define STOOD_FOR_NS 500000000u
 
 struct thread {
     int tid;   /* 0: free */
@@ -52,6 +60,8 @@ struct thread {
     uint32_t random;
     uint64_t charged_ns; /* its CPU time up to its last sample */
     uint64_t due_ns;     /* its CPU time at the next one */
+    VALUE ruby;          /* before 3.3: the Thread that the native thread runs, or ran last */
+    uint64_t stood_ns;   /* the watcher's: its CPU time when it last looked whether the thread stands still */
 };
 
 struct entry {
@@ -72,8 +82,9 @@ static struct {
     bool lines_late; /* code of a JIT has not written where it is: the job that is asked for at once finds the line */
     struct entry *ring;
     uint32_t head, tail;
-    uint64_t oldest_ns; /* when the watcher first saw one in the ring */
-    uint64_t missed_ns; /* CPU time without a sample */
+    uint64_t oldest_ns;    /* when the watcher first saw one in the ring */
+    uint64_t next_look_ns; /* when it looks who stands still */
+    uint64_t missed_ns;    /* CPU time without a sample */
     /* The bracket of collections. */
     VALUE collections;
     uint32_t inside; /* handlers */
@@ -174,11 +185,10 @@ static void wait_until_all_are_out(void)
         if (i > 1000) nanosleep(&(struct timespec){0, 20000}, NULL);
 }
 
-static void tick(struct thread *thread)
+static void tick(struct thread *thread, uint64_t cpu)
 {
     if (!ruby_native_thread_p()) return;
     bool has_lock = ruby_thread_has_gvl_p() != 0;
-    uint64_t cpu = thread_cpu_ns();
     start_next(thread, cpu);
     if (has_lock && rb_during_gc()) {
         PS_WRITE(ticks.collects, thread);
@@ -197,9 +207,10 @@ static void on_signal(int signal, siginfo_t *info, void *context)
         struct thread *thread = &ticks.thread[index];
         /* A late signal of a timer that is gone, for a place that another thread has. */
         if (PS_READ(thread->tid) == (int)syscall(SYS_gettid)) {
-            uint64_t began = ps_ticks();
-            tick(thread);
-            ps_looking_add(ps_ticks() - began);
+            /* By this clock: the kernel likes to take away the CPU where it has just sent a signal. */
+            uint64_t began = thread_cpu_ns();
+            tick(thread, began);
+            ps_looking_add_ns(thread_cpu_ns() - began);
         }
     }
     errno = error;
@@ -252,20 +263,17 @@ static void start(struct thread *thread, int tid)
     ps_cpu_timer_start(timer, thread->due_ns);
 }
 
-static void arm(int tid)
+/* ruby: the Thread. With the VM lock before 3.3. */
+static void arm(int tid, VALUE ruby)
 {
     pthread_mutex_lock(&ticks.arming);
-    if (ticks.on && !find(tid)) start(free_place(), tid);
+    struct thread *thread = ticks.on ? find(tid) : NULL;
+    if (ticks.on && !thread) {
+        thread = free_place();
+        start(thread, tid);
+    }
+    if (thread) thread->ruby = ruby;
     pthread_mutex_unlock(&ticks.arming);
-}
-
-/* On the thread itself, which begins, or goes on. */
-static void arm_this(void)
-{
-    uint32_t generation = PS_READ(ticks.generation);
-    if (PS_LIKELY(armed_in == generation) || !PS_READ(ticks.on)) return;
-    armed_in = generation;
-    arm((int)ps_thread_id());
 }
 
 /* On the thread itself, which ends, or is about to run another thread of Ruby's. */
@@ -283,10 +291,8 @@ static void disarm_this(void)
     pthread_mutex_unlock(&ticks.arming);
 }
 
-#ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
-static rb_internal_thread_event_hook_t *thread_hook;
-
 #ifdef HAVE_RB_INTERNAL_THREAD_SPECIFIC_KEY_CREATE
+static rb_internal_thread_event_hook_t *thread_hook;
 static void *main_ractor;
 
 /* Native threads of other Ractors run several threads of Ruby's, and sometimes none: then there is no stack to read. */
@@ -301,14 +307,15 @@ static void know_main_ractor(void)
     void **thread = RTYPEDDATA_DATA(rb_thread_current());
     main_ractor = thread[THREAD_RACTOR];
 }
-#else
-static bool is_of_main_ractor(const rb_internal_thread_event_data_t *data)
-{
-    return true;
-}
 
-static void know_main_ractor(void) {}
-#endif
+/* On the thread itself, which begins, or goes on. */
+static void arm_this(void)
+{
+    uint32_t generation = PS_READ(ticks.generation);
+    if (PS_LIKELY(armed_in == generation) || !PS_READ(ticks.on)) return;
+    armed_in = generation;
+    arm((int)ps_thread_id(), Qnil);
+}
 
 static pid_t hooked_in; /* why: gvl.c */
 
@@ -333,10 +340,13 @@ static void unhook_threads(void)
     rb_internal_thread_remove_event_hook(thread_hook);
     thread_hook = NULL;
 }
+/* EXITED comes before the VM lets go of the thread, however it ends. */
+static void postpone(uint64_t now) {}
 #else
+/* These events, unlike those above, are of the main Ractor's threads alone. In 3.2 the others come when the thread may be gone. */
 static void on_begin(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
 {
-    arm_this();
+    if (PS_READ(ticks.on)) arm((int)ps_thread_id(), rb_thread_current());
 }
 
 static void on_end(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
@@ -361,6 +371,31 @@ static void unhook_threads(void)
     rb_remove_event_hook(on_begin);
     rb_remove_event_hook(on_end);
 }
+
+/* With `arming`. */
+static void look_at(struct thread *thread)
+{
+    uint64_t cpu = ps_clock_try(ps_cpu_clock_of(thread->tid));
+    if (!cpu) { /* it has ended */
+        ps_cpu_timer_delete(thread->timer);
+        PS_WRITE(thread->tid, 0);
+    } else if (cpu == thread->stood_ns && thread->due_ns < cpu + ENDING_NS) {
+        thread->due_ns = cpu + ENDING_NS;
+        ps_cpu_timer_start(thread->timer, thread->due_ns);
+    }
+    thread->stood_ns = cpu;
+}
+
+/* The watcher's. */
+static void postpone(uint64_t now)
+{
+    if (now < ticks.next_look_ns) return;
+    ticks.next_look_ns = now + STOOD_FOR_NS;
+    pthread_mutex_lock(&ticks.arming);
+    for (uint32_t i = 0; i < ticks.threads; i++)
+        if (ticks.thread[i].tid) look_at(&ticks.thread[i]);
+    pthread_mutex_unlock(&ticks.arming);
+}
 #endif
 
 static bool is_ours(void)
@@ -384,9 +419,11 @@ static const char *refusal(void)
     static const char NO_TIMERS[] = "charged at the next check: the kernel gives no timers, or not for so many threads";
     const char *forced = getenv("PROBESCOPE_SAMPLES"), *shared = getenv("RUBY_MN_THREADS");
     if (forced && strcmp(forced, "checks") == 0) return "charged at the next check: PROBESCOPE_SAMPLES=checks";
-    bool tried = (RUBY_API_VERSION_CODE >= 30100 && RUBY_API_VERSION_CODE < 30200) ||
-                 (RUBY_API_VERSION_CODE >= 30300 && RUBY_API_VERSION_CODE < 30400);
-    if (!tried) return "charged at the next check: ticks were not tried on this version of Ruby";
+    if (RUBY_API_VERSION_CODE < 30100 || RUBY_API_VERSION_CODE >= 30500)
+        return "charged at the next check: ticks were not tried on this version of Ruby";
+    /* It leaves in a new frame the position of an older one, and looks for a line there outside of the method. */
+    if (RUBY_API_VERSION_CODE < 30300 && ps_jit_is_on())
+        return "charged at the next check: compiled code has no lines before Ruby 3.3";
     if (!has_frames()) return "charged at the next check: stacks are not where this version of Ruby has them";
     /* A native thread without a Ruby thread has no stack. */
     if (shared && strcmp(shared, "1") == 0)
@@ -429,7 +466,7 @@ const char *ps_ticks_begin(bool *later)
     VALUE list = rb_funcall(rb_cThread, rb_intern("list"), 0);
     for (long i = 0; i < RARRAY_LEN(list); i++) {
         VALUE tid = rb_funcall(RARRAY_AREF(list, i), rb_intern("native_thread_id"), 0);
-        if (FIXNUM_P(tid)) arm(FIX2INT(tid));
+        if (FIXNUM_P(tid)) arm(FIX2INT(tid), RARRAY_AREF(list, i));
     }
     return NULL;
 }
@@ -490,6 +527,7 @@ bool ps_ticks_look(uint64_t now)
         return false;
     }
     count_missed();
+    postpone(now);
     uint32_t waiting = PS_READ_ACQUIRE(ticks.head) - PS_READ(ticks.tail);
     if (!waiting) {
         ticks.oldest_ns = 0;
@@ -499,6 +537,12 @@ bool ps_ticks_look(uint64_t now)
     if (!PS_ENABLED(SAMPLE) && waiting < RING / 4 && now - ticks.oldest_ns < LATE_NS) return false;
     ticks.oldest_ns = 0;
     return true;
+}
+
+uint64_t ps_ticks_look_again_ns(void)
+{
+    bool soon = PS_READ_ACQUIRE(ticks.head) - PS_READ(ticks.tail) >= RING / 16 || PS_ENABLED(SAMPLE);
+    return soon || !PS_READ(ticks.on) ? PS_SAMPLE_NS : LOOK_NS;
 }
 
 bool ps_ticks_next(ps_tick *to)
@@ -530,6 +574,8 @@ void ps_ticks_forget(void)
 void ps_ticks_mark(void)
 {
     rb_gc_mark(ticks.collections);
+    for (uint32_t i = 0; i < PS_READ(ticks.threads); i++)
+        if (PS_READ(ticks.thread[i].tid)) rb_gc_mark(ticks.thread[i].ruby);
     for (uint32_t i = ticks.tail; ticks.ring && i != PS_READ_ACQUIRE(ticks.head); i++) {
         const struct entry *entry = &ticks.ring[i % RING];
         if (!PS_READ_ACQUIRE(entry->ready)) continue;
@@ -551,5 +597,5 @@ void ps_ticks_after_fork(void)
     ticks.asked = ticks.ring && ticks.seen == PS_SEEN_UNKNOWN;
     if (!ticks.on) return;
     ticks.generation += ticks.generation + 1 ? 1 : 2;
-    arm_this();
+    arm((int)ps_thread_id(), rb_thread_current());
 }

@@ -34,6 +34,8 @@ void ps_ticks_end(void);
 bool ps_ticks_are_on(void);
 /* The watcher's, at each of its ticks. */
 bool ps_ticks_look(uint64_t now);
+/* How long after that it is to look again. To wake up is most of what its looking costs. */
+uint64_t ps_ticks_look_again_ns(void);
 /* With the VM lock. False: there is none. */
 bool ps_ticks_next(ps_tick *to);
 /* With the VM lock: what nobody has taken, once they are off. */

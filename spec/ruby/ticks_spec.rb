@@ -175,6 +175,44 @@ RSpec.describe "samples at the tick", :bpf do
     expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 30
   end
 
+  it "are not taken where the application has trapped their signal before" do
+    run = trace(common + <<~RUBY, fields)
+      trapped = 0
+      trap("URG") { trapped += 1 }
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      ends = cpu + 500_000_000
+      spin while cpu < ends
+      before = trapped
+      Process.kill("URG", Process.pid)
+      spin(1_000) until trapped > before
+      Gate.flushed(1)
+      Gate.done before: before, trapped: trapped, state: Probescope.status[:probes][:sample__stats]
+    RUBY
+    expect(run.report).to include(before: 0, trapped: 1)
+    expect(run.report[:state].first(2)).to eq(["degraded", "charged at the next check: the application handles SIGURG"])
+    expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 10
+  end
+
+  it "leave another profiler its signals, and the application its alarms" do
+    run = trace(common + <<~RUBY, fields)
+      alarms = 0
+      trap("ALRM") { alarms += 1 }
+      def profile = Ticks.profile(2)
+      plain = profile
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      Ticks.alarm(1)
+      sampled = profile
+      spin until alarms.positive?
+      Gate.flushed(1)
+      Gate.done plain: plain, sampled: sampled, alarms: alarms
+    RUBY
+    expect(run.report[:alarms]).to eq(1)
+    expect(run.report[:sampled]).to be_within(0.2 * run.report[:plain]).of(run.report[:plain])
+    expect(run.totals(:sample__stats).fetch("Object#profile")[:self_samples]).to be > 120
+  end
+
   it "end nothing when all signals are reset, or the process becomes another program" do
     run = trace(common + <<~RUBY, fields)
       Gate.on :sample__stats
@@ -198,7 +236,7 @@ RSpec.describe "samples at the tick", :bpf do
   end
 
   # By hand for longer: STORM_SECONDS=60.
-  it "outlive 100,000 signals a second, with threads, fibers, forks, compaction, exceptions and exits" do
+  it "outlive 100,000 signals a second, with threads that end in each way, fibers, forks, compaction, exceptions and exits" do
     seconds = Float(ENV.fetch("STORM_SECONDS", "10"))
     run = start(common + <<~RUBY, { sample__stats: %i[function self], sample__frame: %i[function], sample: %i[weight] })
       GC.auto_compact = true if GC.respond_to?(:auto_compact=)
@@ -219,6 +257,8 @@ RSpec.describe "samples at the tick", :bpf do
           end
         end
         threads << Thread.new { Array.new(20_000) { |i| i.to_s } }
+        threads << Thread.new { Thread.current.report_on_exception = false; spin(50); raise "no more" }
+        threads << Thread.new { spin while true }.tap { |thread| Thread.pass; thread.kill }
         Process.wait(fork { spin(1_000); exit!(0) })
         GC.compact if rand(5).zero?
         def deep(n) = n.zero? ? spin(10) : deep(n - 1)
@@ -228,7 +268,11 @@ RSpec.describe "samples at the tick", :bpf do
         rescue SystemStackError
           raised += 1
         end
-        threads.each(&:join)
+        threads.each do |thread|
+          thread.join
+        rescue RuntimeError
+          raised += 1
+        end
       end
       Gate.done sent: Ticks.calm, raised: raised, took: now - began
     RUBY
@@ -237,7 +281,7 @@ RSpec.describe "samples at the tick", :bpf do
     run.finish(within: 180 + (10 * seconds))
     delivered = Integer(kernel.finish[/@delivered: (\d+)/, 1])
     RSpec.configuration.reporter.message("#{delivered} of #{run.report[:sent]} signals in #{run.report[:took].round} s")
-    expect(delivered).to be > 10_000
+    expect(delivered).to be > 5_000
     expect(run.report[:raised]).to be > 2
     expect(run.target.err).not_to include("[BUG]")
   end

@@ -11,7 +11,7 @@ module Support
   # Where `ruby` and `bundle` are those of this Ruby.
   RUBY_PATH = [RbConfig::CONFIG["bindir"], ENV.fetch("PATH")].join(File::PATH_SEPARATOR)
   # Are this Ruby's stacks read at the tick, where nothing forbids it (ext/probescope/ticks.c)?
-  RUBY_TICKS = RUBY_VERSION.match?(/\A3\.[13]\./)
+  RUBY_TICKS = RUBY_VERSION.match?(/\A3\.[1-4]\./)
 
   # The environment as it was before Bundler: a process that a spec starts is somebody's application, not ours.
   def self.plain_env

@@ -5,6 +5,8 @@
  *   Ticks.waits(number)     so many short waits, each followed by a moment of work, without the VM lock => {calls:, interrupted:, short:}
  *   Ticks.exec_with_pending(path, argument)  blocks all signals, works for 100 ms and becomes another program
  *   Ticks.storm(rate)       so many signals a second, as if of timers, to all threads of the process; until Ticks.calm => number sent
+ *   Ticks.profile(seconds)  has SIGPROF sent for each 10 ms of CPU time, as profilers do, works for that CPU time => number of signals
+ *   Ticks.alarm(seconds)    alarm()
  *   Ticks.sandbox(action)   from now on a seccomp filter answers timer_create() so
  */
 #include <ruby/ruby.h>
@@ -25,6 +27,7 @@
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -168,6 +171,31 @@ static VALUE end_storm(VALUE self)
     return ULONG2NUM(storm.sent);
 }
 
+static uint32_t profiled;
+
+static void on_profile(int number)
+{
+    __atomic_fetch_add(&profiled, 1, __ATOMIC_RELAXED);
+}
+
+static VALUE profile(VALUE self, VALUE seconds)
+{
+    struct sigaction handler = {.sa_handler = on_profile, .sa_flags = SA_RESTART}, before;
+    struct itimerval each = {{0, 10000}, {0, 10000}}, never = {{0, 0}, {0, 0}};
+    profiled = 0;
+    sigaction(SIGPROF, &handler, &before);
+    setitimer(ITIMER_PROF, &each, NULL);
+    work((unsigned long)(NUM2DBL(seconds) * 1e9));
+    setitimer(ITIMER_PROF, &never, NULL);
+    sigaction(SIGPROF, &before, NULL);
+    return UINT2NUM(profiled);
+}
+
+static VALUE begin_alarm(VALUE self, VALUE seconds)
+{
+    return UINT2NUM(alarm(NUM2UINT(seconds)));
+}
+
 static VALUE sandbox(VALUE self, VALUE action)
 {
     struct sock_filter steps[] = {
@@ -190,6 +218,8 @@ void Init_ticks(void)
     rb_define_singleton_method(ticks, "exec_with_pending", exec_with_pending, 2);
     rb_define_singleton_method(ticks, "storm", begin_storm, 1);
     rb_define_singleton_method(ticks, "calm", end_storm, 0);
+    rb_define_singleton_method(ticks, "profile", profile, 1);
+    rb_define_singleton_method(ticks, "alarm", begin_alarm, 1);
     rb_define_singleton_method(ticks, "sandbox", sandbox, 1);
     rb_define_const(ticks, "KILL", UINT2NUM(SECCOMP_RET_KILL_PROCESS));
     rb_define_const(ticks, "ERROR", UINT2NUM(SECCOMP_RET_ERRNO | EPERM));

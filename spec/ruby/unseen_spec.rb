@@ -1,0 +1,86 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/tracing"
+
+# A program that waits in each way (support/blocking.rb), with and without somebody who listens to samples. The kernel's own
+# tracepoints tell what became of its system calls. strace stops a thread at each of them and at each signal, so the moments at which
+# ticks come are others under it.
+RSpec.describe "the signal of a tick", :bpf do
+  before { skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS }
+
+  # Of the others some are made as often as it takes.
+  let(:counted) { %w[accept4 clone close fcntl pipe2] }
+  let(:urgent) { Signal.list["URG"].to_s }
+
+  # Where several signals wait, the kernel delivers one right after the other, and any of them may have ended the call.
+  # -512 to -516 are what the kernel has for a call that is to be made again, or not, by what the signal's handler says; -4 is EINTR.
+  def watch(pid)
+    keep(Support::Tracer.new(<<~BPFTRACE)).tap { |tracer| tracer.await_line(/^ready/) }
+      BEGIN { printf("ready\\n"); }
+      tracepoint:raw_syscalls:sys_exit /pid == #{pid} && comm != "probescope"/ {
+        if (@early[tid]) { printf("cut %d\\n", @early[tid] - 1); }
+        @early[tid] = 0;
+        @cut[tid] = (args->ret <= -512 && args->ret >= -516) || args->ret == -4 ? args->id + 1 : 0;
+      }
+      #{counted.map { |name| "tracepoint:syscalls:sys_enter_#{name}" }.join(", ")} /pid == #{pid} && comm != "probescope"/ {
+        @calls[probe] = count();
+      }
+      tracepoint:signal:signal_deliver /pid == #{pid}/ {
+        @signals[args->sig] = count();
+        @early[tid] = args->sig == #{urgent} ? @cut[tid] : 0;
+        if (args->sig != #{urgent}) { @cut[tid] = 0; }
+      }
+      END { clear(@cut); clear(@early); }
+    BPFTRACE
+  end
+
+  def numbers(text, map) = text.scan(/^@#{map}\[(.+)\]: (\d+)/).to_h.transform_values(&:to_i)
+
+  # What the kernel saw of it, and what it says itself of its waits.
+  def watched(listens, strace: false)
+    waiting, directory = program(<<~RUBY)
+      require #{File.join(__dir__, "support/blocking").dump}
+      Blocking.all(1)
+      $stdout.write "ready\\n"
+      $stdout.flush
+      Gate.open :go
+      Gate.done Blocking.all(4)
+    RUBY
+    waiting.ready
+    if listens
+      attacher(waiting, "sample__stats", "stats__done").attached
+      waiting.await_on("sample__stats")
+      expect(waiting.info.state("sample__stats")).to eq(:on)
+    end
+    tracer = strace ? stop_at_calls(waiting) : watch(waiting.pid)
+    FileUtils.touch(File.join(directory, "go"))
+    report = JSON.parse(waiting.await_line(/\Areport (.*)/, within: 120)[1])
+    return report if strace
+
+    seen = tracer.finish
+    { report: report, calls: numbers(seen, :calls), signals: numbers(seen, :signals), cut: seen.scan(/^cut \d+/).tally }
+  end
+
+  def stop_at_calls(program)
+    skip "no strace" unless system("strace", "-V", out: File::NULL, err: File::NULL)
+    keep(Support::Child.new("strace", "-f", "-o", File::NULL, "-p", program.pid.to_s))
+      .tap { |strace| strace.await_line(/attached/, stream: :err) }
+  end
+
+  it "ends no system call, and leaves all that comes of them as it is" do
+    plain = watched(false)
+    sampled = watched(true)
+    expect(plain[:signals]).not_to include(urgent)
+    expect(sampled[:signals][urgent]).to be > 20
+    expect(sampled[:cut]).to be_empty
+    expect(sampled.slice(:calls, :report)).to eq(plain.slice(:calls, :report))
+    expect(sampled[:report].values.flatten(1).map(&:first)).to all(be(false)), "ended too soon: #{sampled[:report]}"
+  end
+
+  it "changes nothing of that under strace" do
+    expect(watched(true, strace: true).transform_values { |outcomes| outcomes.map(&:last) }).to include(
+      "sleep" => ["woken"], "accept" => ["late"], "exec" => [0], "fork" => [3], "system" => [[false, 4]], "flock" => [[0, 0]]
+    )
+  end
+end
