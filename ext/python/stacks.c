@@ -14,6 +14,7 @@
 #include "clock.h"
 #include "copy.h"
 #include "gil_wait.h"
+#include "hooks.h"
 #include "last_ran.h"
 #include "memory.h"
 #include "probe.h"
@@ -265,6 +266,7 @@ static bool read_stack(const struct thread *thread, uint64_t now)
         if (!at) return false;
         bool is_copied = read_frame(&reader, &innermost, at);
         if (tries < 3 && (!is_copied || current_frame(thread) != at)) continue;
+        stacks.read.collects = ps_collections_in(at);
         if (read_frames(&reader, at, now)) return true;
     }
     return false;
@@ -272,7 +274,7 @@ static bool read_stack(const struct thread *thread, uint64_t now)
 
 static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
 {
-    return one->state_id == other->state_id && one->count == other->count &&
+    return one->state_id == other->state_id && one->collects == other->collects && one->count == other->count &&
            memcmp(one->frame, other->frame, one->count * sizeof(one->frame[0])) == 0;
 }
 
