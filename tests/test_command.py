@@ -94,11 +94,11 @@ def test_an_interval_ends_where_its_rows_do_however_late_stats_done_fired():
     result = Result(7, "calls")
     result.add({"@began": {"7": now}, "@ended": {"7": now + 2_000_000_000}})
     assert interval_of(result) == [0, 2]
-    result.add({"@counted_from": {"7": wall - 300_000_000}, "@counted_until": {"7": wall + 1_800_000_000}})
+    result.add({"@first_cut": {"7": wall - 300_000_000}, "@last_cut": {"7": wall + 1_800_000_000}})
     assert interval_of(result) == [0, 2]  # an older library has something else there
-    result.known = {"counted_until": 1}
+    result.known = {"cut": 1}
     assert interval_of(result) == [-0.3, 1.8]
-    result.add({"@counted_from": {"7": wall - 3_600_000_000_000}})
+    result.add({"@first_cut": {"7": wall - 3_600_000_000_000}})
     assert interval_of(result) == [0, 1.8]  # the machine was suspended since then
 
 

@@ -384,7 +384,7 @@ bool ps_stats_flush_covered(bool all, bool (*covered)(void))
         .details_suppressed = ps_growth(PS_READ(ps_details_suppressed), &flushed.suppressed),
         .samples_taken = ps_growth(PS_READ(ps_samples_taken), &flushed.taken),
         .looking = ps_growth(ps_looking_ns(), &flushed.looking),
-        .counted_until = end.ns,
+        .cut = end.ns,
     };
     ps_info_interval(end.ns, end.cpu_ns - began.cpu_ns, more.looking);
     PS_WRITE(probescope_info.rows_dropped, probescope_info.rows_dropped + dropped);
@@ -451,7 +451,7 @@ void ps_stats_mark(void)
 void ps_stats_flush_since_mark(void)
 {
     /* Without rows, and of no time: it begins the interval of whoever listens. */
-    const struct ps_more_stats__done none = {.counted_until = flushed.began.ns};
+    const struct ps_more_stats__done none = {.cut = flushed.began.ns};
     PS_WRITE(flushed.sequence, flushed.sequence + 1);
     if (PS_ENABLED(STATS__DONE)) ps_fire_stats__done(flushed.sequence, 0, 0, 0, 0, &none);
     ps_stats_flush_all();

@@ -10,7 +10,7 @@ RSpec.describe Probescope::Host::Trace do
   let(:ahead) { 5_000_000_000 }
   let(:maps) do
     {"wall_ns" => {"7" => 2_000_000_000}, "began" => {"7" => 11_300_000_000 + ahead}, "ended" => {"7" => 13_200_000_000 + ahead},
-     "counted_from" => {"7" => 11_000_000_000}, "counted_until" => {"7" => 13_000_000_000}}
+     "first_cut" => {"7" => 11_000_000_000}, "last_cut" => {"7" => 13_000_000_000}}
   end
   let(:target) { {pid: 7, waited_ns: 0, tells_of_cut: true, tells_of_looking: false, taken_out: {}} }
 
@@ -26,12 +26,12 @@ RSpec.describe Probescope::Host::Trace do
   end
 
   it "goes by the time of stats__done where rows are events, and where an older library does not tell" do
-    expect(interval(maps.except("counted_from", "counted_until"), target)).to eq([11.3, 13.2])
+    expect(interval(maps.except("first_cut", "last_cut"), target)).to eq([11.3, 13.2])
     expect(interval(maps, target.merge(tells_of_cut: false))).to eq([11.3, 13.2])
   end
 
   it "goes by the time of stats__done where the machine was suspended in between" do
-    before = maps.merge("counted_from" => {"7" => 11_000_000_000 - 3600_000_000_000})
+    before = maps.merge("first_cut" => {"7" => 11_000_000_000 - 3600_000_000_000})
     expect(interval(before, target)).to eq([11.3, 13.0])
   end
 end

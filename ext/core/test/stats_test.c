@@ -310,14 +310,14 @@ static void tells_all_rows_as_of_one_moment(void)
     recorder_meanwhile = NULL;
     CHECK_EQUAL(recorder_count(PS_PROBE_FUNCTION__STATS, NULL), ROWS);
     CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3), ROWS * 7);
-    uint64_t until = done.more.done.counted_until;
+    uint64_t until = done.more.done.cut;
     CHECK(until >= before && until <= recorder_at(0).at_ns);
     CHECK(done.at_ns - until >= ROWS * 2000000u);
-    CHECK_EQUAL(probescope_info.counted_until, until);
+    CHECK_EQUAL(probescope_info.cut, until);
 
     struct recorded next = flush();
     CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3), ROWS * (ROWS + 1)); /* an event each, and stats__done */
-    CHECK_EQUAL(next.arg[1], next.more.done.counted_until - until);
+    CHECK_EQUAL(next.arg[1], next.more.done.cut - until);
     begin_again();
 }
 

@@ -39,7 +39,7 @@ module Probescope
       HEADING_EVERY = 20
       # The words of a line of the program, behind its mark.
       FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details
-                  ended looking_ns counted_until].freeze
+                  ended looking_ns cut].freeze
       # What counts each of them.
       PROBES = {calls: :function__stats, raises: :exception__stats, backtrace_ns: :exception__stats, allocations: :object__stats,
                 bytes: :object__stats, gc_ns: :gc__done, samples: :sample}.freeze
@@ -91,9 +91,9 @@ module Probescope
 
       # ns of the time of day up to which the line counts. An older library does not tell: then it is when the line came.
       def ended(pid, figures)
-        return figures[:ended] + @clock.offset unless figures[:counted_until] && @telling.fetch(pid) { @telling.values.first }
+        return figures[:ended] + @clock.offset unless figures[:cut] && @telling.fetch(pid) { @telling.values.first }
 
-        figures[:counted_until] + Host::Clock.monotonic_offset
+        figures[:cut] + Host::Clock.monotonic_offset
       end
 
       # Figures that a process does not serve are nil. Where bpftrace knows it by another number, it is the only one.

@@ -106,7 +106,7 @@ module Probescope
       end
 
       # Does stats__done tell up to when its rows count? An older library has something else there.
-      def tells_of_cut? = !snapshot[:counted_until].nil?
+      def tells_of_cut? = !snapshot[:cut].nil?
 
       # For the command, as plain data.
       def to_h

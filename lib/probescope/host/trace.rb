@@ -231,8 +231,8 @@ module Probescope
         Trace.number(found[key])
       end
 
-      def began(target) = moment(target, "began", "counted_from")
-      def ended(target) = moment(target, "ended", "counted_until")
+      def began(target) = moment(target, "began", "first_cut")
+      def ended(target) = moment(target, "ended", "last_cut")
 
       # When stats__done fired, or of programs that add up the rows of a flush, the moment up to which they count. A machine that was
       # suspended since then has set one clock back against the other.

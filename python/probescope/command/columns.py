@@ -50,7 +50,7 @@ SLOW = "{:<8}  {:>8} {:>8}  {}".format
 # The words of stat's lines, behind "=" and the process, and the probes that some of them take.
 SECOND_WORDS = (
     "wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details ended "
-    "looking_ns counted_until"
+    "looking_ns cut"
 ).split()
 TAKES = {
     "calls": "function__stats",
@@ -100,7 +100,7 @@ def _second(line: str, result: Result, light: bool = False) -> str:
 def _second_event(line: str, result: Result, light: bool = False) -> Dict[str, Any]:
     found = _figures(line, result, light)
     wall = found["wall_ns"] or 0
-    ended = result.moment(found["ended"] or 0, found["counted_until"] or 0)
+    ended = result.moment(found["ended"] or 0, found["cut"] or 0)
     told = {name: found[name] for name in SECOND_WORDS[1:9]}
     return {
         "command": "stat",

@@ -147,8 +147,8 @@ class Result:
         """When its hooks were in, and its last flush."""
         began, ended = self.sum("began"), self.sum("ended")
         return (
-            self.moment(began, self.sum("counted_from")) if began else None,
-            self.moment(ended, self.sum("counted_until")) if ended else None,
+            self.moment(began, self.sum("first_cut")) if began else None,
+            self.moment(ended, self.sum("last_cut")) if ended else None,
         )
 
     def moment(self, fired: int, cut: int) -> datetime:
@@ -161,7 +161,7 @@ class Result:
 
     @property
     def tells_of_cut(self) -> bool:
-        return self.known.get("counted_until") is not None
+        return self.known.get("cut") is not None
 
     def lost(self) -> Dict[str, int]:
         sums = {

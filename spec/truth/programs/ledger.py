@@ -17,12 +17,14 @@ class Collections:
         gc.callbacks.append(self._told)
 
     def _told(self, phase, _):
+        # A thread that asks for its CPU time may lose its CPU there: within what others take for the collection, or before it.
+        cpu = time.thread_time_ns()
         if phase == "start":
-            self._began, self._cpu_began = time.monotonic_ns(), time.thread_time_ns()
+            self._began, self._cpu_began = time.monotonic_ns(), cpu
         else:
             self.number += 1
             self.ns += time.monotonic_ns() - self._began
-            self.cpu_ns += time.thread_time_ns() - self._cpu_began
+            self.cpu_ns += cpu - self._cpu_began
 
 
 class Page:
