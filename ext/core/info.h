@@ -36,7 +36,7 @@ struct ps_info {
     /* CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them. */
     uint64_t looking_ns, looked_cpu_ns;
     uint64_t overhead_limit; /* PROBESCOPE_MAX_OVERHEAD in millionths; 0: none */
-    uint64_t cut;  /* CLOCK_MONOTONIC: where the last interval that was flushed ended; 0: none did yet */
+    uint64_t cut;            /* CLOCK_MONOTONIC: where the last interval that was flushed ended; 0: none did yet */
     struct ps_info_probe probes[PS_PROBE_COUNT];
 };
 

@@ -31,7 +31,7 @@ RSpec.describe Probescope::Host::Trace do
   end
 
   it "goes by the time of stats__done where the machine was suspended in between" do
-    before = maps.merge("first_cut" => {"7" => 11_000_000_000 - 3600_000_000_000})
+    before = maps.merge("first_cut" => {"7" => 11_000_000_000 - 3_600_000_000_000})
     expect(interval(before, target)).to eq([11.3, 13.0])
   end
 end

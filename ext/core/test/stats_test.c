@@ -316,7 +316,8 @@ static void tells_all_rows_as_of_one_moment(void)
     CHECK_EQUAL(probescope_info.cut, until);
 
     struct recorded next = flush();
-    CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3), ROWS * (ROWS + 1)); /* an event each, and stats__done */
+    CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3),
+                ROWS * (ROWS + 1)); /* an event each, and stats__done */
     CHECK_EQUAL(next.arg[1], next.more.done.cut - until);
     begin_again();
 }

@@ -239,7 +239,7 @@ module Probescope
       def moment(target, map, cut_map)
         fired = of(map, target[:pid])&.then { |nsecs| time(nsecs) }
         cut = of(cut_map, target[:pid]) if target[:tells_of_cut]
-        cut = cut && monotonic(cut)
+        cut &&= monotonic(cut)
         cut && fired - cut < LATE ? cut : fired
       end
 
