@@ -14,12 +14,13 @@ module TruthPage
     down with the time. Each command is run on them, and what it reports is held against what the program counted in the interval
     that the command states. `rake truth` runs this and writes a section for each Ruby and Python.
 
-    - A count is right when it lies between the least and the most that the program can have counted in the interval. The interval's ends
-      are known to 50 ms, and the program notes its counters after each unit of work. The counts of all seeds are added up, too: they must
-      be right as if the ends were known to 10 ms. BIAS is how far the worst count of 100 and more is from the best guess, in percent.
+    - A count is right when it lies between the least and the most that the program can have counted in the interval. The program notes its
+      counters after each unit of work. The interval's ends are known to 1 ms in `calls`, `exceptions`, `alloc` and `stat`, whose rows are
+      taken at one moment (decision 204), and to 50 ms elsewhere. The counts of all seeds are added up, too: they must be right as if the ends
+      were known to 1 ms and to 10 ms. BIAS is how far the worst count of 100 and more is from the best guess, in percent.
     - A share is right within 5 points: of `calls` and `latency` the time in a function, of `stat` the CPU time, of `gvl` the time
       that a thread waits, as a part of the interval; of `hot` and `lines` the self time of a function as a part of the CPU time, of `hot` its
-      time in all, and of Ruby the time of collections. Samples of all seeds are added up, 3,000 at least.
+      time in all, and the time of collections. Samples of all seeds are added up, 3,000 at least.
     - The time in a function lies between what the program's clock says inside and around it. The rest is time in hooks, and time without
       a CPU at their edges.
     - OUTSIDE counts the figures that are not right, and OFF BY is how far the worst one is from the nearest right one, in percent of a count

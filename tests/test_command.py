@@ -11,12 +11,14 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
 import pytest
 from probescope import _native
 from probescope.abi import PROBES
 from probescope.command.info import HEAD, PROBE, Info
+from probescope.command.result import Result
 from probescope.command.trace import KEEPER
 from tracing import ROOT, Child, maps_library, python, wait_for
 
@@ -85,6 +87,24 @@ def test_info_reads_when_hooks_were_asked_for_and_in_where_the_library_says_so(t
     assert times(snapshot()) == (None, None)
     assert times(snapshot(5000, 7000)) == (5000, 7000)
     assert times(snapshot(5000, 0, 1)) == (5000, 0)
+
+
+def test_an_interval_ends_where_its_rows_do_however_late_stats_done_fired():
+    now, wall = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns()
+    result = Result(7, "calls")
+    result.add({"@began": {"7": now}, "@ended": {"7": now + 2_000_000_000}})
+    assert interval_of(result) == [0, 2]
+    result.add({"@first_cut": {"7": wall - 300_000_000}, "@last_cut": {"7": wall + 1_800_000_000}})
+    assert interval_of(result) == [0, 2]  # an older library has something else there
+    result.known = {"cut": 1}
+    assert interval_of(result) == [-0.3, 1.8]
+    result.add({"@first_cut": {"7": wall - 3_600_000_000_000}})
+    assert interval_of(result) == [0, 1.8]  # the machine was suspended since then
+
+
+def interval_of(result):
+    """Seconds from now."""
+    return [round(moment.timestamp() - time.time(), 1) + 0 for moment in result.interval]
 
 
 def test_a_library_that_is_mapped_and_has_not_begun_is_waited_for_and_then_told(children):

@@ -356,6 +356,60 @@ gate.done(**clocks)
     attempts(check)
 
 
+def test_collections_are_a_row_of_their_own_above_the_stack_that_they_interrupt(trace):
+    """What a finalizer runs meanwhile is the finalizer's."""
+    names = "collections", "litter", "finalizers"
+    sampled, clocks = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+
+    def check():
+        run = trace(
+            WORK
+            + """
+import gc
+clocks = dict.fromkeys(("collections", "litter", "finalizers"), 0)
+kept = [[n] for n in range(10_000)]
+
+class Finalized:
+    def __init__(self): self.itself = self
+    def __del__(self):
+        start = time.thread_time()
+        heavy()
+        clocks["finalizers"] += time.thread_time() - start
+
+def told(phase, _info):
+    global began, finalizers
+    if phase == "start": began, finalizers = time.thread_time(), clocks["finalizers"]
+    else: clocks["collections"] += time.thread_time() - began - (clocks["finalizers"] - finalizers)
+
+def litter():
+    start, before = time.thread_time(), clocks["collections"] + clocks["finalizers"]
+    for _ in range(30_000): [].append([])
+    Finalized()
+    gc.collect()
+    clocks["litter"] += time.thread_time() - start - (clocks["collections"] + clocks["finalizers"] - before)
+
+gc.callbacks.append(told)
+gate.on("sample__stats")
+gate.flushed(1)
+clocks = dict.fromkeys(clocks, 0)
+run_for(4, litter)
+gate.flushed(2)
+gate.done(**clocks)
+""",
+            STATS,
+        )
+        rows = run.totals("sample__stats")
+        sampled["collections"] += rows["(garbage collection)"]["self"]
+        sampled["finalizers"] += rows["Finalized.__del__"]["total"]
+        sampled["litter"] += rows["litter"]["self"]
+        assert rows["litter"]["total"] >= rows["(garbage collection)"]["self"] + rows["heavy"]["self"]
+        for name in names:
+            clocks[name] += run.report[name]
+        assert of(sampled) == {name: pytest.approx(share, abs=0.05) for name, share in of(clocks).items()}
+
+    attempts(check)
+
+
 def test_stacks_are_read_while_threads_code_and_frames_come_and_go(trace):
     """What is read may be freed at any moment: that harms nobody."""
     run = trace(

@@ -116,9 +116,10 @@ void ps_info_hooks(uint64_t asked_ns, uint64_t hooks_in_ns)
     end();
 }
 
-void ps_info_looking(uint64_t looking_ns, uint64_t cpu_ns)
+void ps_info_interval(uint64_t until_ns, uint64_t cpu_ns, uint64_t looking_ns)
 {
     begin();
+    probescope_info.cut = until_ns;
     probescope_info.looking_ns += looking_ns;
     probescope_info.looked_cpu_ns += cpu_ns;
     end();

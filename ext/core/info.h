@@ -36,6 +36,7 @@ struct ps_info {
     /* CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them. */
     uint64_t looking_ns, looked_cpu_ns;
     uint64_t overhead_limit; /* PROBESCOPE_MAX_OVERHEAD in millionths; 0: none */
+    uint64_t cut;            /* CLOCK_MONOTONIC: where the last interval that was flushed ended; 0: none did yet */
     struct ps_info_probe probes[PS_PROBE_COUNT];
 };
 
@@ -57,7 +58,7 @@ extern const char *const ps_state_names[];
 void ps_info_refresh(void);
 void ps_info_hooks(uint64_t asked_ns, uint64_t hooks_in_ns);
 /* Adds an interval. */
-void ps_info_looking(uint64_t looking_ns, uint64_t cpu_ns);
+void ps_info_interval(uint64_t until_ns, uint64_t cpu_ns, uint64_t looking_ns);
 void ps_info_after_fork(void);
 
 #endif

@@ -202,6 +202,7 @@ struct ps_more_stats__done {
     uint64_t details_suppressed; /* exception__detail events over the limit, events */
     uint64_t samples_taken; /* samples that count; over cpu it is the rate that was reached: 99 a second of CPU time when one thread runs all the time, samples */
     uint64_t looking; /* CPU time that looking took in this interval: hooks, with the tracer's part where a probe fires in one, and the library's own threads, ns */
+    uint64_t cut; /* CLOCK_MONOTONIC of the moment up to which the rows count, where the interval ends and the next one begins, ns */
 };
 
 void ps_fire_function__entry(const char *function, const char *file, uint64_t line, uint64_t depth, uint64_t kind, const struct ps_more_function__entry *more);

@@ -15,7 +15,10 @@
 
 enum { PS_ROW_COUNTERS = 7, PS_ROW_SITES = 4, PS_ROWS_PER_CHUNK = 128, PS_ROW_CHUNKS = 4096 };
 
-/* What the counters of a row mean, table by table. Those under "not summed" are read and reset by the watcher. */
+/*
+ * What the counters of a row mean, table by table. The first one is added to last: what it counts is complete in the others. Those
+ * under "not summed" are read and reset by the watcher.
+ */
 enum {
     PS_FUNCTION_CALLS,
     PS_FUNCTION_SELF,
@@ -34,7 +37,7 @@ enum {
     PS_EXCEPTION_DEPTH_MAX, /* not summed */
 };
 enum { PS_OBJECT_COUNT, PS_OBJECT_BYTES };
-enum { PS_SAMPLE_SELF, PS_SAMPLE_TOTAL, PS_SAMPLE_SELF_SAMPLES, PS_SAMPLE_TOTAL_SAMPLES };
+enum { PS_SAMPLE_TOTAL_SAMPLES, PS_SAMPLE_SELF_SAMPLES, PS_SAMPLE_SELF, PS_SAMPLE_TOTAL };
 /* Further places of an exception row, whose own site is named by the type. Of RAISED_IN the name counts: the function. */
 enum { PS_EXCEPTION_RAISED_IN, PS_EXCEPTION_RESCUED_AT, PS_EXCEPTION_ASKED_AT, PS_EXCEPTION_APP_AT };
 
@@ -45,7 +48,8 @@ typedef struct ps_row {
     const ps_site *site;             /* NULL until the VM has found the name: such a row is not fired yet */
     const ps_site *at[PS_ROW_SITES]; /* NULL where unknown */
     uint64_t count[PS_ROW_COUNTERS]; /* since the table was cleared; times in ticks */
-    uint64_t sent[PS_ROW_COUNTERS];  /* as far as the watcher has fired them */
+    uint64_t sent[PS_ROW_COUNTERS];  /* as far as the watcher has taken them */
+    uint64_t cut[PS_ROW_COUNTERS];   /* what it has taken and is still to fire */
     union {
         struct {                           /* function: the stacks that it is open on */
             const struct ps_stack *active; /* one of them, or NULL */

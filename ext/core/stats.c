@@ -1,6 +1,7 @@
 #include "stats.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include "atomic.h"
 #include "clock.h"
@@ -21,9 +22,13 @@ enum { DETAILS_PER_SECOND = 10 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+struct moment {
+    uint64_t ns, cpu_ns; /* CLOCK_MONOTONIC, and the process's CPU time */
+};
+
 static struct {
     uint64_t sequence;
-    uint64_t began_ns, began_cpu_ns;
+    struct moment began;
     uint64_t dropped, suppressed, missed, taken, looking; /* as far as they were fired */
     uint64_t rows;                                        /* that were fired since stats__done */
 } flushed;
@@ -56,39 +61,30 @@ bool ps_stats_wanted(void)
            PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME) || PS_ENABLED(STATS__DONE) || PS_ENABLED(STATUS);
 }
 
-static void begin(void)
+static struct moment now_of_process(void)
 {
-    flushed.began_ns = ps_monotonic_ns();
-    flushed.began_cpu_ns = ps_process_cpu_ns();
+    return (struct moment){.ns = ps_monotonic_ns(), .cpu_ns = ps_process_cpu_ns()};
 }
 
 void ps_stats_begin(void)
 {
     pthread_mutex_lock(&lock);
-    begin();
+    flushed.began = now_of_process();
     flushed.looking = ps_looking_ns();
     pthread_mutex_unlock(&lock);
 }
 
-/* What a counter grew by since it was last fired. */
+/* What a counter grew by until the cut, since it was last fired; of a maximum that. */
 static uint64_t take(ps_row *row, int counter)
 {
-    /* Acquire: the counter that is added to last is taken first, and what it counts is complete then. */
-    uint64_t now = PS_READ_ACQUIRE(row->count[counter]);
-    uint64_t delta = now - row->sent[counter];
-    row->sent[counter] = now;
-    return delta;
+    uint64_t cut = row->cut[counter];
+    row->cut[counter] = 0;
+    return cut;
 }
 
 static uint64_t take_ns(ps_row *row, int counter)
 {
     return ps_ticks_to_ns(take(row, counter));
-}
-
-/* A maximum since it was last fired. A raise between the two accesses of the hook may be missed: one value, once. */
-static uint64_t take_max(ps_row *row, int counter)
-{
-    return PS_EXCHANGE(row->count[counter], 0);
 }
 
 static const ps_site *site_or_none(const ps_site *const *place)
@@ -115,7 +111,7 @@ static bool fire_function(ps_row *row, const struct subject *of)
     struct ps_more_function__stats more = {
         .path = site->path,
         .elapsed = take_ns(row, PS_FUNCTION_ELAPSED),
-        .max = ps_ticks_to_ns(take_max(row, PS_FUNCTION_MAX)),
+        .max = take_ns(row, PS_FUNCTION_MAX),
         .raised = take(row, PS_FUNCTION_RAISED),
         .resumed = resumed,
         .out = out_ns,
@@ -137,7 +133,7 @@ static bool fire_exception(ps_row *row, const struct subject *of)
         .path = site->path,
         .function = site_or_none(&at[PS_EXCEPTION_RAISED_IN])->name,
         .depth_sum = take(row, PS_EXCEPTION_DEPTH),
-        .depth_max = take_max(row, PS_EXCEPTION_DEPTH_MAX),
+        .depth_max = take(row, PS_EXCEPTION_DEPTH_MAX),
         .string_cost = strings,
         .rescued = rescued,
         .rescue_file = rescue->file,
@@ -197,18 +193,47 @@ static const ps_site *site_of(const ps_row *row)
     return !site && late_names ? &ps_site_overflow : site;
 }
 
+/*
+ * Takes what a row grew by. It may be taken several times before it is fired. maximum: the counter that is not summed, or -1. A raise of it
+ * between the two accesses of the hook may be missed: one value, once.
+ */
+static void cut_row(ps_row *row, int maximum)
+{
+    for (int i = 0; i < PS_ROW_COUNTERS; i++) {
+        if (i == maximum) {
+            uint64_t most = PS_READ(row->count[i]) ? PS_EXCHANGE(row->count[i], 0) : 0;
+            if (most > row->cut[i]) row->cut[i] = most;
+            continue;
+        }
+        uint64_t now = PS_READ_ACQUIRE(row->count[i]);
+        row->cut[i] += now - row->sent[i];
+        row->sent[i] = now;
+    }
+}
+
+/* Rows without a site are left to the VM. They are taken once they have one. */
+static void cut_rows(ps_table *table, int maximum, bool of_routes)
+{
+    uint32_t rows = PS_READ_ACQUIRE(table->rows);
+    for (uint32_t number = 0; number < rows; number++) {
+        ps_row *row = ps_table_at(table, number);
+        if (of_routes ? PS_READ_ACQUIRE(row->site) : site_of(row)) cut_row(row, maximum);
+    }
+    cut_row(&table->overflow, maximum);
+}
+
+static void cut_table(ps_table *table, int maximum)
+{
+    cut_rows(table, maximum, false);
+    if (table->by_request) cut_rows(table->by_request, maximum, true);
+}
+
 /* What a row of a table of routes is about: the request is its site, all else is in the row that it was split from, if any. */
 static struct subject subject_of_route(const ps_table *table, const ps_row *row, const ps_site *request)
 {
     const ps_row *whole = (const ps_row *)row->key[0];
     if (!whole) return (struct subject){&ps_site_overflow, &table->overflow, request};
     return (struct subject){site_of(whole), whole, request};
-}
-
-/* What a row grew by since it was last fired, by the counter of its events. */
-static uint64_t growth_of(const ps_row *row, int events)
-{
-    return PS_READ(row->count[events]) - row->sent[events];
 }
 
 /* Fires the rows that grew by as much. */
@@ -221,7 +246,7 @@ static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct s
         ps_row *row = ps_table_at(table, number);
         const ps_site *site = of_routes ? PS_READ_ACQUIRE(row->site) : site_of(row);
         if (!site) continue; /* nor has such a row been looked at: of a request, it is that request's */
-        uint64_t grown = growth_of(row, events);
+        uint64_t grown = row->cut[events];
         if (grown < least) continue;
         struct subject of = of_routes ? subject_of_route(table, row, site) : (struct subject){site, row, &ps_site_none};
         if (of.site == &ps_site_overflow) nameless += grown;
@@ -241,7 +266,7 @@ static uint64_t mean_growth(const ps_table *table, int events)
     for (uint32_t i = 0; i < rows; i++) {
         const ps_row *row = ps_table_at(table, i);
         if (!PS_READ_ACQUIRE(row->site)) continue;
-        uint64_t grown = growth_of(row, events);
+        uint64_t grown = row->cut[events];
         sum += grown;
         number += grown > 0;
     }
@@ -293,7 +318,7 @@ static bool grew_without_name(const ps_table *table, int events)
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
     for (uint32_t i = 0; i < rows; i++) {
         const ps_row *row = ps_table_at(table, i);
-        if (!PS_READ_ACQUIRE(row->site) && growth_of(row, events)) return true;
+        if (!PS_READ_ACQUIRE(row->site) && PS_READ(row->count[events]) != row->sent[events]) return true;
     }
     return false;
 }
@@ -308,10 +333,36 @@ bool ps_stats_wait_for_names(void)
     return wait;
 }
 
+static void cut_once(void)
+{
+    if (IS_TOLD(FUNCTION__STATS)) cut_table(&ps_functions, PS_FUNCTION_MAX);
+    if (IS_TOLD(EXCEPTION__STATS)) cut_table(&ps_exceptions, PS_EXCEPTION_DEPTH_MAX);
+    if (IS_TOLD(OBJECT__STATS)) cut_table(&ps_objects, -1);
+    if (PS_ENABLED(SAMPLE__STATS)) cut_table(&ps_sampled, -1);
+}
+
+/*
+ * Takes what all rows grew by, at one moment, which is where the interval ends. Each probe that is fired takes us, and may cost this thread
+ * its CPU for long: rows that were taken as they are fired would be of different moments, and none of them that of stats__done. A cut
+ * that lost its CPU is made again.
+ */
+static struct moment cut(void)
+{
+    enum { LOST_NS = 1000000, TRIES = 5 };
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t began = ps_monotonic_ns(), began_cpu = ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
+        cut_once();
+        uint64_t used = ps_clock_read(CLOCK_THREAD_CPUTIME_ID) - began_cpu;
+        if (ps_monotonic_ns() - began < used + LOST_NS) break;
+    }
+    return now_of_process();
+}
+
 bool ps_stats_flush_covered(bool all, bool (*covered)(void))
 {
     pthread_mutex_lock(&lock);
     late_names = all;
+    struct moment end = cut();
     uint64_t fired = flushed.rows;
     if (IS_TOLD(FUNCTION__STATS)) fired += fire_all(&ps_functions, fire_function, PS_FUNCTION_CALLS);
     if (IS_TOLD(EXCEPTION__STATS)) fired += fire_all(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
@@ -325,21 +376,21 @@ bool ps_stats_flush_covered(bool all, bool (*covered)(void))
         return false;
     }
 
-    uint64_t began_ns = flushed.began_ns, began_cpu_ns = flushed.began_cpu_ns;
-    begin();
+    struct moment began = flushed.began;
+    flushed.began = end;
     uint64_t dropped = ps_growth(all_overflowed(), &flushed.dropped);
     struct ps_more_stats__done more = {
         .samples_missed = ps_growth(PS_READ(ps_samples_missed), &flushed.missed),
         .details_suppressed = ps_growth(PS_READ(ps_details_suppressed), &flushed.suppressed),
         .samples_taken = ps_growth(PS_READ(ps_samples_taken), &flushed.taken),
         .looking = ps_growth(ps_looking_ns(), &flushed.looking),
+        .cut = end.ns,
     };
-    ps_info_looking(more.looking, flushed.began_cpu_ns - began_cpu_ns);
+    ps_info_interval(end.ns, end.cpu_ns - began.cpu_ns, more.looking);
     PS_WRITE(probescope_info.rows_dropped, probescope_info.rows_dropped + dropped);
     flushed.sequence++;
     if (PS_ENABLED(STATS__DONE))
-        ps_fire_stats__done(flushed.sequence, flushed.began_ns - began_ns, flushed.began_cpu_ns - began_cpu_ns, fired,
-                            dropped, &more);
+        ps_fire_stats__done(flushed.sequence, end.ns - began.ns, end.cpu_ns - began.cpu_ns, fired, dropped, &more);
     flushed.rows = 0;
     /* The host goes by this one: all of the flush is out. */
     PS_WRITE(probescope_info.flushes, flushed.sequence);
@@ -365,6 +416,7 @@ static void forget_unsent(ps_table *table, int maximum)
         ps_row *row = number < rows ? ps_table_at(table, number) : &table->overflow;
         if (maximum >= 0) PS_WRITE(row->count[maximum], 0);
         for (int i = 0; i < PS_ROW_COUNTERS; i++) row->sent[i] = PS_READ(row->count[i]);
+        memset(row->cut, 0, sizeof(row->cut));
     }
     if (table->by_request) forget_unsent(table->by_request, maximum);
 }
@@ -393,13 +445,13 @@ void ps_stats_after_fork(void)
 void ps_stats_mark(void)
 {
     forget_all_unsent();
-    begin();
+    flushed.began = now_of_process();
 }
 
 void ps_stats_flush_since_mark(void)
 {
     /* Without rows, and of no time: it begins the interval of whoever listens. */
-    const struct ps_more_stats__done none = {0};
+    const struct ps_more_stats__done none = {.cut = flushed.began.ns};
     PS_WRITE(flushed.sequence, flushed.sequence + 1);
     if (PS_ENABLED(STATS__DONE)) ps_fire_stats__done(flushed.sequence, 0, 0, 0, 0, &none);
     ps_stats_flush_all();

@@ -3,6 +3,8 @@
  * listens: a function of C that returns at once. The list is the collector's own, taken when the extension is loaded, so an
  * application that binds another to that name changes nothing; one that empties it has ours back within a second.
  *
+ * While stacks are sampled it is there, too: it says in which frame a collection runs.
+ *
  * Collections are numbered as the sum of what gc.get_stats() counts.
  */
 #include "hooks.h"
@@ -19,6 +21,7 @@ static struct {
     PyObject *callback;              /* ours */
     PyObject *generation, *collected;
     bool on, under_way;
+    ps_address frame;         /* in which one is under way; of nothing while none is */
     uint64_t number, started; /* of the collection; ticks */
     uint64_t checked_ns;
 } collection;
@@ -49,10 +52,12 @@ static PyObject *on_collection(PyObject *self, PyObject *const *args, Py_ssize_t
     if (PyUnicode_CompareWithASCIIString(args[0], "start") == 0) {
         collection.number++;
         collection.under_way = true;
+        PS_WRITE(collection.frame.value, ps_current_frame().value);
         if (PS_ENABLED(GC__START)) ps_fire_gc__start(kind_of(args[1]), collection.number);
         collection.started = ps_ticks();
     } else if (collection.under_way) {
         collection.under_way = false;
+        PS_WRITE(collection.frame.value, 0);
         if (PS_ENABLED(GC__DONE))
             ps_fire_gc__done(kind_of(args[1]), collection.number, ps_ticks_to_ns(now - collection.started),
                              number_of(args[1], collection.collected));
@@ -99,10 +104,17 @@ static Py_ssize_t place(void)
     return -1;
 }
 
+/* Who takes our callback out during a collection has its end untold. */
+static void forget_collection(void)
+{
+    collection.under_way = false;
+    PS_WRITE(collection.frame.value, 0);
+}
+
 static void put_in(void)
 {
     if (place() >= 0) return;
-    collection.under_way = false;
+    forget_collection();
     collection.number = collections();
     if (PyList_Append(collection.callbacks, collection.callback) != 0) PyErr_Clear();
 }
@@ -112,7 +124,12 @@ static void take_out(void)
     for (Py_ssize_t i; (i = place()) >= 0;)
         if (PyList_SetSlice(collection.callbacks, i, i + 1, NULL) != 0) break;
     PyErr_Clear();
-    collection.under_way = false;
+    forget_collection();
+}
+
+bool ps_collections_in(uintptr_t frame)
+{
+    return frame && PS_READ(collection.frame.value) == frame;
 }
 
 bool ps_collections_needs_upkeep(void)
@@ -134,7 +151,7 @@ const char *ps_collections_refused(void)
 
 bool ps_collections_switch(uint32_t wanted)
 {
-    bool on = (wanted & PS_GC_PROBES) != 0 && !ps_collections_refused();
+    bool on = (wanted & (PS_GC_PROBES | PS_SAMPLE_PROBES)) != 0 && !ps_collections_refused();
     if (on == collection.on) return true;
     PS_WRITE(collection.on, on);
     if (on) put_in();

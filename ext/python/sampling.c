@@ -84,13 +84,21 @@ static ps_row *row_of_copy(ps_copied_code *code)
     return row;
 }
 
+/* What a collection takes is a row of its own, above the stack that it interrupted. */
+static ps_row *row_of_collections(void)
+{
+    static const char name[] = "(garbage collection)";
+    return row_of_site(ps_site_intern(name, sizeof(name) - 1, "", 0, 0));
+}
+
 static void take_read(void)
 {
     static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
     const ps_read_stack *stack;
     while ((stack = ps_stacks_next()) != NULL) {
         uint32_t count = 0;
-        for (uint32_t i = 0; i < stack->count; i++) {
+        if (stack->collects) frames[count++] = (ps_sample_frame){row_of_collections(), 0};
+        for (uint32_t i = 0; i < stack->count && count < PS_SAMPLE_FRAMES_MAX; i++) {
             ps_row *row = row_of_copy(stack->frame[i].code);
             if (!row->excluded) frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
         }

@@ -14,6 +14,7 @@
 #include "clock.h"
 #include "copy.h"
 #include "gil_wait.h"
+#include "hooks.h"
 #include "last_ran.h"
 #include "memory.h"
 #include "probe.h"
@@ -26,7 +27,11 @@ enum {
     PAGE = 4096,                  /* what is copied of a thread's frames at a time: no page is mapped in part */
     LOOK_AGAIN_NS = 50000,        /* between two looks, where the kernel does not tell who had the CPU */
     SWITCH_NS = 20000,            /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
-    THREADS_AGAIN_NS = 200000000, /* how often threads are listed, where none is missed */
+    THREADS_AGAIN_NS = 200000000, /* from one list of the threads to the next, */
+    THREAD_AGAIN_NS = 500000,     /* and as much more for each of them */
+    FEW = 16,                     /* threads, each of which is looked at in every tick. Where there are more: */
+    IDLE = 16,                    /* ticks in which a thread did not run, before it is looked at in one of as many */
+    ASKED_MOST = 16,              /* threads that the kernel is asked about in one tick */
     WAIT_MOST_NS = 100000000,     /* for so long a stack is left in the queue */
     CARRIED_MOST_NS = 1000000000  /* CPU time that a thread used while no stack of it was read. More is missed */
 };
@@ -39,6 +44,8 @@ struct thread {
     uint64_t at_tick; /* at the last tick; and in this one: */
     uint64_t before;
     bool unmet;      /* it ran since the last tick, and does not run now */
+    bool gone;       /* it has no clock any more */
+    uint8_t idle;    /* how often it was looked at since it ran */
     uint32_t listed; /* in which list it was last */
 };
 
@@ -50,7 +57,8 @@ static struct {
     struct thread *thread;
     uint32_t count, capacity, list;
     uint64_t listed_ns;
-    bool stale; /* a thread came or went */
+    bool any_gone;
+    uint32_t tick;
     uint64_t missed_ns;
     ps_read_stack read; /* the last one */
     /* The queue. `taken` is the VM's, the rest is the watcher's. */
@@ -73,18 +81,21 @@ struct head {
     unsigned long native_id;
 };
 
-#define COPY_FIELD(to, state, field) ps_copy(&(to), (char *)(state) + offsetof(PyThreadState, field), sizeof(to))
-
 static bool read_head(struct head *head, uintptr_t state)
 {
-    return COPY_FIELD(head->next, state, next) && COPY_FIELD(head->id, state, id) &&
-           COPY_FIELD(head->native_id, state, native_thread_id);
+    PyThreadState copy;
+    if (!ps_copy(&copy, (void *)state, sizeof(copy))) return false;
+    *head = (struct head){.next = (uintptr_t)copy.next, .id = copy.id, .native_id = copy.native_thread_id};
+    return true;
 }
 
-static struct thread *find(uintptr_t state)
+/* around: where it probably is. Lists go in the same order. */
+static struct thread *find(uintptr_t state, uint32_t around)
 {
-    for (uint32_t i = 0; i < stacks.count; i++)
-        if (stacks.thread[i].state == state) return &stacks.thread[i];
+    for (uint32_t i = 0; i < stacks.count; i++) {
+        struct thread *thread = &stacks.thread[(around + i) % stacks.count];
+        if (thread->state == state) return thread;
+    }
     return NULL;
 }
 
@@ -141,35 +152,51 @@ static void miss(uint64_t ns)
     stacks.missed_ns %= PS_SAMPLE_NS;
 }
 
+static void drop_gone(void)
+{
+    for (uint32_t i = 0; stacks.any_gone && i < stacks.count;) {
+        struct thread *thread = &stacks.thread[i];
+        if (!thread->gone) {
+            i++;
+            continue;
+        }
+        if (thread->at_tick > thread->charged) miss(thread->at_tick - thread->charged);
+        *thread = stacks.thread[--stacks.count];
+    }
+    stacks.any_gone = false;
+}
+
+/* What has the clock of one of the threads from this one on, and is younger, is no thread. */
+static void drop_doubles(uint32_t first)
+{
+    for (uint32_t i = first; i < stacks.count; i++)
+        for (uint32_t other = 0; other < first; other++)
+            if (stacks.thread[other].clock == stacks.thread[i].clock && stacks.thread[other].id > stacks.thread[i].id) {
+                stacks.thread[other].charged = stacks.thread[other].at_tick;
+                stacks.thread[other].gone = stacks.any_gone = true;
+            }
+}
+
 /* Threads come and go meanwhile. What is read of one that has gone is nonsense or nothing, and its clock is none. */
 static void list_threads(uint64_t now)
 {
     enum { MOST = 100000 };
     struct head head;
+    uint32_t before = stacks.count, around = 0;
     uintptr_t state = (uintptr_t)PyInterpreterState_ThreadHead(stacks.interpreter);
     stacks.list++;
     for (int i = 0; state && i < MOST && read_head(&head, state); i++, state = head.next) {
         if (head.id == stacks.own) continue;
-        struct thread *known = find(state);
+        struct thread *known = find(state, around);
+        if (known) around = (uint32_t)(known - stacks.thread) + 1;
         if (known && known->id == head.id && known->clock == clock_of(&head)) known->listed = stacks.list;
         else add(state, &head, now);
     }
-    for (uint32_t i = 0; i < stacks.count; i++) {
-        const struct thread *thread = &stacks.thread[i];
-        head = (struct head){.id = thread->id, .native_id = (unsigned long)~(thread->clock >> 3)};
-        if (has_clock_of_older(&head)) stacks.thread[i].listed = 0;
-    }
-    for (uint32_t i = 0; i < stacks.count;) {
-        struct thread *thread = &stacks.thread[i];
-        if (thread->listed == stacks.list) {
-            i++;
-            continue;
-        }
-        if (thread->listed && thread->at_tick > thread->charged) miss(thread->at_tick - thread->charged);
-        *thread = stacks.thread[--stacks.count];
-    }
+    drop_doubles(before);
+    for (uint32_t i = 0; i < before; i++)
+        if (stacks.thread[i].listed != stacks.list) stacks.thread[i].gone = stacks.any_gone = true;
+    drop_gone();
     stacks.listed_ns = now;
-    stacks.stale = false;
 }
 
 /* The address of the frame that the thread runs; 0: none. */
@@ -177,10 +204,11 @@ static uintptr_t current_frame(const struct thread *thread)
 {
     uintptr_t frame = 0;
 #if PY_VERSION_HEX >= 0x030D0000
-    if (!COPY_FIELD(frame, thread->state, current_frame)) return 0;
+    if (!ps_copy(&frame, (char *)thread->state + offsetof(PyThreadState, current_frame), sizeof(frame))) return 0;
 #else
     uintptr_t c_frame = 0;
-    if (!COPY_FIELD(c_frame, thread->state, cframe) || !c_frame) return 0;
+    if (!ps_copy(&c_frame, (char *)thread->state + offsetof(PyThreadState, cframe), sizeof(c_frame))) return 0;
+    if (!c_frame) return 0;
     if (!ps_copy(&frame, (char *)c_frame + offsetof(_PyCFrame, current_frame), sizeof(frame))) return 0;
 #endif
     return frame;
@@ -265,6 +293,7 @@ static bool read_stack(const struct thread *thread, uint64_t now)
         if (!at) return false;
         bool is_copied = read_frame(&reader, &innermost, at);
         if (tries < 3 && (!is_copied || current_frame(thread) != at)) continue;
+        stacks.read.collects = ps_collections_in(at);
         if (read_frames(&reader, at, now)) return true;
     }
     return false;
@@ -272,7 +301,7 @@ static bool read_stack(const struct thread *thread, uint64_t now)
 
 static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
 {
-    return one->state_id == other->state_id && one->count == other->count &&
+    return one->state_id == other->state_id && one->collects == other->collects && one->count == other->count &&
            memcmp(one->frame, other->frame, one->count * sizeof(one->frame[0])) == 0;
 }
 
@@ -303,9 +332,11 @@ static void put(struct thread *thread, uint64_t used, uint64_t now)
 static bool note_clock(struct thread *thread)
 {
     thread->before = ps_clock_try(thread->clock);
-    if (!thread->before) stacks.stale = true;
+    if (!thread->before) thread->gone = stacks.any_gone = true;
     bool ran = thread->before > thread->at_tick;
     if (ran) thread->at_tick = thread->before;
+    if (ran) thread->idle = 0;
+    else if (thread->idle < IDLE) thread->idle++;
     if (thread->at_tick - thread->charged > CARRIED_MOST_NS) {
         miss(thread->at_tick - thread->charged);
         thread->charged = thread->at_tick;
@@ -340,9 +371,13 @@ static bool look_at_interrupted(uint64_t now)
     uint64_t own = ps_last_ran_ns((int)ps_thread_id()), least = ps_monotonic_ns() - now + SWITCH_NS;
     struct thread *last = NULL;
     if (!own) return false;
-    for (uint32_t i = 0; i < stacks.count; i++) {
-        struct thread *thread = &stacks.thread[i];
-        uint64_t since = thread->unmet ? own - ps_last_ran_ns(tid_of(thread)) : UINT64_MAX;
+    /* From another thread on each time: of many that took turns some are asked about, by chance. */
+    int asked = 0;
+    for (uint32_t i = 0; i < stacks.count && asked < ASKED_MOST; i++) {
+        struct thread *thread = &stacks.thread[(stacks.tick * ASKED_MOST + i) % stacks.count];
+        if (!thread->unmet) continue;
+        asked++;
+        uint64_t since = own - ps_last_ran_ns(tid_of(thread));
         if (since >= least) continue;
         least = since;
         last = thread;
@@ -355,7 +390,7 @@ static bool look_at_interrupted(uint64_t now)
 static void look_again(uint64_t now)
 {
     nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
-    struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder()) : NULL;
+    struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder(), 0) : NULL;
     if (!holder || !read_stack(holder, now)) return;
     uint64_t used = ps_clock_try(holder->clock);
     if (used > holder->before) put(holder, used, now);
@@ -394,22 +429,46 @@ static void be_punctual(void)
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 }
 
+/* Whoever had the GIL last. A thread that is new is there at once. */
+static struct thread *find_holder(uint64_t now)
+{
+    struct head head;
+    uintptr_t state = ps_gil_last_holder();
+    struct thread *known = find(state, 0);
+    if (known || !state || !read_head(&head, state) || head.id == stacks.own) return known;
+    uint32_t before = stacks.count;
+    add(state, &head, now);
+    drop_doubles(before);
+    drop_gone();
+    return find(state, before);
+}
+
+/*
+ * To read the clock of each of many threads that wait takes longer than all else. What a thread uses until it is looked at again is carried
+ * to its next sample, so it has as much as others.
+ */
+static bool is_due(uint32_t i)
+{
+    return stacks.count <= FEW || stacks.thread[i].idle < IDLE || (stacks.tick + i) % IDLE == 0;
+}
+
 /*
  * First of all whoever had the GIL last, which also runs between two short calls without the GIL; then the others, which run in C. The kernel may
  * have put this thread in the place of one that ran.
  */
 static void read_running(uint64_t now)
 {
-    uintptr_t state = ps_gil_last_holder();
-    struct thread *holder = find(state);
-    if (stacks.stale || (state && !holder) || now - stacks.listed_ns > THREADS_AGAIN_NS) {
-        list_threads(now);
-        holder = find(state);
-    }
+    stacks.tick++;
+    if (now - stacks.listed_ns > THREADS_AGAIN_NS + stacks.count * (uint64_t)THREAD_AGAIN_NS) list_threads(now);
+    struct thread *holder = find_holder(now);
     bool any[3] = {false};
     if (holder) any[look(holder, now)] = true;
-    for (uint32_t i = 0; i < stacks.count; i++)
-        if (&stacks.thread[i] != holder) any[look(&stacks.thread[i], now)] = true;
+    for (uint32_t i = 0; i < stacks.count; i++) {
+        if (&stacks.thread[i] == holder) continue;
+        if (is_due(i)) any[look(&stacks.thread[i], now)] = true;
+        else stacks.thread[i].unmet = false;
+    }
+    drop_gone();
     if (any[HAS_NO_CPU] && !look_at_interrupted(now) && !any[RUNS]) look_again(now);
 }
 

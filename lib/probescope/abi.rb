@@ -31,7 +31,7 @@ module Probescope
       request__start: {args: %i[route method], more: {thread_id: 0, traceparent: 8, span_id: 16, parent_id: 24, template: 32, path: 40, own: 48, system: 56, queue: 64, url_scheme: 72}},
       request__done: {args: %i[route method status elapsed], more: {thread_id: 0, traceparent: 8, span_id: 16, parent_id: 24, template: 32, path: 40, own: 48, system: 56, queue: 64, url_scheme: 72}},
       stats__by_request: {args: %i[], more: {}},
-      stats__done: {args: %i[sequence elapsed cpu rows dropped], more: {samples_missed: 0, details_suppressed: 8, samples_taken: 16, looking: 24}},
+      stats__done: {args: %i[sequence elapsed cpu rows dropped], more: {samples_missed: 0, details_suppressed: 8, samples_taken: 16, looking: 24, cut: 32}},
       status: {args: %i[probe state reason], more: {}}
     }.freeze
   end

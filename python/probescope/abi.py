@@ -126,7 +126,7 @@ PROBES: Dict[str, Probe] = {
     ),
     "stats__done": Probe(
         args={"sequence": int, "elapsed": int, "cpu": int, "rows": int, "dropped": int},
-        more={"samples_missed": int, "details_suppressed": int, "samples_taken": int, "looking": int},
+        more={"samples_missed": int, "details_suppressed": int, "samples_taken": int, "looking": int, "cut": int},
     ),
     "status": Probe(
         args={"probe": str, "state": int, "reason": str},

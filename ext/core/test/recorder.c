@@ -100,6 +100,8 @@ struct recorded recorder_at(size_t number)
     return event;
 }
 
+void (*recorder_meanwhile)(void);
+
 static void add(struct recorded *event, const char *text0, const char *text1, const void *more, size_t more_size)
 {
     if (text0) strncpy(event->text[0], text0, sizeof(event->text[0]) - 1);
@@ -114,6 +116,7 @@ static void add(struct recorded *event, const char *text0, const char *text1, co
     }
     record.events[record.count++] = *event;
     pthread_mutex_unlock(&record_lock);
+    if (recorder_meanwhile) recorder_meanwhile();
 }
 
 /* A probe that says what, where and two figures. */

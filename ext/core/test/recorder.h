@@ -35,6 +35,9 @@ struct recorded {
 void recorder_semaphore(enum ps_probe probe, uint16_t value);
 void recorder_lower_all(void);
 
+/* Called at each event, as if by the program while a tracer takes its time; NULL: nothing is. */
+extern void (*recorder_meanwhile)(void);
+
 void recorder_forget(void);
 size_t recorder_total(void);
 /* Events of this probe; with this text as its first argument, unless that is NULL. */

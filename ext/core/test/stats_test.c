@@ -286,6 +286,42 @@ static void covers_the_time_since_the_flush_before(void)
     begin_again();
 }
 
+/* Each event takes 2 ms, in which every function is called once more. */
+static void call_all(void)
+{
+    uint64_t began = ps_monotonic_ns();
+    for (uint32_t i = 0; i < ps_functions.rows; i++) PS_ADD(ps_table_at(&ps_functions, i)->count[PS_FUNCTION_CALLS], 1);
+    AWAIT(ps_monotonic_ns() - began > 2000000);
+}
+
+static void tells_all_rows_as_of_one_moment(void)
+{
+    enum { ROWS = 20 };
+    RAISE(STATS__DONE);
+    RAISE(FUNCTION__STATS);
+    char name[8];
+    for (int i = 0; i < ROWS; i++) {
+        snprintf(name, sizeof(name), "f%d", i);
+        row_of(&ps_functions, name)->count[PS_FUNCTION_CALLS] = 7;
+    }
+    uint64_t before = ps_monotonic_ns();
+    recorder_meanwhile = call_all;
+    struct recorded done = flush();
+    recorder_meanwhile = NULL;
+    CHECK_EQUAL(recorder_count(PS_PROBE_FUNCTION__STATS, NULL), ROWS);
+    CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3), ROWS * 7);
+    uint64_t until = done.more.done.cut;
+    CHECK(until >= before && until <= recorder_at(0).at_ns);
+    CHECK(done.at_ns - until >= ROWS * 2000000u);
+    CHECK_EQUAL(probescope_info.cut, until);
+
+    struct recorded next = flush();
+    CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3),
+                ROWS * (ROWS + 1)); /* an event each, and stats__done */
+    CHECK_EQUAL(next.arg[1], next.more.done.cut - until);
+    begin_again();
+}
+
 static bool hooks_are_in;
 
 static bool covered(void)
@@ -514,6 +550,7 @@ int main(void)
     RUN(fires_samples_in_ns_and_numbers);
     RUN(ends_with_stats_done);
     RUN(covers_the_time_since_the_flush_before);
+    RUN(tells_all_rows_as_of_one_moment);
     RUN(ends_no_interval_while_hooks_of_a_tracer_are_missing_that_came_meanwhile);
     RUN(tells_how_much_was_lost_since_the_flush_before);
     RUN(shows_what_does_not_fit_as_one_row);

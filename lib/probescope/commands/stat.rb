@@ -39,7 +39,7 @@ module Probescope
       HEADING_EVERY = 20
       # The words of a line of the program, behind its mark.
       FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details
-                  ended looking_ns].freeze
+                  ended looking_ns cut].freeze
       # What counts each of them.
       PROBES = {calls: :function__stats, raises: :exception__stats, backtrace_ns: :exception__stats, allocations: :object__stats,
                 bytes: :object__stats, gc_ns: :gc__done, samples: :sample}.freeze
@@ -50,6 +50,7 @@ module Probescope
         @round = {} # pid => figures of the line that is due
         @states = {} # pid => {probe => state}, as the process says
         @clock = Host::Clock.new
+        @telling = {} # pid => does it tell up to when it counts?
       end
 
       private
@@ -63,8 +64,8 @@ module Probescope
 
       def receive(text)
         mark, *words = text.split
-        # Programs from before 0.1.0 had no last field, and some recordings of spec/fixtures are of those.
-        return unless mark == "=" && words.size.between?(FIELDS.size - 1, FIELDS.size)
+        # Programs from before 0.1.0 had none of the last two fields, and some recordings of spec/fixtures are of those.
+        return unless mark == "=" && words.size.between?(FIELDS.size - 2, FIELDS.size)
 
         figures = FIELDS.zip(words.map(&:to_i)).to_h
         take(figures.delete(:pid), figures)
@@ -72,7 +73,10 @@ module Probescope
 
       def heard(answer)
         super
-        @states[answer[:pid]] = answer[:states] if answer[:is] == "states"
+        return unless answer[:is] == "states"
+
+        @states[answer[:pid]] = answer[:states]
+        @telling[answer[:pid]] = answer[:tells_of_cut]
       end
 
       # Each process has a second of its own: a line is due when all have told theirs, or when one tells its next.
@@ -80,8 +84,16 @@ module Probescope
         return unless wanted?(pid)
 
         show_round if @round.key?(pid)
-        @round[pid] = figures.merge(began: figures[:ended] - figures[:wall_ns], **unknown(pid))
+        ended = ended(pid, figures)
+        @round[pid] = figures.merge(began: ended - figures[:wall_ns], ended: ended, **unknown(pid))
         show_round if @by_pid || @traced.nil? || (@traced - @round.keys).empty?
+      end
+
+      # ns of the time of day up to which the line counts. An older library does not tell: then it is when the line came.
+      def ended(pid, figures)
+        return figures[:ended] + @clock.offset unless figures[:cut] && @telling.fetch(pid) { @telling.values.first }
+
+        figures[:cut] + Host::Clock.monotonic_offset
       end
 
       # Figures that a process does not serve are nil. Where bpftrace knows it by another number, it is the only one.
@@ -125,7 +137,7 @@ module Probescope
 
       def looking_share(sums) = sums[:looking_ns] && ratio(sums[:looking_ns], sums[:cpu_ns])
 
-      def at(nsecs) = iso(@clock.time(nsecs))
+      def at(nanoseconds) = iso(Host::Clock.at(nanoseconds, 0))
 
       def json(sums)
         figures = sums.slice(:cpu_ns, :calls, :raises, :backtrace_ns, :allocations, :bytes, :gc_ns, :samples)

@@ -12,8 +12,8 @@ module Probescope
       HEAD_BYTES = 280
       # What later versions appended: ns of CLOCK_MONOTONIC when semaphores last changed, and when every hook for that was in (0: not yet);
       # CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them; PROBESCOPE_MAX_OVERHEAD in
-      # millionths, 0 where there is no limit.
-      HEAD_APPENDED = %i[asked_ns hooks_in_ns looking_ns looked_cpu_ns overhead_limit].freeze
+      # millionths, 0 where there is no limit; CLOCK_MONOTONIC where the last interval that was flushed ended, which stats__done tells too.
+      HEAD_APPENDED = %i[asked_ns hooks_in_ns looking_ns looked_cpu_ns overhead_limit cut].freeze
       # out_ns: CLOCK_MONOTONIC when its hooks were taken out for that limit, or 0.
       PROBE = "Z24 L< L< Q< Z120 Q<"
       PROBE_NAMES = %i[name state enabled semaphore reason out_ns].freeze

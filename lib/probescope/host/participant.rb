@@ -105,13 +105,16 @@ module Probescope
         @absence ||= flushed? ? short : silence
       end
 
+      # Does stats__done tell up to when its rows count? An older library has something else there.
+      def tells_of_cut? = !snapshot[:cut].nil?
+
       # For the command, as plain data.
       def to_h
         {pid: pid, ended: !alive?, flushed: flushed?, absence: absence, waited_ns: @waited_ns,
          probes: snapshot[:probes].slice(*@probes), serves: serves,
          taken_out: taken_out, tells_of_taken_out: !snapshot[:overhead_limit].nil?, note: snapshot[:note],
-         tells_of_looking: !snapshot[:looking_ns].nil?, tells_of_requests: snapshot[:flags].include?(:requests),
-         **snapshot.slice(:runtime, :version)}
+         tells_of_looking: !snapshot[:looking_ns].nil?, tells_of_cut: tells_of_cut?,
+         tells_of_requests: snapshot[:flags].include?(:requests), **snapshot.slice(:runtime, :version)}
       end
 
       # Probes whose hooks it took out in this trace for taking too much: {name => ns of CLOCK_MONOTONIC}. An older library tells none.

@@ -13,6 +13,8 @@ module Probescope
     class Trace
       # Ids of calls and requests are 64 bits.
       ID = (1 << 64) - 1
+      # No flush fires its rows for as many seconds.
+      LATE = 30
       # States of a probe that fires.
       ON = %w[on degraded].freeze
 
@@ -123,7 +125,7 @@ module Probescope
           pid = target[:pid]
           next Covered.new(pid: pid, left_out: target[:absence], taken_out: {}) unless counted.include?(pid)
 
-          Covered.new(pid: pid, begin: moment("began", pid), end: moment("ended", pid), wall_ns: of("wall_ns", pid),
+          Covered.new(pid: pid, begin: began(target), end: ended(target), wall_ns: of("wall_ns", pid),
                       cpu_ns: of("cpu_ns", pid), looking_ns: (of("looking_ns", pid) if target[:tells_of_looking]),
                       waited_ns: target[:waited_ns], taken_out: taken_out(target))
         end
@@ -210,7 +212,7 @@ module Probescope
 
       # Of what was taken out before its interval it is as if the process did not serve it.
       def taken_out(target)
-        began = moment("began", target[:pid])
+        began = began(target)
         found = target[:taken_out].to_h.to_h { |name, ns| [name.to_sym, monotonic(ns)] }
         began ? found.select { |_, time| time > began } : found
       end
@@ -229,7 +231,17 @@ module Probescope
         Trace.number(found[key])
       end
 
-      def moment(map, pid) = of(map, pid)&.then { |nsecs| time(nsecs) }
+      def began(target) = moment(target, "began", "first_cut")
+      def ended(target) = moment(target, "ended", "last_cut")
+
+      # When stats__done fired, or of programs that add up the rows of a flush, the moment up to which they count. A machine that was
+      # suspended since then has set one clock back against the other.
+      def moment(target, map, cut_map)
+        fired = of(map, target[:pid])&.then { |nsecs| time(nsecs) }
+        cut = of(cut_map, target[:pid]) if target[:tells_of_cut]
+        cut &&= monotonic(cut)
+        cut && fired - cut < LATE ? cut : fired
+      end
 
       def total(map) = @maps.fetch(map, {}).values.sum { |value| Trace.number(value) }
     end

@@ -172,7 +172,7 @@ module Probescope
 
       def look = @participants.each { |one| tell_states(one) if one.look(now) && one.keep }
 
-      def tell_states(one) = @tell.call(:states, pid: one.pid, states: one.states)
+      def tell_states(one) = @tell.call(:states, pid: one.pid, states: one.states, tells_of_cut: one.tells_of_cut?)
 
       def everybody_ended = interrupt(:target_ended, grace: @alone ? 0.5 : 0)
 

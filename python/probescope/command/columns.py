@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
@@ -49,7 +50,7 @@ SLOW = "{:<8}  {:>8} {:>8}  {}".format
 # The words of stat's lines, behind "=" and the process, and the probes that some of them take.
 SECOND_WORDS = (
     "wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details ended "
-    "looking_ns"
+    "looking_ns cut"
 ).split()
 TAKES = {
     "calls": "function__stats",
@@ -67,7 +68,7 @@ def _figures(line: str, result: Result, light: bool) -> Dict[str, Optional[int]]
     """What a probe tells that is not on is None."""
     probes = result.known.get("probes", {})
     mark, _, *words = line.split()
-    if mark != "=" or len(words) < len(SECOND_WORDS) - 1:
+    if mark != "=" or len(words) < len(SECOND_WORDS) - 2:
         raise ValueError("no line of figures")
     found: Dict[str, Optional[int]] = {**dict.fromkeys(SECOND_WORDS), **dict(zip(SECOND_WORDS, map(int, words)))}
     if not result.tells_of_looking:
@@ -98,13 +99,14 @@ def _second(line: str, result: Result, light: bool = False) -> str:
 
 def _second_event(line: str, result: Result, light: bool = False) -> Dict[str, Any]:
     found = _figures(line, result, light)
-    ended, wall = found["ended"] or 0, found["wall_ns"] or 0
+    wall = found["wall_ns"] or 0
+    ended = result.moment(found["ended"] or 0, found["cut"] or 0)
     told = {name: found[name] for name in SECOND_WORDS[1:9]}
     return {
         "command": "stat",
         "pids": [result.pid],
-        "begin": iso(result.time(ended - wall)),
-        "end": iso(result.time(ended)),
+        "begin": iso(ended - timedelta(microseconds=wall / 1000)),
+        "end": iso(ended),
         "seconds": round(wall / 1e9, 3),
         "cpu_share": ratio(found["cpu_ns"], wall),
         "looking_share": ratio(found["looking_ns"], found["cpu_ns"] or 0),

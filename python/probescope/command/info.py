@@ -21,8 +21,9 @@ HEAD_NAMES = (
 ).split()
 # What later versions appended to the head: ns of CLOCK_MONOTONIC when semaphores last changed, and when every hook for that was in (0: not
 # yet); CPU ns that looking took in the intervals that were flushed, and CPU ns of the process in them.
-# PROBESCOPE_MAX_OVERHEAD in millionths, 0 where there is no limit.
-APPENDED = ("asked_ns", "hooks_in_ns", "looking_ns", "looked_cpu_ns", "overhead_limit")
+# PROBESCOPE_MAX_OVERHEAD in millionths, 0 where there is no limit. CLOCK_MONOTONIC where the last interval that was flushed ended, which
+# stats__done tells too.
+APPENDED = ("asked_ns", "hooks_in_ns", "looking_ns", "looked_cpu_ns", "overhead_limit", "cut")
 # out_ns: CLOCK_MONOTONIC when its hooks were taken out for that limit, or 0.
 PROBE = struct.Struct("<24sIIQ120sQ")
 PROBE_NAMES = ("name", "state", "enabled", "semaphore", "reason", "out_ns")

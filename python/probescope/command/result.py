@@ -8,6 +8,8 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+# No flush fires its rows for as many seconds.
+LATE = 30
 # Ids of calls and requests are 64 bits, which bpftrace prints as negative in some places.
 ID = (1 << 64) - 1
 
@@ -143,12 +145,23 @@ class Result:
     @property
     def interval(self) -> Tuple[Optional[datetime], Optional[datetime]]:
         """When its hooks were in, and its last flush."""
-        return self.moment("began"), self.moment("ended")
+        began, ended = self.sum("began"), self.sum("ended")
+        return (
+            self.moment(began, self.sum("first_cut")) if began else None,
+            self.moment(ended, self.sum("last_cut")) if ended else None,
+        )
 
-    def moment(self, name: str) -> Optional[datetime]:
-        """Of @began or @ended."""
-        found = self.sum(name)
-        return self.time(found) if found else None
+    def moment(self, fired: int, cut: int) -> datetime:
+        """Up to when the rows of a flush count. fired: bpftrace's `nsecs` at its stats__done. cut: what that says, or 0.
+
+        An older library has something else there. A machine that was suspended since then has set one clock back against the other."""
+        late = self.time(fired)
+        found = self.monotonic(cut) if cut and self.tells_of_cut else late
+        return found if (late - found).total_seconds() < LATE else late
+
+    @property
+    def tells_of_cut(self) -> bool:
+        return self.known.get("cut") is not None
 
     def lost(self) -> Dict[str, int]:
         sums = {

@@ -9,9 +9,9 @@ require "json"
 # "calls:NAME", "raised" (with what the VM's library raises for itself: "raised_anywhere"), "things", "texts", "requests:ROUTE" count;
 # "work" counts all calls of functions of work.rb; "wall:NAME" and "cpu:NAME" are ns of the wall clock and of the thread's CPU clock that
 # calls of NAME took, with what the call itself takes. "inner:NAME" is the wall clock between the first and the last statement of NAME.
-# "gc:NAME", in Ruby and of functions that make garbage, is the part of "cpu:NAME" that collections of garbage took. "process:..." are what
-# the process counts: its CPU time in ns, the collections, the objects, and the time of collections in ns: in Python "process:gc", by the
-# wall clock, in Ruby "process:gc_cpu".
+# "gc:NAME", of functions that make garbage, is the part of "cpu:NAME" that collections of garbage took. "process:..." are what
+# the process counts: its CPU time in ns, the collections, the objects, and the CPU time of collections in ns,
+# "process:gc_cpu"; in Python that by the wall clock as well, "process:gc".
 # One page of a process has them. "fibers" is how many there are from the beginning.
 class Ledger
   # One thread's counters.

@@ -90,7 +90,7 @@ class Work:
         self._page.note()
 
     def litter(self):
-        self._page.time("waste", self.waste)
+        self._page.time("waste", self.waste, collects=True)
         self._page.add("work", 2)
         self._page.note()
 

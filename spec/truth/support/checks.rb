@@ -31,7 +31,8 @@ module Truth
   # What a command told of one process, held against that process's ledger. A subclass for each command. Commands are asked about several
   # processes, with --by-pid.
   class Check
-    # The flush at each end of an interval takes this long at most, on a machine that is busy with other things.
+    # The interval of what is told as it happens ends when bpftrace hears stats__done, this long after the time that it reads at most, on a
+    # machine that is busy with other things.
     SLACK = 50_000_000
     # And that long as a rule.
     USUAL_SLACK = 10_000_000
@@ -121,7 +122,12 @@ module Truth
     def sum(rows, key = "count") = rows.sum { |row| row[key] || 0 }
   end
 
-  class CallsCheck < Check
+  # Rows of a flush are all of one moment, which the process tells. A clock that is set while the command runs moves it.
+  class RowsCheck < Check
+    SLACK = USUAL_SLACK = 1_000_000
+  end
+
+  class CallsCheck < RowsCheck
     def figures
       @ledger.names("calls:").flat_map do |name|
         row = @rows.find { |one| one["function"] == @language.function(name) } || {}
@@ -140,7 +146,7 @@ module Truth
     end
   end
 
-  class ExceptionsCheck < Check
+  class ExceptionsCheck < RowsCheck
     def figures
       raised = @rows.select { |row| row["type"].to_s.end_with?("TruthError") }
       [count("raised", sum(raised.select { |row| row["line"] == line_of("raised") }), "raised"),
@@ -148,7 +154,7 @@ module Truth
     end
   end
 
-  class AllocCheck < Check
+  class AllocCheck < RowsCheck
     def figures
       rows = at("made")
       rows = rows.select { |row| row["class"].to_s.end_with?("Thing") } if rows.any? { |row| row["class"].to_s.end_with?("Thing") }
@@ -188,7 +194,7 @@ module Truth
   end
 
   # A line each second, of each process.
-  class StatCheck < Check
+  class StatCheck < RowsCheck
     def self.processes(answer)
       answer.group_by { |line| line["pids"].first }.map do |pid, lines|
         [pid, [lines.first["begin"], lines.last["end"]].map { |time| Truth.monotonic_ns(time) }, lines]

@@ -25,7 +25,7 @@ module Truth
     def function(name) = "#{@module}Work#{@separator}#{name}"
     def python? = @suffix == ".py"
     # Do hot and lines have a row of collections? Else they are in that of whoever was interrupted.
-    def collections_apart? = !python? && Support::RUBY_TICKS
+    def collections_apart? = python? || Support::RUBY_TICKS
     # How its latency probes are called.
     def probe(name) = "Work.#{name}"
   end

@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "probescope/host/output"
+require "probescope/host/program"
+require "probescope/host/trace"
+
+RSpec.describe Probescope::Host::Trace do
+  # bpftrace's clock began 5 s before the process's: the machine was suspended for that long. On both the time of day is simple.
+  let(:ahead) { 5_000_000_000 }
+  let(:maps) do
+    {"wall_ns" => {"7" => 2_000_000_000}, "began" => {"7" => 11_300_000_000 + ahead}, "ended" => {"7" => 13_200_000_000 + ahead},
+     "first_cut" => {"7" => 11_000_000_000}, "last_cut" => {"7" => 13_000_000_000}}
+  end
+  let(:target) { {pid: 7, waited_ns: 0, tells_of_cut: true, tells_of_looking: false, taken_out: {}} }
+
+  def interval(maps, target)
+    ended = {targets: [target], by_pid: false, clock: -ahead, monotonic: 0}
+    output = instance_double(Probescope::Host::Output, maps: maps)
+    one = described_class.new(output, ended, Probescope::Host::Program.path("calls.bt")).processes.first
+    [one.begin, one.end].map(&:to_f)
+  end
+
+  it "has an interval from one moment up to which rows count to the next, however late stats__done fired" do
+    expect(interval(maps, target)).to eq([11.0, 13.0])
+  end
+
+  it "goes by the time of stats__done where rows are events, and where an older library does not tell" do
+    expect(interval(maps.except("first_cut", "last_cut"), target)).to eq([11.3, 13.2])
+    expect(interval(maps, target.merge(tells_of_cut: false))).to eq([11.3, 13.2])
+  end
+
+  it "goes by the time of stats__done where the machine was suspended in between" do
+    before = maps.merge("first_cut" => {"7" => 11_000_000_000 - 3_600_000_000_000})
+    expect(interval(before, target)).to eq([11.3, 13.0])
+  end
+end
