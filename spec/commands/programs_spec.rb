@@ -78,7 +78,7 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
 
   it "warn of nothing" do
     programs.each do |path|
-      # Two lines of the program follow. See the heads of the programs for a parameter that is missing; 0.23 wants the cast that 0.27 does not.
+      # Two lines of the program follow. The programs' heads tell of a parameter that is missing; 0.23 wants the cast that 0.27 does not.
       said = run_program(path, host_target).err
                                            .gsub(/^.*WARNING: (Positional parameter \$\d is empty|Unnecessary cast:).*\n.*\n.*\n/, "")
       complaints = said.lines.reject { |line| line.strip.empty? || of_its_own?(line) }
