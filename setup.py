@@ -24,7 +24,7 @@ if platform.machine() == "x86_64":
     FLAGS.append("-mno-red-zone")
 NO_COMPILER = "no C compiler works, or Python's headers are missing (on Debian: apt install gcc python3-dev)"
 
-# PROBESCOPE_STAPSDT_DIR=/opt/libstapsdt pip install probescope: run-time probes by that libstapsdt.so and not by our own.
+# PROBESCOPE_STAPSDT_DIR=/opt/libstapsdt pip install .: run-time probes by that libstapsdt.so and not by our own.
 STAPSDT = os.environ.get("PROBESCOPE_STAPSDT_DIR") and os.path.abspath(os.environ["PROBESCOPE_STAPSDT_DIR"])
 CORE = [path for path in glob("ext/core/*.c") if not (STAPSDT and re.search(r"/provider(_\w+)?\.c$", path))]
 

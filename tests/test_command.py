@@ -1,4 +1,4 @@
-"""python -m probescope: what it says and its exit status, on real processes."""
+"""probescope: what it says and its exit status, on real processes."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ def test_says_what_is_missing_and_what_to_do(bpf, program, children):
 def test_a_wrong_command_line_is_exit_status_2_and_names_one_that_is_right(wrong):
     status, out, err = command(*wrong.split())
     assert (status, out) == (2, "")
-    assert re.fullmatch(r"probescope: .+\n  try: python -m probescope .+\n", err)
+    assert re.fullmatch(r"probescope: .+\n  try: probescope .+\n", err)
 
 
 def test_every_command_has_help_with_examples():
@@ -374,4 +374,4 @@ def test_every_command_has_help_with_examples():
         assert re.search(rf"^ +{name} ", overview, re.MULTILINE)
         status, out, err = command(name, "--help")
         assert (status, err) == (0, "")
-        assert f"python -m probescope {name}" in out[out.index("examples:") :]
+        assert f"probescope {name}" in out[out.index("examples:") :]

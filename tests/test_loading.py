@@ -17,6 +17,9 @@ from tracing import ROOT, Child, maps_library, wait_for
 PACKAGE = Path(probescope.__file__).parent
 STATE = "import sys; print('probescope' in sys.modules and sys.modules['probescope'].status()['installed'])"
 
+# What pip makes of an entry point.
+ENTRY = "import sys\nfrom probescope.command.entry import main\nsys.exit(main())\n"
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
@@ -28,6 +31,9 @@ def installed(tmp_path_factory):
     shutil.copy(ROOT / "python/probescope.pth", packages)
     if not (packages / "probescope/programs").exists():
         shutil.copytree(ROOT / "providers", packages / "probescope/programs")
+    command = home / "bin/probescope"
+    command.write_text(f"#!{home}/bin/python\n{ENTRY}")
+    command.chmod(0o755)
     return home / "bin/python"
 
 
@@ -167,6 +173,40 @@ def test_run_starts_programs_and_says_what_it_cannot(installed, tmp_path):
     ran = run(*command, "nothing-like-it")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "there is no file and no program 'nothing-like-it'\n  try: " in ran.stderr
+
+
+def test_the_command_imports_nothing_from_the_current_folder_or_of_the_user(installed, tmp_path):
+    command = Path(installed).with_name("probescope")
+    trap = "open('/proc/self/cwd/trapped', 'w')\n"
+    for name in ("probescope", "subprocess", "argparse", "sitecustomize", "usercustomize", "json"):
+        (tmp_path / f"{name}.py").write_text(trap)
+    user = tmp_path / f"home/.local/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+    user.mkdir(parents=True)
+    (user / "usercustomize.py").write_text(trap)
+    for words in (["--version"], ["script"], ["doctor", "--json"], ["trace", "exceptions", "-p", "0"]):
+        ran = run(command, *words, cwd=tmp_path, HOME=str(tmp_path / "home"), PYTHONSAFEPATH="")
+        assert "Traceback" not in ran.stderr, ran.stderr
+        assert not (tmp_path / "trapped").exists(), words
+    assert out(command, "--version", cwd=tmp_path).startswith("probescope ")
+    # What it starts has the interpreter's options that it was given, and none of ours.
+    assert out(command, "run", "-c", "import sys; print(sys.flags.isolated)") == "0\n"
+    # Root takes nothing that one user has installed for himself.
+    own = run(installed, "-c", OF_USER, str(Path(_package(installed)).resolve().parent.parent))
+    assert "installed for one user" in own.stderr and own.returncode == 1
+
+
+# The entry as if its package lay among the user's own.
+OF_USER = """
+import site, sys
+site.ENABLE_USER_SITE = True
+site.getusersitepackages = lambda: sys.argv[1]
+from probescope.command.entry import main
+main()
+"""
+
+
+def _package(python):
+    return out(python, "-c", "import probescope; print(probescope.__file__)").strip()
 
 
 def test_functions_of_a_script_that_is_elsewhere_are_covered(bpf, installed, tmp_path, children):

@@ -43,7 +43,7 @@ have_func("malloc_usable_size", "malloc.h")
 
 core = File.expand_path("../core", __dir__)
 $srcs = Dir[File.join(__dir__, "*.c"), File.join(core, "*.c")].map { |path| File.basename(path) }
-# gem install probescope -- --with-stapsdt-dir=/opt/libstapsdt: run-time probes by that libstapsdt.so and not by our own.
+# gem install ./probescope-0.1.0.gem -- --with-stapsdt-dir=/opt/libstapsdt: run-time probes by that libstapsdt.so and not by our own.
 if with_config("stapsdt-dir")
   headers, libraries = dir_config("stapsdt").map { |path| File.expand_path(path) }
   have_library("stapsdt", "providerInit") or give_up("no libstapsdt.so in #{libraries} (--with-stapsdt-dir)")

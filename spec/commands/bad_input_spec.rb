@@ -79,8 +79,8 @@ RSpec.describe "Bad input" do
     it "is a Python without probescope: it says how to load it there", :python do
       bare = keep(Support::Child.new(Support::Python.interpreter, "-c", "print('ready', flush=True); import time; time.sleep(600)"))
       bare.await_line(/ready/)
-      expect(refuse("hot", "-p", bare.pid)).to include("pip install probescope").and include("probescope run -- COMMAND")
-      expect(refuse("hot", "-p", bare.pid, "--workers")).to include("pip install probescope")
+      expect(refuse("hot", "-p", bare.pid)).to include("pip install /path/to/checkout").and include("probescope run -- COMMAND")
+      expect(refuse("hot", "-p", bare.pid, "--workers")).to include("pip install /path/to/checkout")
     end
 
     it "is a probe that the process refuses or cannot serve: with its reason, of each command, before bpftrace starts" do

@@ -76,7 +76,7 @@ module Probescope
         return text if Native::MOST_ARGUMENTS > 6
 
         raise Host::Error.new("#{text}: no semaphores, six arguments at most",
-                              "gem install probescope without --with-stapsdt-dir has its own")
+                              "a gem that is installed without --with-stapsdt-dir has its own")
       end
 
       def reinstall

@@ -10,7 +10,7 @@ module Probescope
       ABOUT = <<~TEXT
         Starts a command with probescope in its Ruby or Python: no Gemfile entry, no import, no change of the application. Until
         a tracer attaches it costs nothing. A Ruby that this gem was not built for, and a Python without the package
-        (`pip install probescope`, into its virtualenv if it has one), run as if it were not there.
+        (`pip install /path/to/checkout`, into its virtualenv if it has one), run as if it were not there.
       TEXT
       EXAMPLES = <<~TEXT
         probescope run -- bundle exec puma

@@ -15,8 +15,9 @@ module Probescope
       SYMBOL = "probescope_info"
       HOW_TO_LOAD = "start it with `probescope run -- COMMAND`, or add `gem \"probescope\", require: \"probescope/auto\"` " \
                     "to its Gemfile and restart it"
-      HOW_TO_LOAD_PYTHON = "`pip install probescope` for its Python, then start it with `probescope run -- COMMAND`; on Python 3.14 " \
-                           "and later `python -m probescope attach PID` loads it into the running one"
+      HOW_TO_LOAD_PYTHON = "install the package for its Python (`pip install /path/to/checkout`), then start it with " \
+                           "`probescope run -- COMMAND`; on Python 3.14 and later `venv/bin/probescope attach PID`, of the package, " \
+                           "loads it into the running one"
       # A library is a few hundred KB; a hostile file may be any size.
       MAX_DIGESTED = 16 << 20
 

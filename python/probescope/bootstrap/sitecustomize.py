@@ -1,4 +1,4 @@
-"""In PYTHONPATH by `python -m probescope run` where the package is not installed with its .pth file: see probescope/command/run.py."""
+"""In PYTHONPATH by `probescope run` where the package is not installed with its .pth file: see probescope/command/run.py."""
 
 import os
 import sys

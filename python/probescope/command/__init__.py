@@ -1,1 +1,1 @@
-"""python -m probescope: for the machine that the tracer is on. Nothing of this is loaded into an application."""
+"""probescope: for the machine that the tracer is on. Nothing of this is loaded into an application."""

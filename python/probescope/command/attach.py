@@ -110,7 +110,7 @@ def await_installed(pid: int, script: str) -> None:
             raise StillWaiting(
                 f"process {pid} has not loaded it within {SECONDS} s: its main thread may wait in a system call, and loads it as soon "
                 "as it runs Python code again",
-                f"later: python -m probescope doctor -p {pid}",
+                f"later: probescope doctor -p {pid}",
             )
         time.sleep(0.02)
 

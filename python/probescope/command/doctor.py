@@ -79,7 +79,7 @@ class Checks:
         name = f"{platform.python_implementation()} {platform.python_version()}"
         reason = probescope.unavailable_reason()
         if reason:
-            step = "once that is mended: pip install --force-reinstall --no-cache-dir probescope"
+            step = "once that is mended, install it again: pip install --force-reinstall --no-cache-dir, from the same place"
             raise CommandError(f"this Python ({name}) cannot be traced: {reason}", step)
         path, probes = machine.library()
         if probes != len(abi.PROBES):

@@ -12,17 +12,17 @@ from probescope.command.errors import CommandError, Usage
 from probescope.command.tables import TOP
 from probescope.command.text import clean
 
-NAME = "python -m probescope"
+NAME = "probescope"
 ABOUT = """\
 For a machine without the gem: loads probescope into a Python application, and runs a bpftrace program on a process that has it.
 """
 EXAMPLES = """\
 examples:
-  python -m probescope run -m gunicorn app:app     start an application with the probes in it
-  sudo python -m probescope trace exceptions -p 4711 -d 10
-                                                   ask it, for 10 seconds, while it runs
+  venv/bin/probescope run -m gunicorn app:app     start an application with the probes in it
+  sudo venv/bin/probescope trace exceptions -p 4711 -d 10
+                                                  ask it, for 10 seconds, while it runs
 
-`python -m probescope COMMAND --help` explains each of them.
+`probescope COMMAND --help` explains each of them.
 """
 
 

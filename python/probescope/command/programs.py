@@ -27,7 +27,7 @@ def program(name: str) -> Path:
     try:
         return all_programs()[name[: -len(".bt")] if name.endswith(".bt") else name]
     except KeyError:
-        raise CommandError(f"there is no script {name!r}", "python -m probescope script lists them") from None
+        raise CommandError(f"there is no script {name!r}", "probescope script lists them") from None
 
 
 def question(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Dict, List
 from probescope.command.errors import CommandError, Usage
 
 PACKAGE = Path(__file__).resolve().parent.parent
-EXAMPLE = "python -m probescope run app.py"
+EXAMPLE = "probescope run app.py"
 
 
 def run(options: Any) -> int:
@@ -52,16 +52,18 @@ def added_to_environment() -> Dict[str, str]:
 
 
 def interpreter_options() -> List[str]:
-    """Those that this Python was started with, before -m probescope."""
+    """Those that this Python was started with, before -m probescope. None of the command's own, which begins as -c: see entry.py."""
     options: List[str] = []
     words = iter(sys.orig_argv[1:])
     for word in words:
         letters = word[1:]
-        found = next((i for i, letter in enumerate(letters) if letter in "mXW"), None)
+        found = next((i for i, letter in enumerate(letters) if letter in "cmXW"), None)
         if word.startswith("--"):
             options += [word, next(words)] if word == "--check-hash-based-pycs" else [word]
         elif found is None:
             options.append(word)
+        elif letters[found] == "c":
+            return []
         elif letters[found] == "m":
             return options + ([f"-{letters[:found]}"] if found else [])
         else:

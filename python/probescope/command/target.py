@@ -12,8 +12,8 @@ from probescope.command.info import Info
 
 SYMBOL = "probescope_info"
 HOW_TO_LOAD = (
-    "start it with PROBESCOPE=1 where the package is installed, or with `python -m probescope run`; on Python 3.14 and later "
-    "`python -m probescope attach PID` loads it"
+    "start it with PROBESCOPE=1 where the package is installed, or with `probescope run`; on Python 3.14 and later "
+    "`probescope attach PID` loads it"
 )
 LINE = re.compile(rb"([0-9a-f]+-[0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) (\d+) +(.*)", re.DOTALL)
 

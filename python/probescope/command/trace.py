@@ -59,14 +59,14 @@ EARLY = 0.25
 SETTLE = 0.02
 # How long it may take to switch its hooks, when its threads have much to do.
 HOOK_SECONDS = 2
-CHECK = "python -m probescope doctor"
+CHECK = "probescope doctor"
 
 
 def run(options: Any) -> int:
     path = program(options.name)
     report = report_of(path.stem)
     if options.json and not (report or columns.of(path.stem).event):
-        raise Usage(f"{path.stem} has no JSON", f"python -m probescope trace exceptions -p {options.pid} --json")
+        raise Usage(f"{path.stem} has no JSON", f"probescope trace exceptions -p {options.pid} --json")
     for check in (machine.kernel, machine.uprobes, machine.tracefs):
         check()
     bpftrace = machine.bpftrace()
