@@ -168,7 +168,7 @@ RSpec.describe "samples at the tick", :bpf do
       spin while cpu < ends
       Gate.done seen: seen, trapped: trapped, before: before, state: state
     RUBY
-    # The watcher looks at each tick: until then a thread may have had one.
+    # Until the watcher looks each running thread may have had one.
     expect(run.report).to include(seen: Signal.list["URG"], trapped: run.report[:before] + 1)
     expect(run.report[:before]).to be <= 3
     expect(run.report[:state].last).to eq("charged at the next check: the application handles SIGURG")
