@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "atomic.h"
 
@@ -41,4 +42,16 @@ void ps_memory_give(void *memory, size_t size)
     if (!memory) return;
     free(memory);
     PS_FETCH_ADD(used, -size);
+}
+
+void *ps_memory_grown(void *array, uint32_t count, uint32_t *capacity, size_t size)
+{
+    if (count < *capacity) return array;
+    uint32_t more = *capacity ? *capacity * 2 : 16;
+    void *grown = ps_memory_take(more * size);
+    if (!grown) return NULL;
+    if (count) memcpy(grown, array, count * size);
+    ps_memory_give(array, *capacity * size);
+    *capacity = more;
+    return grown;
 }

@@ -19,5 +19,10 @@ size_t ps_memory_used(void);
 void *ps_memory_take(size_t size);
 /* size is the one that was taken. NULL is fine. */
 void ps_memory_give(void *memory, size_t size);
+/*
+ * An array of `capacity` elements, of which `count` are used, with room for one more: itself, or one twice as large in its place. NULL: there is
+ * no memory, and all is as it was.
+ */
+void *ps_memory_grown(void *array, uint32_t count, uint32_t *capacity, size_t size);
 
 #endif

@@ -1,6 +1,5 @@
 #include "thread_clocks.h"
 
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -99,15 +98,9 @@ static bool has_clock(pthread_t thread, clockid_t *clock)
 
 static bool reserve(void)
 {
-    if (clocks.count < clocks.capacity) return true;
-    uint32_t capacity = clocks.capacity ? clocks.capacity * 2 : 16;
-    struct thread *grown = ps_memory_take(capacity * sizeof(*grown));
-    if (!grown) return false;
-    if (clocks.count) memcpy(grown, clocks.thread, clocks.count * sizeof(*grown));
-    ps_memory_give(clocks.thread, clocks.capacity * sizeof(*grown));
-    clocks.thread = grown;
-    clocks.capacity = capacity;
-    return true;
+    struct thread *room = ps_memory_grown(clocks.thread, clocks.count, &clocks.capacity, sizeof(*room));
+    if (room) clocks.thread = room;
+    return room != NULL;
 }
 
 void ps_thread_clocks_see(uint64_t id, pthread_t pthread)

@@ -17,7 +17,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,6 +27,7 @@
 
 #include "copy.h"
 #include "hooks.h"
+#include "task_file.h"
 
 static void (*handler)(int); /* Ruby's, for signals that are trapped; NULL: not found, and nothing is woken */
 static int main_thread;      /* as gettid() calls it there */
@@ -86,16 +86,10 @@ static bool polls_no_connection(uint64_t files, uint64_t count)
 /* Is the thread in a system call that waits, and that is begun again after EINTR? */
 static bool waits(int thread)
 {
-    char path[64], text[128];
+    char text[128];
     long number;
     unsigned long argument[2];
-    snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", thread);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return false;
-    ssize_t size = read(file, text, sizeof(text) - 1);
-    close(file);
-    if (size <= 0) return false;
-    text[size] = '\0';
+    if (!ps_task_file_read(thread, "syscall", text, sizeof(text))) return false;
     if (sscanf(text, "%ld %lx %lx", &number, &argument[0], &argument[1]) != 3) return false; /* "running" */
     switch (number) {
     case SYS_read: return is_no_connection((int)argument[0]);

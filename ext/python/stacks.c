@@ -101,15 +101,9 @@ static struct thread *find(uintptr_t state, uint32_t around)
 
 static bool reserve(void)
 {
-    if (stacks.count < stacks.capacity) return true;
-    uint32_t capacity = stacks.capacity ? stacks.capacity * 2 : 16;
-    struct thread *grown = ps_memory_take(capacity * sizeof(*grown));
-    if (!grown) return false;
-    if (stacks.count) memcpy(grown, stacks.thread, stacks.count * sizeof(*grown));
-    ps_memory_give(stacks.thread, stacks.capacity * sizeof(*grown));
-    stacks.thread = grown;
-    stacks.capacity = capacity;
-    return true;
+    struct thread *room = ps_memory_grown(stacks.thread, stacks.count, &stacks.capacity, sizeof(*room));
+    if (room) stacks.thread = room;
+    return room != NULL;
 }
 
 /* The kernel's number of a thread's CPU clock. */

@@ -106,6 +106,26 @@ static void holds_the_limit_among_threads(void)
     CHECK_EQUAL(ps_memory_used(), 0);
 }
 
+static void lets_an_array_grow_where_there_is_room(void)
+{
+    ps_memory_set_limit(0);
+    uint32_t *array = NULL, capacity = 0;
+    for (uint32_t i = 0; i < 40; i++) {
+        array = ps_memory_grown(array, i, &capacity, sizeof(*array));
+        CHECK(array != NULL);
+        array[i] = i;
+    }
+    CHECK_EQUAL(capacity, 64);
+    CHECK_EQUAL(ps_memory_used(), 64 * sizeof(*array));
+    for (uint32_t i = 0; i < 40; i++) CHECK_EQUAL(array[i], i);
+    ps_memory_set_limit(64 * sizeof(*array));
+    CHECK(ps_memory_grown(array, 63, &capacity, sizeof(*array)) == array);
+    CHECK(!ps_memory_grown(array, 64, &capacity, sizeof(*array)));
+    CHECK_EQUAL(capacity, 64);
+    ps_memory_give(array, 64 * sizeof(*array));
+    ps_memory_set_limit(0);
+}
+
 int main(void)
 {
     RUN(starts_at_32_mb_with_nothing_taken);
@@ -115,5 +135,6 @@ int main(void)
     RUN(keeps_what_is_taken_when_the_limit_falls);
     RUN(takes_null_back);
     RUN(holds_the_limit_among_threads);
+    RUN(lets_an_array_grow_where_there_is_room);
     return check_report("memory");
 }
