@@ -50,7 +50,7 @@ enum { SIGNAL = SIGURG, THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
 #define LATE_NS      100000000u
 #define LOOK_NS      50000000u
 #define BEGINNING_NS 1000000u
-/* From the end of its wait to its own end a native thread takes some 50 us. It waits for 3 s (THREAD_CACHE_TIME in Ruby's thread_pthread.c). */
+/* From the end of its wait to its own end a native thread takes some 50 us, by estimate. It waits for 3 s (THREAD_CACHE_TIME in Ruby's thread_pthread.c). */
 #define ENDING_NS    500000u
 #define STOOD_FOR_NS 500000000u
 
