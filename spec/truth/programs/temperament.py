@@ -64,9 +64,9 @@ class Temperament:
             work.litter()
 
     def pool(self):
-        """Four workers; the main thread hands out jobs, and is parked most of the time."""
+        """Four workers; the main thread hands out jobs of some 1, 5 or 20 ms, and is parked most of the time."""
         jobs = queue.Queue(8)
-        workers = self._in_threads([jobs] * 4)
+        workers = self._in_threads([jobs] * 4, units=[1, 5, 20][self._seed % 3])
         page = self._ledger.page(process=True)
         self._ready()
         while not self._over:
@@ -167,15 +167,16 @@ class Temperament:
     def _new_work(self):
         return Work(self._ledger.page(process=True), random.Random(self._seed))
 
-    def _in_threads(self, queues, linger=False, process=False):
-        """process: the first one notes what the process counts."""
+    def _in_threads(self, queues, linger=False, process=False, units=1):
+        """process: the first one notes what the process counts. units: of a job."""
         barrier = threading.Barrier(len(queues) + 1)
 
         def serve(number, jobs):
             work = Work(self._ledger.page(process and number == 0), random.Random(self._seed + number))
             barrier.wait()
             while jobs.get():
-                work.unit()
+                for _ in range(units):
+                    work.unit()
                 if linger:
                     work.linger()
 

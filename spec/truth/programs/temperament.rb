@@ -59,10 +59,11 @@ class Temperament
     end
   end
 
-  # Four workers; the main thread hands out jobs, and is parked most of the time.
+  # Four workers; the main thread hands out jobs of some 1, 5 or 20 ms, and is parked most of the time.
   def pool
     jobs = Thread::SizedQueue.new(8)
-    workers = in_threads(4) { |work| work.unit while jobs.pop }
+    units = [1, 5, 20][@seed % 3]
+    workers = in_threads(4) { |work| units.times { work.unit } while jobs.pop }
     page = @ledger.page(process: true)
     ready
     until @over

@@ -8,7 +8,8 @@ import zlib
 
 import probescope
 
-BYTES = b"truth" * 40_000
+# Calls of C, some of 0.05 ms, one of 0.5 ms, one of 5 ms: how many, and of how many bytes.
+CALLS = [(6, 200_000), (1, 2_000_000), (1, 10_000_000)]
 
 
 def begin(_status, _headers, _wrong=None):
@@ -62,7 +63,9 @@ class Work:
         self._raises = 1 + random.randrange(3)
         self._depth = 1 + random.randrange(20)
         self._things = 5 + random.randrange(20)
+        self._calls, self._bytes = CALLS[random.randrange(len(CALLS))]
         self._number = 0
+        self._data = None
 
     def unit(self):
         self._page.resume()
@@ -78,7 +81,8 @@ class Work:
 
     def c_unit(self):
         """C takes most of the time, and what follows is called where the VM looks up for the first time after it."""
-        self._page.time("crunch", self.crunch)
+        self._data = self._data or bytes(self._bytes)
+        self._page.time("crunch", self.crunch, self._data)
         self._page.time("trifle", self.trifle)
         self._page.add("work", 3)
         self._page.note()
@@ -157,10 +161,10 @@ class Work:
     async def doze(self):
         await asyncio.sleep(0.012)
 
-    def crunch(self):
+    def crunch(self, data):
         began = time.monotonic_ns()
-        for _ in range(6):
-            zlib.crc32(BYTES)
+        for _ in range(self._calls):
+            zlib.crc32(data)
         return time.monotonic_ns() - began
 
     def trifle(self):

@@ -8,7 +8,8 @@ Thing = Class.new
 
 # Units of known work. Every figure that a command tells of it is in the page, too.
 class Work
-  BYTES = ("truth" * 40_000).freeze
+  # Calls of C, some of 0.05 ms, one of 0.5 ms, one of 5 ms: how many, and of how many bytes.
+  CALLS = [[6, 200_000], [1, 2_000_000], [1, 10_000_000]].freeze
   SITE = Probescope::Rack.new(->(env) { [env["PATH_INFO"] == "/none" ? 404 : 200, {}, ["truth"]] })
 
   # random: decides how the work is shared out.
@@ -19,6 +20,7 @@ class Work
     @raises = 1 + random.rand(3)
     @depth = 1 + random.rand(20)
     @things = 5 + random.rand(20)
+    @calls, @bytes = CALLS[random.rand(CALLS.size)]
     @number = 0
   end
 
@@ -36,7 +38,8 @@ class Work
 
   # C takes most of the time, and what follows is called where the VM looks up for the first time after it.
   def c_unit
-    @page.time("crunch") { crunch }
+    @data ||= "\0" * @bytes
+    @page.time("crunch") { crunch(@data) }
     @page.time("trifle") { trifle }
     @page.add("work", 3)
     @page.note
@@ -127,9 +130,9 @@ class Work
     Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began
   end
 
-  def crunch
+  def crunch(data)
     began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
-    6.times { Zlib.crc32(BYTES) }
+    @calls.times { Zlib.crc32(data) }
     Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began
   end
 
