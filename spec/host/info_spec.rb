@@ -71,7 +71,7 @@ RSpec.describe "Reading probescope_info" do
     file = memory([], sequence: 0, probe_size: 0)
     writer = Thread.new do
       Thread.pass until Thread.main.stop?
-      File.binwrite(file.path, begun)
+      File.open(file.path, "r+b") { |library| library.write(begun) } # and is at no moment empty
     end
     expect(Probescope::Host::Info.new(file, 64).snapshot[:probes].keys).to eq(%w[stats__done])
     writer.join

@@ -92,7 +92,8 @@ static void switches_hooks_in_order_and_in_slices(void)
     recorder_semaphore(PS_PROBE_FUNCTION__STATS, 1);
     CHECK_EQUAL(ps_parts_install(&vm), 0);
     AWAIT(state(PS_PROBE_FUNCTION__STATS) == PS_STATE_ON);
-    CHECK_STRING(language.order, "flfl");
+    /* The watcher may have looked once more meanwhile. */
+    CHECK(strncmp(language.order, "flfl", 4) == 0);
     CHECK_EQUAL(language.wanted, PS_BIT(FUNCTION__STATS));
     CHECK_EQUAL(state(PS_PROBE_LINE), PS_STATE_OFF);
     CHECK_EQUAL(probescope_info.flags & PS_INFO_INSTALLED, PS_INFO_INSTALLED);
