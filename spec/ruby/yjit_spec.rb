@@ -51,7 +51,7 @@ RSpec.describe "A process with a JIT", :bpf do
   def around(target, *probes, state: :on)
     before = ns(target)
     tracer = tracer(probes.map { |probe| "usdt:*:probescope:#{probe} { @rows = count(); }" }.join("\n"), pid: target.pid)
-    probes.each { |probe| await("#{probe} #{state}", within: 60) { target.info.state(probe) == state } }
+    probes.each { |probe| await("#{probe} #{state}", within: 60) { Array(state).include?(target.info.state(probe)) } }
     during = ns(target)
     yield if block_given?
     tracer.stop(:INT)
@@ -72,7 +72,8 @@ RSpec.describe "A process with a JIT", :bpf do
   end
 
   it "runs as before, during and after probes of allocations, collections and samples" do
-    before, during, after = around(with_yjit, "object__stats", "gc__done", "sample__stats")
+    # Before 3.3 samples are charged at the next check.
+    before, during, after = around(with_yjit, "object__stats", "gc__done", "sample__stats", state: %i[on degraded])
     expect([during, after]).to all(be < before * 2)
   end
 
