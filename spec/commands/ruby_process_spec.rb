@@ -49,7 +49,7 @@ RSpec.describe "The commands on a Ruby process", :bpf do
 
     $stdout.sync = true
     puts "ready"
-    sleep 0.001 until %i[function__stats functions__all stats__done].all? { |name| Probescope.status[:probes][name].first == :on }
+    $stdin.gets
     1000.times { work }
   RUBY
   deaf = <<~RUBY

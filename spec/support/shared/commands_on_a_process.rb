@@ -3,7 +3,7 @@
 # The commands on a real process that does known work: nothing until they are attached, then all of it. `language`: {suffix:,
 # work: a program that does 1000 calls, 500 raises and 2000 allocations on SIGUSR1, then three times `tell`, which makes a backtrace
 # text by what is called `formatted`, and `nap` of 20 ms, burn: one that burns CPU in a function of that
-# name, short: one that works 1000 times as soon as the hooks are in, and ends, deaf: one that lets no hook in, separator: between class
+# name, short: one that works 1000 times when its standard input says so, and ends, deaf: one that lets no hook in, separator: between class
 # and method, error: the type that is raised, allocated: the class of the objects}.
 RSpec.shared_examples "a process under the commands" do |language|
   separator = language.fetch(:separator)
@@ -88,16 +88,31 @@ RSpec.shared_examples "a process under the commands" do |language|
     expect(calls.map { |line| line["event"] }).to eq(%w[call] * 3), found["flow"].inspect
   end
 
+  # A bpftrace that was given this process and waits for events, which it does when all its probes are attached.
+  def attached?(pid)
+    Dir["/proc/[0-9]*/cmdline"].any? do |path|
+      words = File.read(path).split("\0")
+      words.first.to_s.end_with?("bpftrace") && words.each_cons(2).include?(["-p", pid.to_s]) &&
+        File.read(path.sub("cmdline", "wchan")).match?(/epoll|ep_poll/)
+    rescue SystemCallError
+      false
+    end
+  end
+
   it "calls: what a process counted that ended before its first flush" do
-    # The kernel raises a semaphore before bpftrace has put its program there. In between, on a busy machine, the process may end.
+    # Where the process ends before the command has looked whether its hooks are in, the command says that, and knows nothing.
     attempts do
-      process = target(script(language, language.fetch(:short))).ready
-      found = probescope("calls", "-p", process.pid, "-d", 600, "--all", "--json")
-      expect(found.status.exitstatus).to eq(0), found.err
-      calls = rows_of([found.json]).find { |row| row["function"].end_with?("work") }&.fetch("calls")
-      # Fewer where a busy machine let the first flush come in between.
-      expect(calls).to be_between(1, 1000), found.out
-      expect(found.err).to include("process #{process.pid} ended while it was traced; this is what was told until then")
+      process = target(script(language, language.fetch(:short)), stdin: true).ready
+      command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all", "--json")
+      # The kernel raises a semaphore before bpftrace has put its program there.
+      await("the attach", within: 60) { attached?(process.pid) }
+      before = process.info.header[:flushes]
+      await("the begin of an interval") { process.info.header[:flushes] > before }
+      process.puts("go")
+      expect(command.wait.exitstatus).to eq(0), command.err
+      calls = rows_of([JSON.parse(command.out)]).find { |row| row["function"].end_with?("work") }&.fetch("calls")
+      expect(calls).to eq(1000), command.out
+      expect(command.err).to include("process #{process.pid} ended while it was traced; this is what was told until then")
     end
   end
 
