@@ -72,7 +72,8 @@ module Beside
     File.write("#{folder}/control", "start\n")
     sleep seconds
     File.write("#{folder}/control", "stop\n")
-    shares(JSON.parse(File.read("#{folder}/result")).to_h { |function, path, count| [key(function, path), count] })
+    leaves = JSON.parse(File.read("#{folder}/result"))
+    shares(leaves.each_with_object(Hash.new(0)) { |(function, path, count), found| found[key(function, path)] += count })
   end
 
   # profilers: by name, what takes their shares. Returns the mean of their turns, by name and function.

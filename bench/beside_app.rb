@@ -16,7 +16,8 @@ leaves = lambda do |profile|
   while (depth = raw.shift)
     stack = raw.shift(depth)
     frame = stack.reverse.map { |id| profile[:frames][id] }.find { |one| !one[:file].to_s.start_with?("<") }
-    found[frame.values_at(:name, :file)] += raw.shift if frame || !raw.shift
+    count = raw.shift
+    found[frame.values_at(:name, :file)] += count if frame
   end
   found.map { |(name, path), count| [name, path, count] }
 end

@@ -152,9 +152,9 @@ void ps_objects_upkeep(void);
 void ps_collections_init(void);
 bool ps_collections_switch(uint32_t wanted);
 const char *ps_collections_refused(void); /* NULL: they can be told */
-/* It is time to look whether the application has emptied the list. The first is asked without the GIL. */
 /* The watcher's: does a collection run in this frame? What a finalizer runs meanwhile has frames of its own. */
 bool ps_collections_in(uintptr_t frame);
+/* It is time to look whether the application has emptied the list. The first is asked without the GIL. */
 bool ps_collections_needs_upkeep(void);
 void ps_collections_upkeep(void);
 

@@ -13,6 +13,7 @@
 #include "atomic.h"
 #include "clock.h"
 #include "copy.h"
+#include "cpu_timer.h"
 #include "gil_wait.h"
 #include "hooks.h"
 #include "last_ran.h"
@@ -106,10 +107,9 @@ static bool reserve(void)
     return room != NULL;
 }
 
-/* The kernel's number of a thread's CPU clock. */
 static clockid_t clock_of(const struct head *head)
 {
-    return (clockid_t)((~(unsigned)head->native_id << 3) | 6);
+    return ps_cpu_clock_of((int)head->native_id);
 }
 
 static int tid_of(const struct thread *thread)
@@ -328,9 +328,12 @@ static bool note_clock(struct thread *thread)
     thread->before = ps_clock_try(thread->clock);
     if (!thread->before) thread->gone = stacks.any_gone = true;
     bool ran = thread->before > thread->at_tick;
-    if (ran) thread->at_tick = thread->before;
-    if (ran) thread->idle = 0;
-    else if (thread->idle < IDLE) thread->idle++;
+    if (ran) {
+        thread->at_tick = thread->before;
+        thread->idle = 0;
+    } else if (thread->idle < IDLE) {
+        thread->idle++;
+    }
     if (thread->at_tick - thread->charged > CARRIED_MOST_NS) {
         miss(thread->at_tick - thread->charged);
         thread->charged = thread->at_tick;

@@ -13,8 +13,8 @@ module Probescope
       USAGE = "calls -p PID [options]"
       ABOUT = <<~TEXT
         How often are functions called, and how long do they take? Counts and times every call of the application's own
-        functions (--all: of all functions) that begins and ends in the interval, which costs each call about 0.1 us. `probescope hot` costs next to nothing.
-        Sorted by SELF.
+        functions (--all: of all functions) that begins and ends in the interval, which costs each call about 0.1 us.
+        `probescope hot` costs next to nothing. Sorted by SELF.
 
           SELF     time in the function itself
           ELAPSED  time with everything that it calls; on recursion the outermost call counts
