@@ -206,13 +206,19 @@ module Truth
     def figures
       counts = {"calls" => "work", "raises" => "raised_anywhere", "allocations" => "process:objects"}
       counts = counts.select { |_, counter| counted?(counter) }
-      # What a note of the ledger takes itself is in the next one. A fiber has an object of the library's, which `stat` does not count.
-      beside = {"allocations" => 10 + @ledger.total("fibers")}
+      beside = {"allocations" => uncounted_objects}
       [*counts.map { |key, counter| count(key, total(key), counter, beside: beside.fetch(key, 0)) },
        part("CPU", total("cpu_ns"), "process:cpu")]
     end
 
     private
+
+    # The VM's count has objects that `stat` does not count: what a note of the ledger takes itself is in the next one, a fiber has one of
+    # the library's, and hooks of other commands that begin or end meanwhile take some (a function's name is up to three).
+    def uncounted_objects = 10 + @ledger.total("fibers") + (at_once? ? 100 : 0)
+
+    # Several processes are asked by all commands at the same time.
+    def at_once? = @answer.flat_map { |line| line["pids"] }.uniq.size > 1
 
     # nil where a line has none: the process does not serve it.
     def total(key) = @rows.map { |row| row[key] }.then { |all| all.sum if all.all? }
@@ -302,8 +308,7 @@ module Truth
     def figures
       @answer["waits"].fetch(@pid).busy(@from, @to).map do |thread, range|
         row = @rows.find { |one| one["thread_id"] == thread } || {}
-        least = range.begin - (row["max_ns"] || wall).fdiv(wall)
-        Figure.share("time that a busy thread waits, of the interval", row["wall_share"] || 0, range.begin, least..range.end)
+        Figure.share("time that a busy thread waits, of the interval", row["wall_share"] || 0, range.begin, range)
       end
     end
   end

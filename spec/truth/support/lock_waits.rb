@@ -21,18 +21,26 @@ module Truth
       @thread.join
     end
 
-    # {thread id => the Range in which the share of its waits lies}. from, to: ns of CLOCK_MONOTONIC.
+    # {thread id => the Range in which the share of those waits lies that are over at the end}. from, to: ns of CLOCK_MONOTONIC.
     def busy(from, to)
-      first, last = @notes.select { |time, _| time.between?(from, to) }.minmax_by(&:first)
+      notes = @notes.select { |time, _| time.between?(from, to) }.sort_by(&:first)
+      first, last = notes.values_at(0, -1)
       wall = (last[0] - first[0]).to_f
       last[1].filter_map do |thread, (cpu, delay)|
         before = first[1][thread] || next
         cpu, delay = [cpu - before[0], delay - before[1]].map { |ns| ns / wall }
-        [thread, (1 - cpu - delay)..(1 - cpu)] if cpu > BUSY
+        [thread, (1 - cpu - delay - (since_it_ran(notes, thread) / wall))..(1 - cpu)] if cpu > BUSY
       end.to_h
     end
 
     private
+
+    # ns from the last note before which it ran until the end. Nobody knows when between two notes it stopped.
+    def since_it_ran(notes, thread)
+      last = notes.last[1][thread].first
+      ran = notes.rindex { |_, threads| threads[thread]&.first != last }
+      notes.last[0] - (ran ? notes[ran][0] : notes.first[0])
+    end
 
     def look
       threads = Dir["/proc/#{@pid}/task/*/schedstat"].map { |path| [path[%r{task/(\d+)}, 1].to_i, times(path)] }
