@@ -39,6 +39,8 @@ module Probescope
       SAMPLES = false
       # What no row can have, whatever happened: a line that stands under every table, or nil.
       NOT_COVERED = nil
+      # A machine is busy where threads wait for a CPU for longer than this part of the time on one.
+      BUSY = 0.25
       # Is it worth tracing a process that serves a part of its probes?
       SOME = false
       # Headings of columns that are left out when they have nothing to say in any row.
@@ -225,6 +227,7 @@ module Probescope
         check_taken_out(trace)
         check_overhead(trace)
         check_slowed(trace)
+        check_busy(trace) if self.class::SAMPLES
         check_ends(trace)
         check_torn(trace)
         raise nothing_known(trace) unless known?(trace)
@@ -256,6 +259,18 @@ module Probescope
         slowed = trace.targets.select { |target| target[:runtime] == "python" && target[:version].start_with?("3.11.") }
         pids = slowed.map { |target| target[:pid] }
         say("#{list(pids)}: CPython 3.11 runs all code slower while functions are traced; what looking took is without that") if pids.any?
+      end
+
+      # Ruby's samples are taken at ticks of the kernel, which come too seldom to threads that had to wait for a CPU.
+      def check_busy(trace)
+        trace.processes.zip(trace.targets) do |one, target|
+          delay = target[:run_delay_ns]
+          next unless target[:runtime] == "ruby" && one.cpu_ns && delay && delay > one.cpu_ns * BUSY
+
+          ran, waited = [one.cpu_ns, delay].map { |ns| Host::Figure.time(ns) }
+          say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} for a CPU; what runs " \
+              "for a few ms between two waits has too few samples (docs/guide/limits.md)")
+        end
       end
 
       def check_torn(trace)

@@ -3,6 +3,7 @@
 require "time"
 require_relative "clock"
 require_relative "error"
+require_relative "run_delay"
 
 module Probescope
   module Host
@@ -66,6 +67,7 @@ module Probescope
         @began_at ||= now
         @looked = target.info.looking
         @looked_before ||= @looked
+        @delays_before ||= RunDelay.of(pid)
         true
       rescue SystemCallError, IOError
         !ended
@@ -81,7 +83,7 @@ module Probescope
       def begin(now)
         look(now)
         keep
-        @flushed_at = @began_at = @looked_before = nil
+        @flushed_at = @began_at = @looked_before = @delays_before = nil
         @cpu_before = cpu
       end
 
@@ -102,6 +104,7 @@ module Probescope
 
       # Says why nothing is known of it, should that be so. To be asked while bpftrace is still attached.
       def absence
+        @run_delay_ns ||= RunDelay.between(@delays_before, RunDelay.of(pid)) if @delays_before
         @absence ||= flushed? ? short : silence
       end
 
@@ -110,7 +113,7 @@ module Probescope
 
       # For the command, as plain data.
       def to_h
-        {pid: pid, ended: !alive?, flushed: flushed?, absence: absence, waited_ns: @waited_ns,
+        {pid: pid, ended: !alive?, flushed: flushed?, absence: absence, waited_ns: @waited_ns, run_delay_ns: @run_delay_ns,
          probes: snapshot[:probes].slice(*@probes), serves: serves,
          taken_out: taken_out, tells_of_taken_out: !snapshot[:overhead_limit].nil?, note: snapshot[:note],
          tells_of_looking: !snapshot[:looking_ns].nil?, tells_of_cut: tells_of_cut?,
