@@ -57,4 +57,21 @@ RSpec.describe Probescope::Otel::Assembly do
     assembly.finish
     expect(trees.flatten).to contain_exactly(1, 2, 7)
   end
+
+  {"themselves as callers" => [[7, 7]], "each other as callers" => [[1, 2], [2, 1]], "one caller" => [[1, 3], [2, 3], [3, 1]],
+   "a caller that is there" => [[1, 0], [2, 1]]}.each do |what, calls|
+    it "keeps no more than it has room for of calls that name #{what}, and loses none" do
+      released = most = 0
+      bounded = described_class.new { |tree| tree.each { released += 1 } }
+      bounded.most = 100
+      calls.cycle.first(10_000).each do |id, caller|
+        bounded.add(call(id, caller), 0)
+        most = [most, bounded.size].max
+      end
+      expect(most).to eq(100)
+      expect(released).to be >= 9_900
+      bounded.finish
+      expect([released, bounded.size]).to eq([10_000, 0])
+    end
+  end
 end

@@ -3,12 +3,14 @@
 module Probescope
   module Otel
     # Puts the slow calls of one process together. A call's event comes when it ends, so those that it made come first, or almost:
-    # bpftrace reads one buffer for each CPU. They wait for it, and a whole tree of calls comes out at once. What waits too long, or
-    # for too many others, comes out without its caller. Nothing is ever left out here.
+    # bpftrace reads one buffer for each CPU. They wait for it, and a whole tree of calls comes out at once. What waits too long, or is
+    # there with too many others, comes out without its caller. Nothing is ever left out here. A process may be hostile: ids may be
+    # anything, so that calls may name themselves or each other as callers.
     class Assembly
       # Seconds.
       WAIT = 10
-      MOST = 4096
+      # Calls, those that their caller has included.
+      MOST = 8192
       # A tree is kept for so many seconds, for those of its calls that are read after it.
       GRACE = 1.0
       # Callers that have been waited for in vain, such as a main loop: nothing waits for them again.
@@ -28,10 +30,14 @@ module Probescope
 
       # Calls whose caller did not come in time.
       attr_reader :late
+      # Calls that are kept now, and how many may be.
+      attr_reader :size
+      attr_accessor :most
 
       # The block takes each tree.
       def initialize(&block)
         @released = block
+        @most = MOST
         @waiting = {} # by the id of the caller, the oldest first: nodes
         @size = 0
         @whole = [] # trees in their time of grace, the oldest first
@@ -42,13 +48,11 @@ module Probescope
 
       # event: Lines::SLOW's. now: seconds.
       def add(event, now)
-        node = Node.new(event, take(event.span_id), now + WAIT)
+        node = Node.new(event, @waiting.delete(event.span_id) || [], now + WAIT)
+        @size += 1
         @vain.delete(event.span_id)
-        return keep(node, now) if event.parent_id.zero?
-        return join(@nodes[event.parent_id], node) if @nodes.key?(event.parent_id)
-        return keep_late(node, now) if @vain.key?(event.parent_id)
-
-        wait(node, now)
+        place(node, now)
+        make_room(now) while @size > @most
       end
 
       def expire(now)
@@ -64,16 +68,18 @@ module Probescope
 
       private
 
-      def wait(node, now)
-        (@waiting[node.event.parent_id] ||= []) << node
-        @size += 1
-        give_up(now) while @size > MOST
+      def place(node, now)
+        event = node.event
+        return keep(node, now) if event.parent_id.zero? || event.parent_id == event.span_id
+        return join(@nodes[event.parent_id], node) if @nodes.key?(event.parent_id)
+        return keep_late(node, now) if @vain.key?(event.parent_id)
+
+        (@waiting[event.parent_id] ||= []) << node
       end
 
-      def take(caller)
-        callees = @waiting.delete(caller) || []
-        @size -= callees.size
-        callees
+      def make_room(now)
+        give_up(now) if @whole.empty?
+        let_go
       end
 
       def join(caller, node)
@@ -92,7 +98,7 @@ module Probescope
         caller = @waiting.first.first
         @vain[caller] = true
         @vain.delete(@vain.first.first) if @vain.size > VAIN
-        take(caller).each { |node| keep_late(node, now) }
+        @waiting.delete(caller).each { |node| keep_late(node, now) }
       end
 
       def keep_late(node, now)
@@ -102,7 +108,10 @@ module Probescope
 
       def let_go
         tree = @whole.shift
-        tree.each { |node,| @nodes.delete(node.event.span_id) }
+        tree.each do |node,|
+          @size -= 1
+          @nodes.delete(node.event.span_id)
+        end
         @released.call(tree)
       end
     end

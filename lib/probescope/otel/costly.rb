@@ -6,13 +6,24 @@ module Probescope
     class Costly
       SECONDS = 60
       SHARE = 0.9
+      # Sites of one second. A process that invents them has no more.
+      MOST = 1024
+
+      # Sites that found no room, each second's by itself.
+      attr_reader :left_out
 
       def initialize
         @seconds = [Hash.new(0)]
+        @left_out = 0
       end
 
       # site: anything that tells sites apart. cost: ns in this second.
-      def add(site, cost) = @seconds.last[site] += cost
+      def add(site, cost)
+        second = @seconds.last
+        return @left_out += 1 if second.size >= MOST && !second.key?(site)
+
+        second[site] += cost
+      end
 
       # The second is over.
       def tick

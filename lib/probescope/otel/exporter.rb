@@ -34,7 +34,8 @@ module Probescope
       OURS = "{\"is\""
       # Seconds that a process which has ended may have lines that are not read yet.
       LATE = 2.0
-      NONE = %i[lost_by_the_kernel details_suppressed names_lost unsampled late not_costly rows_dropped waiting].to_h { |name| [name, 0] }
+      NONE = %i[lost_by_the_kernel details_suppressed names_lost unsampled late not_costly sites_left_out rows_dropped waiting]
+             .to_h { |name| [name, 0] }
       # Seconds after which the two clocks are compared again.
       COMPARE = 10
 
@@ -140,7 +141,10 @@ module Probescope
       def meet(message)
         gone(message[:pid])
         @sources[message[:pid]] = source(message)
+        share_room
       end
+
+      def share_room = @sources.each_value { |source| source.processes = @sources.size }
 
       # A bpftrace has ended.
       def settle
@@ -151,6 +155,7 @@ module Probescope
       def gone(pid)
         @leaving.delete(pid)
         source = @sources.delete(pid) or return
+        share_room
         source.settle(nil)
         source.finish
         push_metrics(pid, source) if @collected
@@ -187,8 +192,8 @@ module Probescope
 
       def counters(source)
         {lost_by_the_kernel: source.lost, details_suppressed: source.suppressed, names_lost: source.unnamed,
-         unsampled: source.spans.unsampled, late: source.assembly.late, not_costly: source.not_costly, rows_dropped: source.rows_dropped,
-         waiting: source.waiting}
+         unsampled: source.spans.unsampled, late: source.assembly.late, not_costly: source.not_costly,
+         sites_left_out: source.sites_left_out, rows_dropped: source.rows_dropped, waiting: source.waiting}
       end
 
       def report

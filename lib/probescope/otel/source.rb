@@ -16,8 +16,11 @@ module Probescope
   module Otel
     # One traced process in the exporter: takes its lines, and hands out spans, log records and metrics.
     class Source
-      # Addresses whose names are known.
+      # Addresses whose names are known, and of all processes together.
       NAMES = 65_536
+      ALL_NAMES = 1 << 21
+      # Calls that are not sent yet, of all processes together; see Assembly::MOST.
+      ALL_CALLS = 1 << 17
       # Details that wait for the end of their second, which tells whether they are costly.
       DETAILS = 1024
       # Seconds that something waits for a name that the kernel lost.
@@ -75,12 +78,20 @@ module Probescope
         @raised = Raised.new unless ENV[EXCEPTIONS] == "logs"
         @requests = Requests.new(@raised) { |event, parts, raised| send_request(event, parts, raised) }
         @unready = []
+        self.processes = 1
         @lost = @missing = @suppressed = @unnamed = @not_costly = @rows_dropped = @received = @calls = 0
       end
 
+      # How many processes share the room that there is.
+      def processes=(number)
+        @assembly.most = (ALL_CALLS / number).clamp(1, Assembly::MOST)
+        @room_for_names = (ALL_NAMES / number).clamp(1, NAMES)
+      end
+
+      # Equal names of several processes are one string.
       def name(address, text)
-        @names.shift if @names.size >= NAMES
-        @names[address] = text.empty? ? nil : Host::Text.clean(text)
+        @names.shift while @names.size >= @room_for_names
+        @names[address] = text.empty? ? nil : -Host::Text.clean(text)
       end
 
       def take(event, now)
@@ -132,6 +143,9 @@ module Probescope
         @told = @first_told = nil
       end
 
+      # Sites of exceptions that found no room among the costly ones.
+      def sites_left_out = @costly.left_out
+
       # Calls, requests and exceptions that will yet be sent.
       def waiting = @calls + @requests.size + @details.size
 
@@ -165,6 +179,7 @@ module Probescope
         return emit(tree) if ready?(tree)
 
         @unready << [tree, Process.clock_gettime(Process::CLOCK_MONOTONIC)]
+        emit(@unready.shift.first) while @calls - @assembly.size > @assembly.most
       end
 
       def ready?(tree) = named?(tree) && !@raised&.undecided?(tree)

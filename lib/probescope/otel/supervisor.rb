@@ -23,6 +23,8 @@ module Probescope
       HIDDEN_LIMIT = 2.0 # the kernel does not tell where bpftrace waits
       # What the exporter has not read yet. More is dropped, and counted.
       ROOM = 8 << 20
+      # What is said once; processes that come and go have new numbers, and each may be refused.
+      SAID = 4096
       # A line of bpftrace's that is a single call or exception.
       EVENT = /"data": ?"[SXR] /
       # Seconds for all of the end; for bpftrace's part of it; and what the exporter has at least.
@@ -67,7 +69,11 @@ module Probescope
 
       private
 
-      def say_once(text) = (@say.call(text) if @said.add?(text))
+      def say_once(text)
+        return if @said.size > SAID || !@said.add?(text)
+
+        @say.call(@said.size > SAID ? "more was said than anybody reads: no process that cannot be traced is named from now on" : text)
+      end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
@@ -82,6 +88,8 @@ module Probescope
 
       def follow
         @followed = now
+        return if @pending_bytes > 2 * ROOM # of processes that come and go there is more to tell than the exporter reads
+
         found = @watch.look.to_h { |one| [one.pid, one] }
         (@known.keys - found.keys).each { |pid| forget(pid) }
         (found.keys - @known.keys).each { |pid| meet(found[pid]) }
