@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,7 @@ import pytest
 from probescope import _native
 from probescope.abi import PROBES
 from probescope.command.info import HEAD, PROBE, Info
-from probescope.command.result import Result
+from probescope.command.result import Result, moment_of
 from probescope.command.trace import KEEPER
 from tracing import ROOT, Child, maps_library, python, wait_for
 
@@ -105,6 +106,15 @@ def test_an_interval_ends_where_its_rows_do_however_late_stats_done_fired():
 def interval_of(result):
     """Seconds from now."""
     return [round(moment.timestamp() - time.time(), 1) + 0 for moment in result.interval]
+
+
+def test_two_clocks_are_compared_whenever_the_cpu_is_lost_between_them(monkeypatch):
+    """Of them the day's is 1,000 s ahead. At some readings the thread loses its CPU for 30 ms before it."""
+    spent = [50, 30_000_000, 50, 50, 50, 30_000_000, 50, 30_000_000, 50, 50, 30_000_000, 50, 50, 50, 50]
+    clock = itertools.accumulate(spent)
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: next(clock))
+    monkeypatch.setattr(time, "time_ns", lambda: next(clock) + 1_000_000_000_000)
+    assert moment_of(0, time.CLOCK_MONOTONIC).timestamp() == 1000
 
 
 def test_a_library_that_is_mapped_and_has_not_begun_is_waited_for_and_then_told(children):

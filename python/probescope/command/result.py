@@ -8,6 +8,8 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+# Of two clocks, to compare them.
+READINGS = 5
 # No flush fires its rows for as many seconds.
 LATE = 30
 # Ids of calls and requests are 64 bits, which bpftrace prints as negative in some places.
@@ -104,9 +106,7 @@ class Result:
     def time(self, nsecs: int) -> datetime:
         """From bpftrace's `nsecs`, which goes on while the machine is suspended, on Linux 5.8 and later."""
         release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-        clock = time.CLOCK_BOOTTIME if release >= (5, 8) else time.CLOCK_MONOTONIC
-        now = time.time_ns() - time.clock_gettime_ns(clock)
-        return datetime.fromtimestamp((now + nsecs) // 1000 / 1e6, timezone.utc)
+        return moment_of(nsecs, time.CLOCK_BOOTTIME if release >= (5, 8) else time.CLOCK_MONOTONIC)
 
     @property
     def has_samples(self) -> bool:
@@ -140,7 +140,7 @@ class Result:
 
     def monotonic(self, nsecs: int) -> datetime:
         """From CLOCK_MONOTONIC."""
-        return datetime.fromtimestamp((time.time_ns() - time.monotonic_ns() + nsecs) // 1000 / 1e6, timezone.utc)
+        return moment_of(nsecs, time.CLOCK_MONOTONIC)
 
     @property
     def interval(self) -> Tuple[Optional[datetime], Optional[datetime]]:
@@ -171,6 +171,17 @@ class Result:
             "details": "details_suppressed",
         }
         return {"events": self.lost_events, **{what: self.sum(name) for what, name in sums.items()}}
+
+
+def moment_of(nsecs: int, clock: int) -> datetime:
+    """From ns of that clock.
+
+    Who reads two clocks may lose the CPU in between, for tens of ms on a busy machine: the closest of several readings counts."""
+    readings = []
+    for _ in range(READINGS):
+        before, day, after = time.clock_gettime_ns(clock), time.time_ns(), time.clock_gettime_ns(clock)
+        readings.append((after - before, day - (before + after) // 2))
+    return datetime.fromtimestamp((min(readings)[1] + nsecs) // 1000 / 1e6, timezone.utc)
 
 
 def ratio(part: Optional[int], whole: float) -> Optional[float]:
