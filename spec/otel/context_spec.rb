@@ -93,9 +93,50 @@ RSpec.describe "the current span of each thread, read from outside" do
 end
 
 RSpec.describe Probescope::Otel::Resource do
+  resource = Opentelemetry::Proto::Resource::V1::Resource
+  common = Opentelemetry::Proto::Common::V1
+
+  # An encoded ProcessContext with these attributes, each value as AnyValue takes it.
+  define_method(:context) do |attributes|
+    pairs = attributes.map { |key, value| common::KeyValue.new(key: key, value: common::AnyValue.new(**value)) }
+    bytes = resource.encode(resource.new(attributes: pairs))
+    ([10, *varint(bytes.bytesize)].pack("C*") + bytes).unpack1("H*")
+  end
+
+  def varint(number) = number < 128 ? [number] : [(number & 127) | 128, *varint(number >> 7)]
+
+  def found(message, *arguments)
+    described_class.of({attributes: {"process.pid": 7}, executable: "ruby", **message}, *arguments).attribute_enumerator.to_h
+  end
+
   it "takes what makes no sense for nothing" do
-    ["", "0a", "0aff", "ffffffffffffffffffff", "0a050a0312ff00", "1205aabbccddee"].each do |digits|
+    ["", "0a", "0aff", "ffffffffffffffffffff", "0a050a0312ff00", "1205aabbccddee", "ff" * 65_536].each do |digits|
       expect(described_class.published(digits)).to eq({})
     end
+  end
+
+  it "takes lists of one kind, and no others" do
+    list = ->(*values) { {array_value: common::ArrayValue.new(values: values.map { |value| common::AnyValue.new(**value) })} }
+    lists = {"texts" => [{string_value: "a"}, {string_value: "b"}], "mixed" => [{string_value: "a"}, {int_value: 1}], "empty" => [],
+             "nothing" => [{}], "lists" => [list.call({int_value: 1})]}
+    digits = context({**lists.transform_values { |values| list.call(*values) }, "number" => {int_value: 3}})
+    expect(described_class.published(digits)).to eq("texts" => %w[a b], "number" => 3)
+  end
+
+  it "gives what a process claims about what the kernel knows another name" do
+    claims = {"process.pid" => "1", "host.name" => "db1", "team" => "z"}
+    digits = context("container.id" => {string_value: "f" * 64}, "host.name" => {string_value: "db2"},
+                     "probescope.process" => {string_value: "1"})
+    expect(found({claims: claims, published: digits}, nil, {"team" => "y", "site" => "x"}))
+      .to eq("service.name" => "unknown_service:ruby", "process.pid" => 7, "team" => "z", "site" => "x",
+             "probescope.claimed.process.pid" => "1", "probescope.claimed.host.name" => "db2",
+             "probescope.claimed.container.id" => "f" * 64, "probescope.claimed.probescope.process" => "1")
+  end
+
+  it "cleans and bounds what it claims" do
+    claims = {"evil\e[31m" => "a\nb", "k" * 1000 => "v" * 10_000, "" => "nobody"}.merge((1..1000).to_h { |i| ["n#{i}", i] })
+    attributes = found({claims: claims, service_name: "shop\u202e"}, nil)
+    expect(attributes).to include('evil\e[31m' => 'a\nb', "k" * 255 => "v" * 4096, "service.name" => 'shop\u202e')
+    expect(attributes.size).to be_between(120, 130)
   end
 end

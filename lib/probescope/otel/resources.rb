@@ -16,19 +16,31 @@ module Probescope
 
       module_function
 
-      # What is known of a process from outside: {attributes:, service_name:, published:}; its own OTEL_SERVICE_NAME, and the process
+      # {attributes:, claims:, service_name:, executable:, published:}. attributes: what the kernel says of a process, and of its
+      # runtime the library. The rest is what the process says of itself: its OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, and the process
       # context that it has published, as hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
       def of(pid, snapshot)
         environment = environment(pid)
         executable = File.readlink("/proc/#{pid}/exe").sub(/ \(deleted\)\z/, "")
-        process = {"process.pid" => snapshot[:pid], "process.executable.path" => executable}
-        {attributes: {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]), **process, **runtime(snapshot),
-                      **container(*%w[cgroup mountinfo].map { |file| File.binread("/proc/#{pid}/#{file}") })},
-         service_name: environment["OTEL_SERVICE_NAME"], executable: File.basename(executable),
+        {attributes: {"process.pid" => own_number(pid), "process.executable.path" => text(executable), **runtime(snapshot), **host(pid),
+                      **container(File.binread("/proc/#{pid}/cgroup"), mounts(pid))},
+         claims: parse(environment["OTEL_RESOURCE_ATTRIBUTES"]),
+         service_name: environment["OTEL_SERVICE_NAME"], executable: text(File.basename(executable)),
          published: ProcessContext.read(pid)&.unpack1("H*")}
       rescue SystemCallError
-        {attributes: {"process.pid" => pid}, service_name: nil, executable: nil, published: nil}
+        {attributes: {"process.pid" => pid}, claims: {}, service_name: nil, executable: nil, published: nil}
       end
+
+      # In the innermost PID namespace, as the process itself knows it.
+      def own_number(pid) = File.read("/proc/#{pid}/status")[/^NSpid:.*?(\d+)$/, 1]&.to_i || pid
+
+      # This machine's name, where the process has no other one of its own.
+      def host(pid) = shared?(pid, "uts") ? {"host.name" => text(File.read("/proc/sys/kernel/hostname").chomp)} : {}
+
+      # Whoever made a user namespace mounts there what he likes.
+      def mounts(pid) = shared?(pid, "user") ? File.binread("/proc/#{pid}/mountinfo") : ""
+
+      def shared?(pid, namespace) = %W[#{pid} self].map { |one| File.readlink("/proc/#{one}/ns/#{namespace}") }.uniq.one?
 
       # What OpenTelemetry's environment of the bridge says, for all processes.
       def own(environment = ENV)
