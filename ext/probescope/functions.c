@@ -66,6 +66,7 @@ struct target {
     bool wants_out;    /* a function of it was taken out (overhead.h) and called since */
     bool out;          /* its calls are not hooked any more */
     bool is_top;       /* a file, or the text of an eval: what it covers can be split */
+    bool foreign;      /* covered while everything is */
     bool waits;        /* it is one of those parts, and the whole tells of its calls for now */
     ps_address whole;  /* the target that it was a part of */
     ID name;           /* of a define_method body, under which Ruby tells of it */
@@ -93,10 +94,11 @@ static struct {
     VALUE places;      /* Array of the ISeqs and methods that they stand on */
     struct target **targets;
     long target_count, target_capacity;
-    long next_target, last_target; /* while their events are changed */
-    long free_number;              /* of the first retired target, or -1 */
-    uint32_t evals;                /* targets that are evals with methods */
-    long line_evals[LINE_EVALS];   /* numbers of the last ones without; -1: none */
+    long next_target, last_target;   /* while their events are changed */
+    long next_foreign, last_foreign; /* while foreign ones go or come */
+    long free_number;                /* of the first retired target, or -1 */
+    uint32_t evals;                  /* targets that are evals with methods */
+    long line_evals[LINE_EVALS];     /* numbers of the last ones without; -1: none */
     uint32_t next_line_eval;
     uint32_t walks, whole_walk; /* how many have begun; the number of the last one that came to its end */
     bool walk_now;
@@ -409,7 +411,8 @@ static bool is_told_by_other(const struct target *target, rb_trace_arg_t *arg)
 static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool is_call)
 {
     uint64_t now = is_call ? 0 : ps_ticks();
-    if (PS_UNLIKELY(target->waits)) return;
+    /* TracePoint#enable is a method of Ruby's own, which jobs call. */
+    if (PS_UNLIKELY(target->waits) || PS_UNLIKELY(ps_doing_here(ps_own_work))) return;
     if (PS_UNLIKELY(target->only_own) && is_told_by_other(target, arg)) return;
     ps_stack *stack = ps_contexts_current();
     if (PS_UNLIKELY(!stack)) return;
@@ -463,7 +466,7 @@ static void no_memory(void)
 static void enable_target(long number, bool may_raise)
 {
     struct target *target = functions.targets[number];
-    if (target->retired) return;
+    if (target->retired || (target->foreign && !functions.everything)) return;
     rb_event_flag_t events = functions.events & ~(target->has_lines ? 0u : (rb_event_flag_t)RUBY_EVENT_LINE);
     if (target->out) events &= ~(rb_event_flag_t)CALL_EVENTS;
     if (!events || target->superseded) return;
@@ -481,11 +484,11 @@ static void enable_target(long number, bool may_raise)
  */
 static void disable_target(long number)
 {
-    VALUE tracepoint = RARRAY_AREF(functions.tracepoints, number);
+    VALUE tracepoint = RARRAY_AREF(functions.tracepoints, number), place = RARRAY_AREF(functions.places, number);
     rb_ary_store(functions.tracepoints, number, Qnil);
     if (NIL_P(tracepoint)) return;
-    if (RTEST(rb_obj_is_method(RARRAY_AREF(functions.places, number)))) rb_ary_push(functions.retired, tracepoint);
-    rb_tracepoint_disable(tracepoint);
+    if (RTEST(rb_obj_is_method(place))) rb_ary_push(functions.retired, tracepoint);
+    ps_disable_on(tracepoint, place);
 }
 
 static void free_target(struct target *target)
@@ -748,6 +751,14 @@ static void note_other_class(VALUE iseq, VALUE method, VALUE name)
     target->row = target->line_row = NULL;
 }
 
+static bool is_covered_by_name(VALUE module, VALUE name, VALUE path)
+{
+    char text[PS_NAME_BUFFER];
+    size_t size = ps_method_name(text, module, name);
+    text[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
+    return ps_covers_function(path, text, false);
+}
+
 static void look_at_method(VALUE module, VALUE name)
 {
     VALUE method = ps_find_method(module, name);
@@ -774,16 +785,14 @@ static void look_at_method(VALUE module, VALUE name)
     }
     VALUE path = rb_funcall(iseq, id_path, 0);
     if (!ps_covers_file(path, functions.everything)) return;
-    if (ps_coverage_by_name() && !functions.everything) {
-        char text[PS_NAME_BUFFER];
-        size_t size = ps_method_name(text, module, name);
-        text[size < PS_NAME_BUFFER ? size : PS_NAME_BUFFER - 1] = '\0';
-        if (!ps_covers_function(path, text, false)) return;
-    }
+    bool by_name = ps_coverage_by_name();
+    bool own = by_name ? is_covered_by_name(module, name, path) : ps_covers_file(path, false);
+    if (!own && !functions.everything) return;
     struct target target = {.only_own = is_body && share_block(iseq)};
     target.has_lines = !target.only_own;
     target.contents = target.only_own ? ps_contents_of(iseq) : note_children(iseq);
     target.several = target.contents.methods && !target.only_own;
+    target.foreign = !own && !(by_name && target.several); /* a name inside may be covered */
     if (target.several) note_method(iseq, target.contents);
     ps_find_end(iseq, &target.contents);
     if (is_body) {
@@ -837,6 +846,7 @@ static long add_top(VALUE iseq, struct target is)
     note_children(iseq);
     rb_hash_aset(functions.covered, iseq, LONG2FIX(next_number()));
     is.several = is.has_lines = is.is_top = true;
+    is.foreign = functions.everything && !ps_covers_file(rb_funcall(iseq, id_path, 0), false);
     return add_target(iseq, is, !is.has_run);
 }
 
@@ -1073,6 +1083,7 @@ static VALUE add_part(VALUE iseq)
     /* Several classes may have the method: the whole did not note that. */
     struct target part = {.contents = note_children(iseq), .shared = true, .waits = true};
     part.whole = PS_ADDRESS(functions.targets[functions.split]);
+    part.foreign = functions.targets[functions.split]->foreign;
     part.several = part.contents.methods;
     if (part.several) note_method(iseq, part.contents);
     else ps_find_end(iseq, &part.contents);
@@ -1193,7 +1204,7 @@ static void switch_on(bool everything, rb_event_flag_t events)
 {
     functions.everything = everything;
     functions.events = events;
-    functions.next_target = functions.last_target = 0;
+    functions.next_target = functions.last_target = functions.next_foreign = functions.last_foreign = 0;
     functions.free_number = -1;
     functions.evals = functions.next_line_eval = functions.walks = functions.whole_walk = 0;
     functions.outs = false;
@@ -1263,6 +1274,41 @@ static bool continue_change(uint64_t end)
     return functions.events & CALL_EVENTS || !ps_functions.rows || forget_calls();
 }
 
+static void cover_rows(ps_table *table)
+{
+    for (uint32_t i = 0; i < table->rows; i++) {
+        ps_row *row = ps_table_at(table, i);
+        if (!row->site || row->out_ns) continue;
+        PS_WRITE(row->excluded, !ps_coverage_function(row->site->path, row->site->name, functions.everything));
+    }
+}
+
+/* One tracer asks for all functions, or does so no more, while another counts: what that one is told of goes on. */
+static void change_coverage(bool everything)
+{
+    functions.everything = everything;
+    functions.next_foreign = 0;
+    functions.last_foreign = functions.target_count;
+    functions.retired = hidden(rb_ary_new());
+    cover_rows(&ps_functions);
+    cover_rows(&lines);
+    functions.loaded_ns = ps_monotonic_ns(); /* see change_events() */
+    if (everything) begin_walk(false);
+}
+
+/* Continues for one slice. Calls of a foreign function that are open when its hooks go are dropped by what called it. */
+static bool continue_coverage(uint64_t end)
+{
+    while (functions.next_foreign < functions.last_foreign) {
+        long number = functions.next_foreign++;
+        if (!functions.targets[number]->foreign) continue;
+        if (!functions.everything) disable_target(number);
+        else if (NIL_P(RARRAY_AREF(functions.tracepoints, number))) enable_target(number, false);
+        if (ps_monotonic_ns() > end) return false;
+    }
+    return true;
+}
+
 /* Disables for one slice. True when all are out and the rows are cleared. */
 static bool switch_off(uint64_t end)
 {
@@ -1305,13 +1351,12 @@ static VALUE switch_slice(VALUE listened_to)
     bool on = events && !ps_jit_refuses_calls();
     bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;
     if (!on) return !functions.on || switch_off(end) ? Qtrue : Qfalse;
-    if (functions.on && (functions.closing || functions.restart || functions.everything != everything)) {
-        if (!switch_off(end)) return Qfalse;
-    }
+    if (functions.on && (functions.closing || functions.restart) && !switch_off(end)) return Qfalse;
     functions.restart = false;
     if (!functions.on) switch_on(everything, events);
-    else if (functions.events != events) change_events(events);
-    return continue_change(end) && continue_walk(end) ? Qtrue : Qfalse;
+    if (functions.everything != everything) change_coverage(everything);
+    if (functions.events != events) change_events(events);
+    return continue_change(end) && continue_coverage(end) && continue_walk(end) ? Qtrue : Qfalse;
 }
 
 bool ps_functions_switch(uint32_t wanted)

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "by_request.h"
+#include "doing.h"
 #include "parts.h"
 #include "probe.h"
 #include "sites.h"
@@ -81,11 +82,13 @@ void ps_backtraces_mark(void);
 void ps_backtraces_forget(void);
 
 /* objects.c: object__alloc, object__stats */
-void ps_objects_init(void);
+void ps_objects_init(VALUE native);
 bool ps_objects_switch(uint32_t wanted);
 void ps_objects_mark(void);
 /* work(argument), which allocates what is ours and not the application's: no probe tells of it. May be left by an exception. */
 VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument);
+/* The threads in it. */
+extern ps_doing *ps_own_work;
 
 /* collections.c: gc__start, gc__done */
 void ps_collections_init(void);

@@ -130,11 +130,11 @@ static void on_event(VALUE tracepoint, void *data)
 
 static void unhook(struct method *method)
 {
-    VALUE tracepoint = method->tracepoint;
+    VALUE tracepoint = method->tracepoint, place = method->target;
     method->tracepoint = method->iseq = method->target = Qnil;
     if (NIL_P(tracepoint)) return;
     method->retired = tracepoint;
-    rb_tracepoint_disable(tracepoint);
+    ps_disable_on(tracepoint, place);
 }
 
 /* What the module itself has under the name now; nil: nothing, or what a TracePoint cannot be put on. */

@@ -1,5 +1,7 @@
 #include "methods.h"
 
+#include <ruby/version.h>
+
 #include <string.h>
 
 #include "compat.h"
@@ -124,6 +126,28 @@ bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
     if (may_raise && rb_obj_class(rb_errinfo()) != rb_eArgError) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
     return false;
+}
+
+static void nothing(VALUE tracepoint, void *unused) {}
+
+/*
+ * Up to 3.2 Ruby takes the hooks of a define_method body for the whole VM's when the last of them goes, and then believes that the VM has
+ * none: TracePoints of everybody, the application's too, miss calls, collections and allocations. When a hook of the VM's
+ * comes, Ruby adds up again which there are. (docs/decisions/205-hooks-of-a-body-are-not-the-vms.md)
+ */
+static void add_up_hooks(void)
+{
+#if RUBY_API_VERSION_CODE < 30300
+    VALUE tracepoint = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_END_SWEEP, nothing, NULL);
+    rb_tracepoint_enable(tracepoint);
+    rb_tracepoint_disable(tracepoint);
+#endif
+}
+
+void ps_disable_on(VALUE tracepoint, VALUE iseq_or_method)
+{
+    rb_tracepoint_disable(tracepoint);
+    if (RTEST(rb_obj_is_method(iseq_or_method))) add_up_hooks();
 }
 
 VALUE ps_find_method(VALUE module, VALUE name)
@@ -281,8 +305,6 @@ uint32_t ps_real_depth(void)
     int count = rb_profile_frames(0, ENOUGH, frames, lines);
     return count < ENOUGH ? (uint32_t)count : UINT32_MAX;
 }
-
-static void nothing(VALUE tracepoint, void *unused) {}
 
 /*
  * Puts a targeted TracePoint in and out of a method that nobody calls. Under YJIT that throws away the code that was

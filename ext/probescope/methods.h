@@ -56,6 +56,8 @@ VALUE ps_hold_vm_lock(VALUE (*work)(VALUE), VALUE argument);
 void ps_write_barrier(VALUE tracepoint, VALUE method);
 /* TracePoint#enable(target:). False: there is nothing to hook. may_raise: in a hook, where other errors are the application's. */
 bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise);
+/* The reverse, of what was enabled there. */
+void ps_disable_on(VALUE tracepoint, VALUE iseq_or_method);
 /* Has the JIT throw away code that was compiled with hooks in it. */
 void ps_kick_jit(void);
 

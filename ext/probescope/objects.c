@@ -28,21 +28,27 @@ static struct {
     bool on;
     bool clearing;        /* the hook is out, but the flush was reading the rows: clear them at the next try */
     size_t slot;          /* bytes of the smallest slot */
+    uint64_t left_out;    /* objects of the library's own; written with the VM lock */
     ps_known_table known; /* class, path, line -> row of ps_objects */
 } objects = {.hook = Qnil};
 
-/* Threads in ps_objects_leave_out(). */
-static ps_doing *leaving_out;
+ps_doing *ps_own_work;
 
 VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument)
 {
-    return ps_doing_while(&leaving_out, work, argument);
+    return ps_doing_while(&ps_own_work, work, argument);
+}
+
+/* How many objects were left out so far. */
+static VALUE objects_left_out(VALUE self)
+{
+    return ULL2NUM(objects.left_out);
 }
 
 /* The other threads are gone, wherever they were. */
 static void after_fork_in_child(void)
 {
-    leaving_out = NULL;
+    ps_own_work = NULL;
 }
 
 void ps_objects_mark(void)
@@ -105,7 +111,11 @@ static size_t slot_size(VALUE object)
 
 static void count_object(VALUE tracepoint, void *unused)
 {
-    if (PS_UNLIKELY(!ps_contexts_on_main_ractor() || ps_doing_here(leaving_out))) return;
+    if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
+    if (PS_UNLIKELY(ps_doing_here(ps_own_work))) {
+        objects.left_out++;
+        return;
+    }
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
     VALUE object = rb_tracearg_object(arg), path = rb_tracearg_path(arg);
     VALUE klass = RBASIC(object)->klass;
@@ -124,8 +134,9 @@ static void on_newobj(VALUE tracepoint, void *unused)
     ps_look_end(look);
 }
 
-void ps_objects_init(void)
+void ps_objects_init(VALUE native)
 {
+    rb_define_singleton_method(native, "objects_left_out", objects_left_out, 0);
     pthread_atfork(NULL, NULL, after_fork_in_child);
     objects.hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
     VALUE constants = rb_const_get(rb_mGC, rb_intern("INTERNAL_CONSTANTS"));

@@ -271,7 +271,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_latency_init();
     ps_exceptions_init();
     ps_backtraces_init();
-    ps_objects_init();
+    ps_objects_init(native);
     ps_collections_init();
     ps_gvl_init();
     ps_providers_init(probescope, native);

@@ -71,7 +71,7 @@ class Ledger
       @counters["process:cpu"] = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond)
       @counters["process:collections"] = GC.count
       @counters["process:gc_cpu"] = GC.total_time
-      @counters["process:objects"] = GC.stat(:total_allocated_objects)
+      @counters["process:objects"] = GC.stat(:total_allocated_objects) - Probescope::Native.objects_left_out
     end
   end
 

@@ -1,0 +1,101 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+
+# Tracers that come and go beside others on the same process: those lose nothing, and the application's own hooks stay.
+RSpec.describe "Commands beside each other", :bpf do
+  # From one USR1 to the next it works, and says then how often.
+  programs = {
+    "Ruby" => <<~RUBY,
+      class Worker
+        def call = Object.new
+        define_method(:defined) { nil }
+      end
+
+      $stdout.sync = true
+      classes = 0
+      TracePoint.new(:class) { classes += 1 }.enable
+      worker = Worker.new
+      done = 0
+      trap("USR1") { $work = !$work }
+      puts "ready"
+      loop do
+        sleep 0.002 until $work
+        while $work
+          100.times { worker.call }
+          worker.defined
+          done += 100
+          sleep 0.002
+        end
+        eval("class Late; end")
+        puts "worked \#{done} \#{classes}"
+      end
+    RUBY
+    "Python" => <<~PYTHON
+      import signal, time
+
+      class Thing:
+          pass
+
+      class Worker:
+          def call(self):
+              return Thing()
+
+      working = False
+
+      def turn(*_):
+          global working
+          working = not working
+
+      signal.signal(signal.SIGUSR1, turn)
+      worker, done = Worker(), 0
+      print("ready", flush=True)
+      while True:
+          while not working:
+              time.sleep(0.002)
+          while working:
+              for _ in range(100):
+                  worker.call()
+              done += 100
+              time.sleep(0.002)
+          print("worked", done, 1, flush=True)
+    PYTHON
+  }
+
+  def rows(command) = JSON.parse(command.out).fetch("rows")
+
+  def intervals(process, count = 2)
+    before = process.info.header[:flushes]
+    await("#{count} flushes") { process.info.header[:flushes] >= before + count }
+  end
+
+  # What the process did while `calls --all` came and went.
+  def work(process)
+    process.signal(:USR1)
+    intervals(process)
+    other = probescope("calls", "-p", process.pid, "--all", "-d", 1, "--json")
+    expect(other.status).to be_success, other.err
+    intervals(process)
+    process.signal(:USR1)
+    process.await_line(/\Aworked (\d+) (\d+)$/)[1..].map(&:to_i).tap { intervals(process) }
+  end
+
+  programs.each do |language, program|
+    it "count all that a #{language} process does while another one asks for all functions" do
+      process = Dir.mktmpdir do |folder|
+        path = File.join(folder, "worker.#{language == "Ruby" ? "rb" : "py"}")
+        File.write(path, program)
+        target(path).ready
+      end
+      commands = %w[calls alloc].to_h { |name| [name, probescope_start(name, "-p", process.pid, "-d", 600, "--json")] }
+      process.await_on("function__stats", "object__stats")
+      intervals(process)
+      done, classes = work(process)
+      expect(classes).to eq(1), "a TracePoint of the application is deaf"
+      commands.each_value { |command| expect(command.stop(:INT, within: 60)).to be_success, command.err }
+      call = rows(commands["calls"]).find { |row| row["function"].end_with?("call") }
+      expect(call["calls"]).to eq(done)
+      expect(rows(commands["alloc"]).map { |row| row["count"] }.max).to eq(done)
+    end
+  end
+end
