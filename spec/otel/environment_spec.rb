@@ -59,11 +59,13 @@ RSpec.describe "The environment of probescope otel" do
 
   let(:server) { keep(Support::OtlpServer.new) }
 
+  def with_password = server.endpoint.sub("//", "//me:p%40+s@")
+
   # Sends nothing of each signal, and returns the heads of the requests.
   def sent(environment)
     endpoints = Probescope::Otel::Endpoints.new(nil, environment)
     Probescope::Otel::Endpoints::SIGNALS.each do |signal|
-      transport = Probescope::Otel::Transport.new(signal, environment)
+      transport = Probescope::Otel::Transport.new(signal, environment, authorization: endpoints.authorization(signal))
       exporter = Probescope::Otel::Exporters::BY_SIGNAL.fetch(signal).new(endpoint: endpoints[signal], transport: transport)
       expect(exporter.deliver([], timeout: 5)).to be(true), exporter.reason.to_s
     end
@@ -78,13 +80,15 @@ RSpec.describe "The environment of probescope otel" do
       [%r{^POST / }, %r{^POST /loki\?a=b }, %r{^POST /v1/metrics }],
     {"ENDPOINT" => "BASE", "HEADERS" => "authorization=Basic%20a+b%3D,x-tenant=1", "METRICS_HEADERS" => "x-tenant=2"} =>
       [/^authorization: Basic a\+b=\r\nx-tenant: 1\r/i, /^x-tenant: 1\r/i, /^x-tenant: 2\r/i],
+    {"ENDPOINT" => "PASS", "LOGS_ENDPOINT" => "BASE", "METRICS_HEADERS" => "Authorization=Bearer%20x"} =>
+      [/^authorization: Basic bWU6cEArcw==\r/i, /\A(?!.*^authorization)/im, /^authorization: Bearer x\r/i],
     {"ENDPOINT" => "BASE", "COMPRESSION" => "", "LOGS_COMPRESSION" => "none"} =>
       [/^content-encoding: gzip\r/i, /\A(?!.*^content-encoding)/im, /^content-encoding: gzip\r/i],
     {"ENDPOINT" => "BASE", "PROTOCOL" => "http/protobuf"} => [%r{^content-type: application/x-protobuf\r}i] * 3
   }
   everything.each do |variables, heads|
     it "is followed: #{variables}" do
-      given = variables.to_h { |name, value| ["OTEL_EXPORTER_OTLP_#{name}", value.sub("BASE", server.endpoint)] }
+      given = variables.to_h { |name, value| ["OTEL_EXPORTER_OTLP_#{name}", value.sub("BASE", server.endpoint).sub("PASS", with_password)] }
       expect(sent(given)).to match(heads.map { |head| match(head) })
     end
   end
@@ -108,6 +112,7 @@ RSpec.describe "The environment of probescope otel" do
     {"PROTOCOL" => "grpc"} => /OTEL_EXPORTER_OTLP_PROTOCOL asks for grpc; OTLP is sent as/,
     {"LOGS_PROTOCOL" => "http/json"} => %r{LOGS_PROTOCOL asks for http/json},
     {"ENDPOINT" => "localhost:4317"} => /"localhost:4317" is no URL/,
+    {"ENDPOINT" => "grpc://me:secret@host"} => %r{\A(?!.*secret).*"grpc://...@host" is no URL},
     {"COMPRESSION" => "zstd"} => /COMPRESSION cannot be used: gzip or none/,
     {"TRACES_TIMEOUT" => "soon"} => /TRACES_TIMEOUT cannot be used/,
     {"TIMEOUT" => "0"} => /TIMEOUT cannot be used/,
@@ -123,6 +128,27 @@ RSpec.describe "The environment of probescope otel" do
       expect { endpoints.new(nil, given) && endpoints::SIGNALS.each { |signal| transport.new(signal, given) } }
         .to raise_error(Probescope::CLI::Usage, message)
     end
+  end
+
+  it "is refused where certificates would not be looked at" do
+    expect { transport.new("traces", {"OTEL_RUBY_EXPORTER_OTLP_SSL_VERIFY_NONE" => ""}) }
+      .to raise_error(Probescope::CLI::Usage, /VERIFY_NONE would send to whoever answers/)
+  end
+
+  # GIVEN a password among the arguments, or in a file for everybody, THEN the command says so, and not the password.
+  it "takes passwords from no place that everybody can read" do
+    file = File.join(@folder = Dir.mktmpdir, "endpoint")
+    File.write(file, "http://me:secret@127.0.0.1:1\n", perm: 0o644)
+    ["http://me:secret@127.0.0.1:1", "@#{file}"].each do |endpoint|
+      result = probescope("otel", "-p", Process.pid, "--endpoint", endpoint)
+      expect(result.status.exitstatus).to eq(2)
+      expect(result.err).to match(/\A(?!.*secret)probescope: everybody on this machine can read the password/m)
+    end
+    File.chmod(0o600, file)
+    expect(probescope("otel", "-p", Process.pid, "--endpoint", "@#{file}").err).to include("does not have probescope")
+    expect(probescope("otel", "-p", Process.pid, "--endpoint", "@/nowhere").status.exitstatus).to eq(2)
+  ensure
+    FileUtils.rm_rf(@folder)
   end
 
   it "is told of where figures would be other ones" do

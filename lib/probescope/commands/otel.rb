@@ -67,7 +67,9 @@ module Probescope
                                                     "(default); all; none") { |which| @exceptions = exceptions(which) }
         parser.on("--messages", "exceptions with their messages, which may hold what is private") { @messages = true }
         parser.on("--metrics", "figures of all functions, exceptions, allocations and collections too") { @metrics = true }
-        parser.on("--endpoint URL", "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default") { |url| @endpoint = url }
+        parser.on("--endpoint URL", "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default; @FILE: the URL is in that file") do |url|
+          @endpoint = endpoint(url)
+        end
         parser.on("--service-name NAME", "service.name of all of them, whatever they say themselves") do |name|
           raise CLI::Usage.new("a service name has no control characters", "--service-name shop") if name.match?(/[[:cntrl:]]/)
 
@@ -85,6 +87,27 @@ module Probescope
         return which if EXCEPTIONS.include?(which)
 
         raise CLI::Usage.new("#{which.inspect} is none of #{EXCEPTIONS.join(", ")}", "--exceptions #{EXCEPTIONS.first}")
+      end
+
+      # Arguments are for everybody to read (`ps`).
+      def endpoint(text)
+        return url_in(text.delete_prefix("@")) if text.start_with?("@")
+        return text unless Probescope::Otel::Endpoints.credentials(text)
+
+        raise CLI::Usage.new("everybody on this machine can read the password in --endpoint, as in `ps`",
+                             "write the URL into a file that nobody else may read: --endpoint @FILE; or OTEL_EXPORTER_OTLP_ENDPOINT")
+      end
+
+      def url_in(path)
+        File.open(path) do |file|
+          open = file.stat.mode.anybits?(0o007)
+          url = file.gets.to_s.strip
+          return url unless open && Probescope::Otel::Endpoints.credentials(url)
+
+          raise CLI::Usage.new("everybody on this machine can read the password in #{path}", "chmod o= #{path}")
+        end
+      rescue SystemCallError => e
+        raise CLI::Usage.new("--endpoint @#{path} cannot be read: #{e.message}", "--endpoint @/etc/probescope/endpoint")
       end
 
       def slow(text)

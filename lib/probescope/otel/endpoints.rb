@@ -12,7 +12,8 @@ module Probescope
       SIGNALS = %w[traces logs metrics].freeze
       PROTOCOL = "http/protobuf"
 
-      # given: --endpoint, or nil. Raises CLI::Usage where it is none, or where another protocol is asked for.
+      # given: --endpoint, or nil. Raises CLI::Usage where it is none, or where another protocol is asked for. Nothing that is said has
+      # what may be a password.
       def initialize(given, environment = ENV)
         @base = given || present(environment["OTEL_EXPORTER_OTLP_ENDPOINT"]) || DEFAULT
         @own = SIGNALS.to_h { |signal| [signal, given ? nil : present(environment["OTEL_EXPORTER_OTLP_#{signal.upcase}_ENDPOINT"])] }
@@ -20,11 +21,25 @@ module Probescope
         [@base, *@own.values.compact].each { |url| check(url) }
       end
 
-      # signal: "traces", "logs" or "metrics".
-      def [](signal)
-        return "#{@base.chomp("/")}/v1/#{signal}" unless @own[signal]
+      # Name and password of a URL, or nil.
+      def self.credentials(url)
+        URI(url).userinfo
+      rescue URI::InvalidURIError
+        url[%r{//([^/@]*)@}, 1]
+      end
 
-        URI(@own[signal]).tap { |uri| uri.path = "/" if uri.path.empty? }.to_s
+      # signal: "traces", "logs" or "metrics". Without name and password.
+      def [](signal)
+        uri = URI(@own[signal] || "#{@base.chomp("/")}/v1/#{signal}")
+        uri.path = "/" if uri.path.empty?
+        uri.userinfo = nil
+        uri.to_s
+      end
+
+      # What the header of that name says for the signal, of the URL's name and password; nil where it has none.
+      def authorization(signal)
+        found = self.class.credentials(@own[signal] || @base) or return
+        "Basic #{[URI.decode_www_form_component(found.gsub("+", "%2B"))].pack("m0")}"
       end
 
       private
@@ -37,7 +52,8 @@ module Probescope
 
         raise URI::InvalidURIError
       rescue URI::InvalidURIError
-        raise CLI::Usage.new("#{url.inspect} is no URL of an OTLP/HTTP endpoint", "--endpoint #{DEFAULT}")
+        shown = url.sub(%r{//[^/]*@}, "//...@")
+        raise CLI::Usage.new("#{shown.inspect} is no URL of an OTLP/HTTP endpoint", "--endpoint #{DEFAULT}")
       end
 
       def check_protocols(environment)

@@ -78,12 +78,12 @@ module Probescope
           Transport.complaint&.then { |text| say(text) }
           @collected = now
         end
-        @senders = @queues.to_h { |signal, queue| [signal, sender(signal, queue, endpoints[signal])] }
+        @senders = @queues.to_h { |signal, queue| [signal, sender(signal, queue, endpoints)] }
       end
 
-      def sender(signal, queue, endpoint)
-        transport = Transport.new(signal)
-        exporter = Exporters::BY_SIGNAL.fetch(signal).new(endpoint: endpoint, transport: transport)
+      def sender(signal, queue, endpoints)
+        transport = Transport.new(signal, authorization: endpoints.authorization(signal))
+        exporter = Exporters::BY_SIGNAL.fetch(signal).new(endpoint: endpoints[signal], transport: transport)
         batch, pause = signal == "metrics" ? [1, 0.1] : [BATCH, PAUSE]
         Sender.new(signal, queue, exporter, batch: batch, pause: pause, timeout: transport.timeout, say: method(:say))
       end

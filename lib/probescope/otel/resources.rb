@@ -17,8 +17,8 @@ module Probescope
       module_function
 
       # {attributes:, claims:, service_name:, executable:, published:}. attributes: what the kernel says of a process, and of its
-      # runtime the library. The rest is what the process says of itself: its OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, and the process
-      # context that it has published, as hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
+      # runtime the library. The rest is what the process says of itself: its OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, and
+      # the process context that it has published, as hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
       def of(pid, snapshot)
         environment = environment(pid)
         executable = File.readlink("/proc/#{pid}/exe").sub(/ \(deleted\)\z/, "")

@@ -39,18 +39,31 @@ module Probescope
       # timeout: seconds for one request. certificates: {attribute of Net::HTTP => value}.
       attr_reader :headers, :compression, :timeout, :certificates
 
-      # signal: "traces", "logs" or "metrics". Raises CLI::Usage for what cannot be used.
-      def initialize(signal, environment = ENV)
+      # The SDK's exporters would not look at certificates.
+      UNVERIFIED = "OTEL_RUBY_EXPORTER_OTLP_SSL_VERIFY_NONE"
+
+      # signal: "traces", "logs" or "metrics". authorization: a header's, where the environment has none. Raises CLI::Usage for what
+      # cannot be used.
+      def initialize(signal, environment = ENV, authorization: nil)
+        check_verified(environment)
         @signal = signal
         @environment = environment
         @compression = read("COMPRESSION", COMPRESSIONS.first) { |text| compressions(text) }
         @headers = read("HEADERS", {}) { |text| pairs(text) }
+        authorization = nil if @headers.any? { |name, _| name.casecmp?("authorization") }
+        @headers = {"authorization" => authorization, **@headers} if authorization
         @timeout = read("TIMEOUT", TIMEOUT) { |text| seconds(Float(text)) }
         @certificates = {cert_store: read("CERTIFICATE", nil) { |path| authorities(path) },
                          **client, key: read("CLIENT_KEY", nil) { |path| OpenSSL::PKey.read(File.read(path)) }}.compact
       end
 
       private
+
+      def check_verified(environment)
+        return unless environment.key?(UNVERIFIED)
+
+        raise CLI::Usage.new("#{UNVERIFIED} would send to whoever answers", "OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/the/authority.pem")
+      end
 
       # What the block makes of the variable.
       def read(name, default)
