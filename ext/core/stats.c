@@ -333,7 +333,7 @@ bool ps_stats_wait_for_names(void)
     return wait;
 }
 
-static void cut_once(void)
+static void cut_all(void)
 {
     if (IS_TOLD(FUNCTION__STATS)) cut_table(&ps_functions, PS_FUNCTION_MAX);
     if (IS_TOLD(EXCEPTION__STATS)) cut_table(&ps_exceptions, PS_EXCEPTION_DEPTH_MAX);
@@ -342,27 +342,34 @@ static void cut_once(void)
 }
 
 /*
- * Takes what all rows grew by, at one moment, which is where the interval ends. Each probe that is fired takes us, and may cost this thread
- * its CPU for long: rows that were taken as they are fired would be of different moments, and none of them that of stats__done. A cut
- * that lost its CPU is made again.
+ * Runs `take` and says when that was: the rows that it goes through are of one moment, which is where an interval begins or ends. On a busy
+ * machine this thread may lose its CPU meanwhile, most of all where a system call ends, as that which reads the CPU clock does. So no
+ * such call comes between the rows and the moment, and `take` is run again when the CPU was lost.
  */
-static struct moment cut(void)
+static struct moment at_one_moment(void (*take)(void))
 {
-    enum { LOST_NS = 1000000, TRIES = 5 };
+    enum { LOST_NS = 1000000, TRIES = 10 };
+    struct moment moment;
     for (int i = 0; i < TRIES; i++) {
-        uint64_t began = ps_monotonic_ns(), began_cpu = ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
-        cut_once();
+        uint64_t began_cpu = ps_clock_read(CLOCK_THREAD_CPUTIME_ID), began = ps_monotonic_ns();
+        take();
+        moment.ns = ps_monotonic_ns();
+        moment.cpu_ns = ps_process_cpu_ns();
         uint64_t used = ps_clock_read(CLOCK_THREAD_CPUTIME_ID) - began_cpu;
-        if (ps_monotonic_ns() - began < used + LOST_NS) break;
+        if (moment.ns - began < used + LOST_NS) break;
     }
-    return now_of_process();
+    return moment;
 }
 
+/*
+ * What all rows grew by is taken before a probe is fired. Each of them may cost this thread its CPU for long: rows that were taken as they are
+ * fired would be of different moments, and none of them that of stats__done.
+ */
 bool ps_stats_flush_covered(bool all, bool (*covered)(void))
 {
     pthread_mutex_lock(&lock);
     late_names = all;
-    struct moment end = cut();
+    struct moment end = at_one_moment(cut_all);
     uint64_t fired = flushed.rows;
     if (IS_TOLD(FUNCTION__STATS)) fired += fire_all(&ps_functions, fire_function, PS_FUNCTION_CALLS);
     if (IS_TOLD(EXCEPTION__STATS)) fired += fire_all(&ps_exceptions, fire_exception, PS_EXCEPTION_RAISED);
@@ -444,8 +451,7 @@ void ps_stats_after_fork(void)
 
 void ps_stats_mark(void)
 {
-    forget_all_unsent();
-    flushed.began = now_of_process();
+    flushed.began = at_one_moment(forget_all_unsent);
 }
 
 void ps_stats_flush_since_mark(void)
