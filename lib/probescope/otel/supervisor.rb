@@ -27,6 +27,7 @@ module Probescope
       SAID = 4096
       # A line of bpftrace's that is a single call or exception.
       EVENT = /"data": ?"[SXR] /
+      OWN = "{\"is\""
       # Seconds for all of the end; for bpftrace's part of it; and what the exporter has at least.
       LAST = 4.8
       LEAVE = 2.5
@@ -225,7 +226,7 @@ module Probescope
         flush if writable
       end
 
-      # Whole lines, as they are. Those of bpftrace have a "type", and those of #tell an "is".
+      # Whole lines, as they are. Those of bpftrace have a "type", and those of #tell begin with OWN.
       def read(stream)
         @tracer.read_lines(stream) { |lines| queue(lines) }
       end
@@ -284,8 +285,10 @@ module Probescope
         quit(now + LEAVE) if @tracer
         @tracer&.signal(:KILL)
         write_rest(limit - FLUSH)
+        drop_rest if @pending.any?
         tell_dropped
         tell("end", within: limit - now - SPARE)
+        write_rest(limit)
         @pipe.close
         await_exporter(limit) ? @status : 1
       end
@@ -294,6 +297,15 @@ module Probescope
         while @pending.any? && now < limit
           flush if @pipe.wait_writable(POLL)
         end
+      end
+
+      # What bpftrace said and the exporter has no time to read any more. The first line may have been written in part.
+      def drop_rest
+        own, others = @pending.partition { |text| text.start_with?(OWN) }
+        @pending = []
+        @pending_bytes = 0
+        others.each { |lines| drop(lines) }
+        ["\n", *own].each { |text| push(text) }
       end
 
       def await_exporter(limit)
