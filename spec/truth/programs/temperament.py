@@ -130,8 +130,7 @@ class Temperament:
         """A hundred asyncio tasks."""
         page = self._ledger.page(process=True)
 
-        async def one(number):
-            work = Work(page, random.Random(self._seed + number))
+        async def one(number, work):
             while not self._over:
                 work.unit()
                 await asyncio.sleep(0.002 * (number % 5))
@@ -144,8 +143,10 @@ class Temperament:
                     page.note()
 
         async def everything():
+            # Made before anybody counts: a busy machine begins the last of the tasks seconds later.
+            works = [Work(page, random.Random(self._seed + number)) for number in range(100)]
             self._ready()
-            await asyncio.gather(*(one(number) for number in range(100)))
+            await asyncio.gather(*(one(number, work) for number, work in enumerate(works)))
 
         asyncio.run(everything())
 

@@ -135,10 +135,8 @@ class Temperament
   def fibers
     page = @ledger.page(process: true)
     all = Array.new(100) do |i|
-      Fiber.new do
-        work = Work.new(page, Random.new(@seed + i))
-        loop { work.unit && Fiber.yield }
-      end
+      work = Work.new(page, Random.new(@seed + i))
+      Fiber.new { loop { work.unit && Fiber.yield } }
     end
     page.add("fibers", all.size)
     ready
