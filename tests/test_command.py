@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -20,6 +21,7 @@ from probescope import _native
 from probescope.abi import PROBES
 from probescope.command.info import HEAD, PROBE, Info
 from probescope.command.result import Result, moment_of
+from probescope.command.tool import tool, way, weakness
 from probescope.command.trace import KEEPER
 from tracing import ROOT, Child, maps_library, python, wait_for
 
@@ -314,6 +316,46 @@ def test_script_prints_the_programs(tmp_path):
     assert {line.split()[0] for line in listed.splitlines()} == names
     for name in ("exceptions", "exceptions.bt"):
         assert command("script", name) == (0, (ROOT / "providers/exceptions.bt").read_text(), "")
+
+
+def test_runs_with_privilege_what_is_roots_alone_and_nothing_of_the_callers_path(bpf, program, tmp_path):
+    started = program("import gate\nwhile True:\n  gate.on('gc__done'); gate.off('gc__done')\n")
+    wait_for("the library", lambda: maps_library(started.pid))
+    seen = tmp_path / "seen"
+    for name in ("bpftrace", "setpriv", "sh", "env", "setsid"):
+        (tmp_path / name).write_text(f'#!/bin/sh\nid >>{seen}\nexec /usr/bin/{name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    before = ["/usr/bin/env", f"PATH={tmp_path}:{os.environ['PATH']}"]
+    status, _, err = command("trace", "gc", "-p", str(started.pid), "-d", "1", before=before)
+    assert (status, seen.exists()) == (0, False), err
+    other = tmp_path / "other"
+    shutil.copy("/bin/true", other)
+    os.chown(other, 65534, 65534)
+    mounted = f'mount --bind {other} "$(readlink -f /usr/bin/bpftrace)" && exec "$@"'
+    for arguments in (["trace", "hot", "-p", str(started.pid)], ["doctor"]):
+        status, out, err = command(*arguments, before=["unshare", "--mount", "sh", "-c", mounted, "sh"])
+        assert status == 1
+        assert "bpftrace belongs to user 65534" in out + err
+
+
+def test_a_program_is_roots_alone_by_way_of_each_folder_and_link(tmp_path):
+    if os.geteuid():
+        pytest.skip("needs root")
+    assert weakness("/bin/sh") is None
+    assert weakness("/usr/bin/../bin/./env") is None
+    assert tool("no-such-tool") is None
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "bin").symlink_to("/bin")
+    (tmp_path / "link").symlink_to(shared / "bin/sh")
+    passed = way(str(tmp_path / "link"))
+    assert {"/tmp", str(shared), str(shared / "bin"), "/bin", "/usr/bin"} <= set(passed)
+    assert weakness(str(tmp_path / "link")) == "others than its owner may write to /tmp"
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="Too many levels"):
+        way(str(tmp_path / "a"))
 
 
 def without_bpftrace():

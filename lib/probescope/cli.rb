@@ -42,6 +42,14 @@ module Probescope
       complain(e)
     rescue Interrupt
       130
+    rescue Errno::EPIPE # whoever read has seen enough
+      $stdout.reopen(File::NULL)
+      1
+    rescue LoadError => e
+      complain(Host::Error.new("the installation is not complete: #{e.message}", "install probescope anew, with what it depends on"))
+    rescue StandardError, NotImplementedError => e
+      require_relative "host/crash"
+      complain(Host::Crash.new(Host::Crash.of(e)))
     end
 
     def dispatch(name = nil, *arguments)

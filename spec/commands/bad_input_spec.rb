@@ -130,15 +130,29 @@ RSpec.describe "Bad input" do
   end
 
   describe "on the machine" do
-    it "is no bpftrace" do
-      expect(refuse("hot", "-p", 1, env: {"PATH" => ""}))
-        .to include("bpftrace is not in the PATH").and include("apt install bpftrace")
+    it "is no bpftrace, whatever PATH has" do
+      skip_without_root
+      hidden = in_mounts("mount --bind /dev/null \"$(readlink -f /usr/bin/bpftrace)\"")
+      expect(refuse("hot", "-p", 1,
+                    before: hidden)).to include("there is no bpftrace in /usr/local/sbin").and include("apt install bpftrace")
     end
 
     it "is a bpftrace older than 0.17" do
+      skip_without_root
       Dir.mktmpdir do |folder|
-        File.write(File.join(folder, "bpftrace"), "#!/bin/sh\necho bpftrace v0.14.0\n", perm: 0o755)
-        expect(refuse("hot", "-p", 1, env: {"PATH" => "#{folder}:/bin"})).to include("0.14.0, and 0.17 is the oldest")
+        File.write(old = File.join(folder, "bpftrace"), "#!/bin/sh\necho bpftrace v0.14.0\n", perm: 0o755)
+        before = in_mounts("mount --bind #{old} \"$(readlink -f /usr/bin/bpftrace)\"")
+        expect(refuse("hot", "-p", 1, before: before)).to include("0.14.0, and 0.17 is the oldest")
+      end
+    end
+
+    it "is a bpftrace that others than root may change" do
+      skip_without_root
+      Dir.mktmpdir do |folder|
+        FileUtils.cp("/bin/true", other = File.join(folder, "bpftrace"))
+        File.chown(65_534, 65_534, other)
+        before = in_mounts("mount --bind #{other} \"$(readlink -f /usr/bin/bpftrace)\"")
+        expect(refuse("hot", "-p", 1, before: before)).to include("bpftrace belongs to user 65534").and include("chown root")
       end
     end
 

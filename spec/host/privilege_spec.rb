@@ -6,7 +6,7 @@ require "probescope/host/privilege"
 
 RSpec.describe "The privilege to trace" do
   def privilege(uid:, effective: [], ambient: [])
-    mask = ->(names) { format("%016x", names.sum { |name| 1 << Probescope::Host::Privilege::BITS.fetch(name) }) }
+    mask = ->(names) { format("%016x", names.sum { |name| 1 << Probescope::Host::Capabilities::BITS.fetch(name) }) }
     Probescope::Host::Privilege.new("Uid:\t#{uid}\t#{uid}\t#{uid}\t#{uid}\nCapEff:\t#{mask[effective]}\nCapAmb:\t#{mask[ambient]}\n")
   end
 

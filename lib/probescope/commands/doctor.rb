@@ -4,8 +4,8 @@ require_relative "base"
 require_relative "../host/bpftrace"
 require_relative "../host/client"
 require_relative "../host/kernel"
-require_relative "../host/path"
 require_relative "../host/privilege"
+require_relative "../host/tool"
 
 module Probescope
   module Commands
@@ -48,7 +48,7 @@ module Probescope
           "bpftrace #{@bpftrace} (#{@bpftrace.path})"
         end
         check(:note) do
-          Host::Path.find("setpriv") or
+          Host::Tool.find("setpriv") or
             raise Host::Error.new("no setpriv: a helper that is killed with -9 leaves bpftrace behind", "install util-linux")
           "setpriv: bpftrace ends with the command, also when that is killed"
         end

@@ -4,7 +4,6 @@ require "shellwords"
 require_relative "base"
 require_relative "../host/bpftrace"
 require_relative "../host/kernel"
-require_relative "../host/path"
 require_relative "../host/privilege"
 require_relative "../host/tracing"
 require_relative "../otel/endpoints"
@@ -127,7 +126,7 @@ module Probescope
         Host::Privilege.new.check(bpftrace, "probescope otel #{Shellwords.join(@argv)}")
         check_numbers(bpftrace)
         @pids.each { |pid| check_process(pid) }
-        supervise(bpftrace)
+        supervise
       end
 
       # A server may have workers that can be traced and not be one itself.
@@ -159,11 +158,10 @@ module Probescope
                               "run the bridge on the host, or in a container with --pid=host (hostPID), or use bpftrace 0.23 or later")
       end
 
-      def supervise(bpftrace)
+      def supervise
         program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages)
         order = {pids: @pids, comm: @comm, workers: @workers, program: program.text,
-                 tracer: {"bpftrace" => bpftrace.path, "setpriv" => Host::Path.find("setpriv"), "keys" => KEYS, "pages" => PAGES,
-                          "strings" => STRINGS}}
+                 tracer: {"keys" => KEYS, "pages" => PAGES, "strings" => STRINGS}}
         supervisor = Probescope::Otel::Supervisor.new(order, program.probes, method(:start_exporter), method(:say))
         %w[INT TERM].each { |name| trap(name) { supervisor.stop } }
         trap("HUP", "IGNORE")

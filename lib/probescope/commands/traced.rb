@@ -7,10 +7,10 @@ require_relative "../host/descendants"
 require_relative "../host/figure"
 require_relative "../host/kernel"
 require_relative "../host/output"
-require_relative "../host/path"
 require_relative "../host/privilege"
 require_relative "../host/program"
 require_relative "../host/progress"
+require_relative "../host/request"
 require_relative "../host/trace"
 
 module Probescope
@@ -154,7 +154,7 @@ module Probescope
           progressing do |progress|
             @client = client
             ending_early(client) do
-              client.trace(order(bpftrace)) do |answer|
+              client.trace(order) do |answer|
                 progress.count if answer[:is] == "counting"
                 told(answer)
               end
@@ -194,19 +194,20 @@ module Probescope
       # What it finds in $2 and later: by itself, when the interval of a process ends.
       def program_arguments = [Host::Program.closing(@seconds)]
 
-      def order(bpftrace)
+      # What the helper is asked for: Host::Request.
+      def order
         programs = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
-        {pids: @pids, comm: @comm, workers: @workers || false, programs: programs, arguments: program_arguments,
-         seconds: @seconds, max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES, some: self.class::SOME,
-         bpftrace: bpftrace.path, version: bpftrace.version, setpriv: Host::Path.find("setpriv")}
+        {pids: @pids, comm: @comm, workers: @workers || false, programs: programs.map { |path| File.basename(path, ".bt") },
+         arguments: program_arguments, seconds: @seconds, max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES,
+         some: self.class::SOME}
       end
 
       def keys
         default = @by_request ? self.class::KEYS_BY_REQUEST : self.class::KEYS
         number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", default), exception: false)
-        return number if number&.positive?
+        return number if number&.between?(1, Host::Request::MOST_KEYS)
 
-        raise CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows", "unset PROBESCOPE_MAP_KEYS")
+        raise CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows up to #{Host::Request::MOST_KEYS}", "unset PROBESCOPE_MAP_KEYS")
       end
 
       # Ctrl-C, TERM and a closed terminal end the trace, and what there is is shown.

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "error"
-require_relative "path"
+require_relative "tool"
 
 module Probescope
   module Host
@@ -14,11 +14,12 @@ module Probescope
 
       attr_reader :path, :version
 
-      # Raises Error when there is none, or one that is too old.
+      # Raises Error when there is none, one that is too old, or one that others than root may change (Tool).
       def self.find
-        path = Path.find("bpftrace") or raise Error.new("bpftrace is not in the PATH", INSTALL)
-        new(path)
+        new(Tool.find("bpftrace") || raise(missing))
       end
+
+      def self.missing = Error.new("there is no bpftrace in #{Tool::FOLDERS.join(", ")}", INSTALL)
 
       def initialize(path)
         @path = path

@@ -2,15 +2,22 @@
 
 require "json"
 require "rbconfig"
+require_relative "crash"
 require_relative "error"
 
 module Probescope
   module Host
-    # The command's end of the helper (helper.rb): starts it with privilege, gives orders, hands out answers.
+    # The command's end of the helper (helper.rb): starts it with privilege, gives orders (Request), hands out answers.
     class Client
-      HELPER = File.expand_path("helper.rb", __dir__)
+      # Of the system's package alone: one file, which a rule of sudo can name (packaging/helper).
+      LAUNCHER = File.expand_path("../../../helper", __dir__)
+      # Elsewhere whoever may start it may start anything.
+      HELPER = [RbConfig.ruby, "--disable=gems,rubyopt", File.expand_path("helper.rb", __dir__)].freeze
       # What Bundler, rbenv and friends set is for the user's own Ruby; the helper needs the standard library only.
       FOREIGN = /\A(RUBY|BUNDLE|GEM_|RBENV_)/
+
+      # Was this installed by the system's package?
+      def self.packaged? = File.exist?(LAUNCHER)
 
       # prefix: Privilege#prefix. Yields a Client and ends the helper afterwards.
       # Raises Error when the helper cannot be started.
@@ -26,8 +33,8 @@ module Probescope
         child_in, @input = IO.pipe
         @output, child_out = IO.pipe(Encoding::BINARY)
         @errors, child_err = IO.pipe(Encoding::BINARY)
-        @pid = Process.spawn(env, *prefix, RbConfig.ruby, "--disable=gems,rubyopt", HELPER,
-                             in: child_in, out: child_out, err: child_err)
+        helper = Client.packaged? ? [LAUNCHER] : HELPER
+        @pid = Process.spawn(env, *prefix, *helper, in: child_in, out: child_out, err: child_err)
         [child_in, child_out, child_err].each(&:close)
         @stderr = Thread.new { @errors.read }
         expect("ready")
@@ -46,7 +53,13 @@ module Probescope
         expect("target").fetch(:target)
       end
 
-      # fields: see Tracing. Yields each answer, and each line of bpftrace's output as {is: "output", line: bytes}, until
+      # Has bpftrace run a small program. Returns what it complains of, or nil.
+      def try
+        order("try")
+        expect("tried")[:complaint]
+      end
+
+      # fields: see Request. Yields each answer, and each line of bpftrace's output as {is: "output", line: bytes}, until
       # "ended", which is yielded too.
       def trace(fields)
         order("trace", **fields)
@@ -90,17 +103,27 @@ module Probescope
 
         answer = JSON.parse(line, symbolize_names: true)
         raise Error.new(answer[:message], answer[:next_step]) if answer[:is] == "error"
+        raise Crash.new(answer[:what], "the helper") if answer[:is] == "crash"
 
         answer
       end
 
-      # sudo says why on its stderr.
+      # sudo says why on its stderr, and so does a Ruby that cannot even load the helper: before it lists the callers.
       def gone
-        why = @stderr.value.force_encoding(Encoding::UTF_8).scrub.lines.map(&:strip).reject(&:empty?).last
+        lines = @stderr.value.force_encoding(Encoding::UTF_8).scrub.lines.map(&:strip)
+        why = lines.reject { |line| line.empty? || line.start_with?("from ") }.last
         why = ": #{why}" if why
-        return Error.new("the helper that runs bpftrace ended#{why}", "run the command again") if @ready
+        return Error.new("the helper that runs bpftrace ended#{why || killed}", "run the command again") if @ready
 
         Error.new("cannot get the privilege to trace#{why}", "run the command as root, or as a user who may use sudo")
+      end
+
+      # By which signal.
+      def killed
+        status = Process.wait2(@pid).last
+        " (#{Signal.signame(status.termsig)})" if status.signaled?
+      rescue Errno::ECHILD
+        nil
       end
     end
   end

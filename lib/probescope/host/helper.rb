@@ -4,17 +4,43 @@
 # probescope_info, and runs bpftrace. It reads orders from stdin, a JSON object a line, and answers on stdout. Nothing
 # but Ruby's standard library is loaded. When stdin ends, because the command has ended in whichever way, it kills
 # bpftrace and leaves.
+#
+# Who writes to it need not have any privilege: a rule of sudo may allow this program and nothing else. So nothing that it is
+# told becomes a path or a command (Request), and it finds other programs by itself (Tool).
 require "json"
+require_relative "capabilities"
+require_relative "crash"
 require_relative "error"
+require_relative "request"
 require_relative "target"
+require_relative "tool"
 require_relative "tracing"
+require_relative "trial"
 
 module Probescope
   module Host
-    # Orders: {"do": "list"}, {"do": "inspect", "pid"}, {"do": "trace", "pids", ...} (see Tracing), {"do": "stop"}.
-    # Answers: {"is": "targets" | "target" | "attached" | "joined" | "counting" | "leaving" | "ended" | "error", ...}, and for
-    # each line that bpftrace prints that line itself behind a "=".
+    # Orders: see Request.
+    # Answers: {"is": "ready" | "targets" | "target" | "tried" | "attached" | "joined" | "counting" | "leaving" | "ended" | "error" |
+    # "crash", ...}, and for each line that bpftrace prints that line itself behind a "=".
     class Helper
+      class << self
+        def start
+          confine
+          new($stdin.binmode, $stdout.binmode).run
+        end
+
+        private
+
+        # Gives up what tracing does not need.
+        def confine
+          ENV.replace(Tool::ENVIRONMENT)
+          File.umask(0o077)
+          Dir.chdir("/")
+          Process.setrlimit(:CORE, 0)
+          Capabilities.limit(Capabilities::TRACING) if Process.euid.zero?
+        end
+      end
+
       def initialize(input, output)
         @input = input
         @output = output
@@ -30,6 +56,10 @@ module Probescope
         answer("ready", {})
         loop { turn }
       rescue IOError, Errno::EPIPE # which an end of file is too
+        nil
+      rescue StandardError => e
+        answer("crash", what: Crash.of(e))
+      ensure
         @tracing&.kill
       end
 
@@ -48,16 +78,21 @@ module Probescope
       end
 
       def read_orders
-        @orders << @input.readpartial(1 << 16)
+        @orders << @input.readpartial(Request::MOST_BYTES)
         while (line = @orders.slice!(/\A[^\n]*\n/n))
-          obey(JSON.parse(line))
+          obey(*Request.read(line))
         end
+        return if @orders.bytesize < Request::MOST_BYTES
+
+        @orders.clear
+        raise Request::Refused, "the helper takes no order of more than #{Request::MOST_BYTES} bytes"
       end
 
-      def obey(order)
-        case order.fetch("do")
+      def obey(what, order)
+        case what
         when "list" then list
         when "inspect" then answer("target", target: Target.find(order.fetch("pid")).to_status)
+        when "try" then answer("tried", complaint: Trial.run)
         when "trace" then trace(order)
         when "stop" then @tracing&.stop
         end
@@ -74,6 +109,8 @@ module Probescope
       end
 
       def trace(order)
+        raise Request::Refused, "the helper traces already" if @tracing
+
         @tracing = Tracing.new(order) { |kind, value| kind == :output ? write("=", value) : answer(kind, value) }
       end
 
@@ -87,4 +124,4 @@ module Probescope
   end
 end
 
-Probescope::Host::Helper.new($stdin.binmode, $stdout.binmode).run if $PROGRAM_NAME == __FILE__
+Probescope::Host::Helper.start if $PROGRAM_NAME == __FILE__

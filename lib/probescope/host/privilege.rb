@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "capabilities"
 require_relative "error"
 require_relative "path"
 
@@ -8,8 +9,6 @@ module Probescope
     # Whether what this process starts may trace, and if not, how to get there. What counts are capabilities: root in a
     # container often lacks them.
     class Privilege
-      BITS = {cap_dac_override: 1, cap_dac_read_search: 2, cap_kill: 5, cap_setgid: 6, cap_setuid: 7, cap_sys_ptrace: 19,
-              cap_sys_admin: 21, cap_perfmon: 38, cap_bpf: 39, cap_checkpoint_restore: 40}.freeze
       # CAP_SYS_ADMIN includes BPF and PERFMON; CAP_SYS_PTRACE opens /proc/PID/mem.
       NEEDED = %i[cap_sys_admin cap_sys_ptrace].freeze
       # The smaller set, for a bpftrace that does not insist on root. With CAP_KILL it sees whether another user's process lives.
@@ -25,7 +24,7 @@ module Probescope
       end
 
       def root? = @uid.zero?
-      def missing(names) = names.reject { |name| @kept.anybits?(1 << BITS.fetch(name)) }
+      def missing(names) = names.reject { |name| @kept.anybits?(1 << Capabilities::BITS.fetch(name)) }
 
       # The command line to put before a program so that it may trace: [] when it may already.
       # bpftrace: nil when only the helper is to run. Raises Error when there is no way.

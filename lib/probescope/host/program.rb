@@ -21,6 +21,9 @@ module Probescope
         files.merge(ALIASES.transform_values { |name| files.fetch(name) })
       end
 
+      # Of every program and its other names.
+      def names = all.keys
+
       # The argument by which a program ends the interval of a process at its first flush after so many seconds.
       def closing(seconds) = ((seconds - EARLY) * 1e9).round.clamp(1, 1 << 62).to_s
 

@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "bpftrace"
+require_relative "tool"
+
 module Probescope
   module Host
     # One bpftrace, in the helper.
@@ -8,23 +11,30 @@ module Probescope
 
       attr_reader :pid, :out, :err, :errors
 
-      # library: ["-p", PID] or [], and what the program takes for $1. order: see Tracing.
+      # program: its path. library: ["-p", PID] or [], and what the program takes for $1. order: "keys", "pages", and "arguments" of a
+      # request (Request) and what the longest "strings" take. Raises Error when there is no bpftrace that may run.
       def initialize(order, program, options, library)
         @out, out_writer = IO.pipe(Encoding::BINARY)
         @err, err_writer = IO.pipe(Encoding::BINARY)
         @errors = +""
         @rest = "".b
         @hidden = false
-        command = [order.fetch("bpftrace"), "-f", "json", *options, program, library, *order.fetch("arguments", [])]
-        command.unshift(order["setpriv"], "--pdeathsig", "KILL", "--") if order["setpriv"]
+        # Without "--" bpftrace takes options from what follows the program too: -cCOMMAND in a function's name would be run.
+        command = [*Tracer.command, "-f", "json", *options, "--", program, library, *order["arguments"]]
         # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for the command.
-        env = {"BPFTRACE_MAP_KEYS_MAX" => order["keys"].to_s, "BPFTRACE_MAX_MAP_KEYS" => order["keys"].to_s,
-               "BPFTRACE_PERF_RB_PAGES" => order["pages"].to_s,
-               "BPFTRACE_STRLEN" => order["strings"]&.to_s, "BPFTRACE_MAX_STRLEN" => order["strings"]&.to_s,
-               "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8"}
+        env = {**Tool::ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX" => order["keys"].to_s, "BPFTRACE_MAX_MAP_KEYS" => order["keys"].to_s,
+                                    "BPFTRACE_PERF_RB_PAGES" => order["pages"].to_s,
+                                    "BPFTRACE_STRLEN" => order["strings"]&.to_s, "BPFTRACE_MAX_STRLEN" => order["strings"]&.to_s}
         @pid = Process.spawn(env, *command, unsetenv_others: true, in: File::NULL, out: out_writer, err: err_writer,
                                             pgroup: true)
         [out_writer, err_writer].each(&:close)
+      end
+
+      # bpftrace, which ends with the helper where there is a setpriv.
+      def self.command
+        bpftrace = Tool.find("bpftrace") or raise Bpftrace.missing
+        setpriv = Tool.find("setpriv")
+        [*([setpriv, "--pdeathsig", "KILL", "--"] if setpriv), bpftrace]
       end
 
       def streams = [out, err].reject(&:closed?)

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "bpftrace"
 require_relative "clock"
 require_relative "error"
 require_relative "links"
@@ -39,17 +40,14 @@ module Probescope
       INITIAL = "pid:[4026531836]"
       OWN_NUMBERS_SINCE = [0, 23].freeze
 
-      # order: {"pids" => [Integer], "comm" => name or nil, "workers" => bool (see Selection), "programs" => [paths], "seconds" =>
-      # Numeric, "bpftrace" => path, "version" => [Integer], "setpriv" => path or nil, "keys" and "pages" => Integer, "some" => bool (see
-      # Commands::Traced), "arguments" => [what the programs find in $2 and later],
-      # "max_overhead" => share of the CPU time that looking may take, or nil}; the first program is the one whose output
-      # counts. tell: called with each message for the command.
+      # order: the fields of a request to trace (Request), which are right. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
       def initialize(order, &tell)
         @order = order
         @tell = tell
         @seconds = order.fetch("seconds")
-        @probes = order.fetch("programs").flat_map { |program| Program.probes(program) }.uniq
+        @programs = order.fetch("programs").map { |name| Program.all.fetch(name) }
+        @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
         @selection = Selection.new(order)
         targets = @selection.targets
         @notes = @selection.notes
@@ -133,8 +131,9 @@ module Probescope
         own = File.readlink("/proc/self/ns/pid")
         return if own == INITIAL
 
-        if (@order.fetch("version") <=> OWN_NUMBERS_SINCE).negative?
-          raise Error.new("bpftrace #{@order["version"].join(".")} counts processes by their numbers outside of this PID namespace",
+        bpftrace = Bpftrace.find
+        if (bpftrace.version <=> OWN_NUMBERS_SINCE).negative?
+          raise Error.new("bpftrace #{bpftrace} counts processes by their numbers outside of this PID namespace",
                           "trace one process at a time (-p PID), use bpftrace 0.23 or later, or run the command on the host")
         end
         inner = targets.reject { |target| File.readlink("/proc/#{target.pid}/ns/pid") == own }
@@ -146,7 +145,7 @@ module Probescope
 
       def start
         options, library = @alone ? [["-p", @participants.first.pid.to_s], "*"] : [[], linked]
-        @tracers = @order.fetch("programs").map { |program| Tracer.new(@order, program, options, library) }
+        @tracers = @programs.map { |program| Tracer.new(@order, program, options, library) }
       end
 
       # One link for each distinct file, by a process that is there: the kernel goes by the file once it is attached.

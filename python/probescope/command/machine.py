@@ -10,10 +10,11 @@ import sys
 from typing import List, NamedTuple, Optional, Tuple
 
 from probescope.command.errors import CommandError
+from probescope.command.tool import FOLDERS, tool
 
 OLDEST_KERNEL = (4, 20)
 OLDEST_BPFTRACE = (0, 17)
-# Debian keeps bpftrace, setpriv and the like where a user's PATH does not look.
+# sudo runs as who calls it, and so is looked for where he does. Debian keeps some programs where a user's PATH does not look.
 PATH = os.pathsep.join(filter(None, [os.environ.get("PATH"), "/usr/sbin:/usr/bin:/sbin:/bin"]))
 CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_PTRACE": 19}
 
@@ -52,9 +53,10 @@ def tracefs() -> str:
 
 
 def bpftrace() -> Bpftrace:
-    path = shutil.which("bpftrace", path=PATH)
+    path = tool("bpftrace")
     if not path:
-        raise CommandError("bpftrace is not in the PATH", "install it: apt install bpftrace, or dnf install bpftrace")
+        step = "install it: apt install bpftrace, or dnf install bpftrace"
+        raise CommandError(f"there is no bpftrace in {', '.join(FOLDERS)}", step)
     text = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"\d+(\.\d+)+", text)
     version = found[0] if found else "of an unknown version"
@@ -66,7 +68,7 @@ def bpftrace() -> Bpftrace:
 
 
 def setpriv() -> str:
-    path = shutil.which("setpriv", path=PATH)
+    path = tool("setpriv")
     if not path:
         raise CommandError("no setpriv: a command that is killed with -9 leaves bpftrace behind", "install util-linux")
     return path

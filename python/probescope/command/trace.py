@@ -18,6 +18,7 @@ from probescope.command.reports import Report, command_of, report_of
 from probescope.command.result import Result, iso, ratio
 from probescope.command.target import Target, find
 from probescope.command.text import SCHEMA, clean, to_json
+from probescope.command.tool import ENVIRONMENT
 
 # Runs bpftrace until its input ends, which it does whenever this command ends, also when that is killed. Ctrl-C is for this command:
 # bpftrace has a session of its own. It is told to leave once it catches SIGINT. 0.17 forgets a signal that comes while it reads events, and
@@ -113,18 +114,17 @@ def keys(name: str, report: Any) -> int:
 
 def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> List[str]:
     # Both names of the same setting; newer ones know both.
-    settings = {"BPFTRACE_MAP_KEYS_MAX": str(room), "BPFTRACE_MAX_MAP_KEYS": str(room), "LANG": "C.UTF-8"}
-    settings["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
+    settings = {**ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX": str(room), "BPFTRACE_MAX_MAP_KEYS": str(room)}
     try:
         settings["SETPRIV"] = machine.setpriv()
     except CommandError:
         pass  # doctor says what that means
     words = [f"{name}={value}" for name, value in settings.items()]
     return [
-        "env",
+        "/usr/bin/env",
         "-i",
         *words,
-        "sh",
+        "/bin/sh",
         "-c",
         KEEPER,
         "probescope",
@@ -133,6 +133,7 @@ def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> L
         "json",
         "-p",
         str(pid),
+        "--",
         path,
         "*",
         *more,

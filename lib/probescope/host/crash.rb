@@ -1,0 +1,41 @@
+# frozen_string_literal: true
+
+require_relative "../version"
+require_relative "bpftrace"
+require_relative "error"
+
+module Probescope
+  module Host
+    # A fault of ours, as the user may report it.
+    class Crash < Error
+      FOLDER = File.expand_path("..", __dir__)
+      MESSAGE_BYTES = 300
+
+      # what: as .of describes it. where: of which process, "the helper".
+      def initialize(what, where = nil)
+        super("this is a fault of probescope#{" (#{where})" if where}: #{what}",
+              "report it as an issue of probescope's repository, with the line above and this one: #{Crash.versions}")
+      end
+
+      # The exception's class and message, and the first line of ours that it passed.
+      def self.of(exception)
+        line = exception.backtrace.to_a.find { |one| one.start_with?(FOLDER) }
+        message = exception.message.to_s.scrub.byteslice(0, MESSAGE_BYTES).scrub("")
+        "#{exception.class}: #{message}#{" at #{line.delete_prefix("#{FOLDER}/")}" if line}"
+      end
+
+      def self.versions
+        system = File.read("/proc/sys/kernel/osrelease").strip
+        "probescope #{VERSION}, Ruby #{RUBY_VERSION}, Linux #{system}, bpftrace #{bpftrace}"
+      rescue SystemCallError
+        "probescope #{VERSION}, Ruby #{RUBY_VERSION} on #{RUBY_PLATFORM}"
+      end
+
+      def self.bpftrace
+        Bpftrace.find.to_s
+      rescue Error => e
+        "(#{e.message})"
+      end
+    end
+  end
+end

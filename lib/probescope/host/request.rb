@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "error"
+require_relative "program"
+require_relative "selection"
+
+module Probescope
+  module Host
+    # What the helper may be asked for. It runs with privilege, and whoever writes to it need not have any. So an order names
+    # processes and programs of ours, never a path or a command, and has no field that is not listed here.
+    module Request
+      # An order is a line of so many bytes at most.
+      MOST_BYTES = 1 << 16
+      # Of pid_t.
+      LARGEST_PID = (1 << 31) - 1
+      # Rows that bpftrace may have room for. A row is about 1 KiB of kernel memory, in each map.
+      MOST_KEYS = 1 << 18
+      # Pages of bpftrace's buffer on each CPU.
+      MOST_PAGES = 1 << 10
+      LONGEST = 1e9
+      NAME_BYTES = 255
+
+      class Refused < Error
+        def initialize(message) = super(message, "probescope COMMAND --help")
+      end
+
+      # accepts: whether a value is one.
+      Kind = Struct.new(:meaning, :accepts) do
+        def optional = Kind.new("#{meaning}, or null", ->(value) { value.nil? || accepts[value] })
+      end
+
+      text = lambda do |value, most|
+        value.is_a?(String) && value.valid_encoding? && value.bytesize.between?(1, most) && !value.include?("\0")
+      end
+      pid = ->(value) { value.is_a?(Integer) && value.between?(1, LARGEST_PID) }
+      list = ->(value, size, one) { value.is_a?(Array) && size.cover?(value.size) && value.uniq == value && value.all?(&one) }
+      number = ->(value, range) { value.is_a?(Numeric) && range.cover?(value) }
+
+      BOOLEAN = Kind.new("true or false", ->(value) { [true, false].include?(value) })
+      PID = Kind.new("a process id", pid)
+      PIDS = Kind.new("up to #{Selection::MOST} process ids", ->(value) { list[value, 0..Selection::MOST, pid] })
+      NAME = Kind.new("a name of up to #{NAME_BYTES} bytes", ->(value) { text[value, NAME_BYTES] })
+      PROGRAMS = Kind.new("one or two programs' names", ->(value) { list[value, 1..2, ->(name) { Program.names.include?(name) }] })
+      # A number, or a function's name. bpftrace takes none of them for an option (Tracer).
+      ARGUMENTS = Kind.new("up to three texts of up to #{NAME_BYTES} bytes",
+                           ->(value) { value.is_a?(Array) && value.size <= 3 && value.all? { |one| text[one, NAME_BYTES] } })
+      SECONDS = Kind.new("a number of seconds up to #{LONGEST.to_i}", ->(value) { number[value, 0..LONGEST] })
+      SHARE = Kind.new("a share above 0", ->(value) { number[value, Float::MIN..LONGEST] })
+      KEYS = Kind.new("1 to #{MOST_KEYS}", ->(value) { value.is_a?(Integer) && value.between?(1, MOST_KEYS) })
+      PAGES = Kind.new("1 to #{MOST_PAGES}", ->(value) { value.is_a?(Integer) && value.between?(1, MOST_PAGES) })
+
+      # What is asked for => its fields. A field that may be null may be left out.
+      FIELDS = {
+        "list" => {},
+        "try" => {},
+        "stop" => {},
+        "inspect" => {"pid" => PID},
+        "trace" => {
+          "pids" => PIDS,                    # which processes: those of these numbers,
+          "comm" => NAME.optional,           # those of that name,
+          "workers" => BOOLEAN.optional,     # and their children
+          "programs" => PROGRAMS,            # files in our own folder; the first one's output counts
+          "arguments" => ARGUMENTS.optional, # what the programs find in $2 and later
+          "seconds" => SECONDS,
+          "max_overhead" => SHARE.optional,  # of the CPU time that looking may take
+          "some" => BOOLEAN.optional,        # whether a part of the probes is worth tracing
+          "keys" => KEYS,
+          "pages" => PAGES
+        }
+      }.freeze
+
+      module_function
+
+      # [what is asked for, {field => value}] of a line. Raises Refused.
+      def read(line)
+        order = JSON.parse(line, max_nesting: 3)
+        raise Refused, "the helper takes a JSON object, and not #{order.class}" unless order.is_a?(Hash)
+
+        what = order.delete("do")
+        fields = FIELDS[what] or raise Refused, "the helper knows no order #{shown(what)}"
+        check(what, order, fields)
+        [what, order]
+      rescue JSON::ParserError
+        raise Refused, "the helper takes a JSON object a line"
+      end
+
+      def check(what, order, fields)
+        unknown = order.keys - fields.keys
+        raise Refused, "the helper knows no field #{shown(unknown.first)} of #{what}" if unknown.any?
+
+        fields.each do |name, kind|
+          next if kind.accepts[order[name]]
+
+          raise Refused, "the helper refuses #{name} of #{what}, which has to be #{kind.meaning}: #{shown(order[name])}"
+        end
+      end
+
+      # A value, short enough for a message.
+      def shown(value) = value.inspect[0, 80]
+    end
+  end
+end
