@@ -4,6 +4,7 @@ require "spec_helper"
 require "open3"
 require "probescope/cli"
 require "probescope/commands/slow"
+require "probescope/host/path"
 
 RSpec.describe "run, script and help" do
   it "run becomes the command, with the library in its Ruby" do
@@ -39,6 +40,61 @@ RSpec.describe "run, script and help" do
   it "run passes on which functions to cover" do
     result = probescope("run", "--functions", "Order#*", "--", "printenv", "PROBESCOPE_FUNCTIONS")
     expect(result.out).to eq("Order#*\n")
+  end
+
+  describe "run under sudo" do
+    # Rules of sudo that let everybody do everything, in mounts of their own. A user with a group besides the first one.
+    around do |example|
+      next skip("needs root and sudo") unless Process.uid.zero? && Probescope::Host::Path.find("sudo")
+
+      Dir.mktmpdir do |folder|
+        File.write(@rules = File.join(folder, "sudoers"), "ALL ALL=(ALL) NOPASSWD: ALL\n", perm: 0o440)
+        example.run
+      end
+    end
+
+    def under_sudo(*words, user: "daemon")
+      mounted = "mount --bind #{@rules} /etc/sudoers; exec \"$@\""
+      before = ["unshare", "-m", "sh", "-c", mounted, "sh", "setpriv", "--reuid=#{user}", "--regid=#{user}", "--init-groups", "sudo", "-n"]
+      child = keep(Support::Child.new(*before, *words))
+      child.wait
+      child
+    end
+
+    shared_examples "gives the privileges back" do
+      it "gives the privileges back, and says so" do
+        said = under_sudo(*command, "sh", "-c", "cat /proc/self/status; env; groups")
+        expect(said.out).to match(/^Uid:(\t1){4}$/).and match(/^Gid:(\t1){4}$/).and match(/^CapEff:\t0+$/).and match(/^CapPrm:\t0+$/)
+        expect(said.out.lines(chomp: true)).to include("USER=daemon", "LOGNAME=daemon", "HOME=/usr/sbin", "daemon")
+        expect(said.out).not_to match(/^(SUDO_|MAIL=)/)
+        expect(said.out[/^Groups:\s+(.*)$/, 1].split).to eq(["1"])
+        expect(said.err).to match(/\Aprobescope: `run` needs no sudo: the \w+ runs as daemon\n\z/)
+      end
+
+      it "refuses where it cannot" do
+        said = under_sudo("env", "SUDO_UID=123456789", *command, "id")
+        expect([said.out, said.err.lines.size]).to eq(["", 2]), said.to_s
+        expect(said.err).to match(/\Aprobescope: sudo was called by user .123456789.,.*\n  try: run it without sudo/)
+      end
+
+      it "leaves root alone, who needs no sudo" do
+        child = keep(Support::Child.new(*command, "id", "-u"))
+        child.wait
+        expect(child.out).to eq("0\n")
+      end
+    end
+
+    context "by the gem's command" do
+      let(:command) { [RbConfig.ruby, Support::EXE, "run", "--"] }
+
+      include_examples "gives the privileges back"
+    end
+
+    context "by the wheel's command", :python do
+      let(:command) { ["env", "PYTHONPATH=#{Support::Python::PACKAGE}", Support::Python.interpreter, "-m", "probescope", "run"] }
+
+      include_examples "gives the privileges back"
+    end
   end
 
   it "script prints the program itself" do

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "base"
+require_relative "../host/caller"
 
 module Probescope
   module Commands
@@ -9,7 +10,7 @@ module Probescope
       USAGE = "run [options] -- COMMAND [ARGUMENTS]"
       ABOUT = <<~TEXT
         Starts a command with probescope in its Ruby or Python: no Gemfile entry, no import, no change of the application. Until
-        a tracer attaches it costs nothing. A Ruby that this gem was not built for, and a Python without the package
+        a tracer attaches it costs nothing. It takes no privilege: under sudo the command runs as who called sudo. A Ruby that this gem was not built for, and a Python without the package
         (`pip install /path/to/checkout`, into its virtualenv if it has one), run as if it were not there.
       TEXT
       EXAMPLES = <<~TEXT
@@ -26,7 +27,7 @@ module Probescope
         return puts(parser.help) || 0 if @help
         raise CLI::Usage.new("which command?", "probescope run -- ruby app.rb") if argv.empty?
 
-        exec(environment, *argv)
+        exec(without_sudo.merge(environment), *argv)
       rescue OptionParser::ParseError => e
         raise CLI::Usage.new(e.message, "probescope run --help")
       rescue SystemCallError => e
@@ -39,6 +40,13 @@ module Probescope
         parser.on("--functions GLOBS", "which functions `calls` covers, as PROBESCOPE_FUNCTIONS does") do |globs|
           @functions = globs
         end
+      end
+
+      # Who traces is root, and who runs an application need not be. Returns what changes in the environment.
+      def without_sudo
+        user = Host::Caller.user or return {}
+        warn("probescope: `run` needs no sudo: the command runs as #{user.name}")
+        Host::Caller.become(user)
       end
 
       # The absolute path works under Bundler, which hides gems that are not in the Gemfile. RUBYOPT is split at spaces, so

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
+from probescope.command.caller import become, caller
 from probescope.command.errors import CommandError, Usage
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -29,7 +30,8 @@ def run(options: Any) -> int:
         if not program:
             raise CommandError(f"there is no file and no program {first!r}", "check its name and the PATH")
         words = [program, *arguments[1:]]
-    environment = {**os.environ, **added_to_environment()}
+    user = caller()
+    environment = {**(become(user) if user else os.environ), **added_to_environment()}
     if options.functions:
         environment["PROBESCOPE_FUNCTIONS"] = options.functions
     sys.stdout.flush()
