@@ -59,9 +59,9 @@ module Probescope
         end
       end
 
-      # The native library of this very Ruby; a process that is traced has its own.
+      # The native library of this very Ruby; a process that is traced has its own. The system's package has none.
       def library
-        check(@pid ? :note : :bad) do
+        check(@pid || Host::Client.packaged? ? :note : :bad) do
           require "probescope"
           reason = Probescope.unavailable_reason
           raise Host::Error.new("this Ruby (#{RUBY_VERSION}) cannot be traced: #{reason}", reinstall) if reason
@@ -80,6 +80,8 @@ module Probescope
       end
 
       def reinstall
+        return "the gem goes into the application: docs/guide/loading.md" if Host::Client.packaged?
+
         "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem pristine probescope"
       end
 

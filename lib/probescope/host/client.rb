@@ -115,7 +115,8 @@ module Probescope
         why = ": #{why}" if why
         return Error.new("the helper that runs bpftrace ended#{why || killed}", "run the command again") if @ready
 
-        Error.new("cannot get the privilege to trace#{why}", "run the command as root, or as a user who may use sudo")
+        rule = ", or with the rule in /usr/share/doc/probescope/examples/sudoers" if Client.packaged?
+        Error.new("cannot get the privilege to trace#{why}", "run the command as root, or as a user who may use sudo#{rule}")
       end
 
       # By which signal.

@@ -23,23 +23,7 @@ module Probescope
     # Answers: {"is": "ready" | "targets" | "target" | "tried" | "attached" | "joined" | "counting" | "leaving" | "ended" | "error" |
     # "crash", ...}, and for each line that bpftrace prints that line itself behind a "=".
     class Helper
-      class << self
-        def start
-          confine
-          new($stdin.binmode, $stdout.binmode).run
-        end
-
-        private
-
-        # Gives up what tracing does not need.
-        def confine
-          ENV.replace(Tool::ENVIRONMENT)
-          File.umask(0o077)
-          Dir.chdir("/")
-          Process.setrlimit(:CORE, 0)
-          Capabilities.limit(Capabilities::TRACING) if Process.euid.zero?
-        end
-      end
+      def self.start = new($stdin.binmode, $stdout.binmode).run
 
       def initialize(input, output)
         @input = input
@@ -48,6 +32,7 @@ module Probescope
       end
 
       def run
+        confine
         # The command sees to Ctrl-C and to a closed terminal; here they would end the trace without its maps. bpftrace
         # inherits what is ignored, and has to obey an INT.
         trap("INT") { nil }
@@ -64,6 +49,15 @@ module Probescope
       end
 
       private
+
+      # Gives up what tracing does not need.
+      def confine
+        ENV.replace(Tool::ENVIRONMENT)
+        File.umask(0o077)
+        Dir.chdir("/")
+        Process.setrlimit(:CORE, 0)
+        Capabilities.limit(Capabilities::TRACING) if Process.euid.zero?
+      end
 
       def turn
         if @terminated

@@ -1,0 +1,144 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "open3"
+require "support/host_helpers"
+require "probescope/host/tool"
+
+# The package of Debian, over this system in mounts of their own, with a user who has its rule of sudo and nothing else.
+RSpec.describe "The package whose helper is root's", :bpf do
+  missing = %w[sudo dpkg-deb visudo useradd].reject { |name| Probescope::Host::Tool::FOLDERS.any? { |one| File.exist?("#{one}/#{name}") } }
+  folder = nil
+
+  before(:all) do
+    next if missing.any? || !Process.uid.zero?
+
+    folder = Dir.mktmpdir(nil, "/root")
+    out, status = Open3.capture2e("bundle", "exec", "rake", "deb", chdir: Support::ROOT)
+    raise out unless status.success?
+  end
+
+  after(:all) { FileUtils.rm_rf(folder) if folder }
+
+  before do
+    skip "no #{missing.join(", ")} here" if missing.any?
+    @system = keep(Support::Child.new("unshare", "--mount", "--propagation", "private", "sh", "-euc", <<~SH, "sh", folder, stdin: true))
+      mount -t tmpfs tmpfs "$1"
+      for place in usr etc var; do
+        mkdir -p "$1/$place/upper" "$1/$place/work"
+        mount -t overlay overlay -o "lowerdir=/$place,upperdir=$1/$place/upper,workdir=$1/$place/work" "/$place"
+      done
+      dpkg-deb -x #{Dir["#{Support::ROOT}/pkg/probescope_*_all.deb"].first} /
+      groupadd --system tracers
+      useradd --create-home --home-dir /var/tracer --shell /bin/sh --groups tracers tracer
+      rm -rf /etc/sudoers.d
+      mkdir -m 0755 /etc/sudoers.d
+      install -m 0440 /usr/share/doc/probescope/examples/sudoers /etc/sudoers.d/probescope
+      echo '@includedir /etc/sudoers.d' >/etc/sudoers
+      visudo -c >&2
+      echo ready
+      cat
+    SH
+    @system.await_line(/\Aready/)
+  end
+
+  # Runs as the user, or as root. Returns [status, stdout, stderr].
+  def run(*words, user: "tracer", env: {})
+    become = user ? %W[setpriv --reuid=#{user} --regid=#{user} --init-groups] : []
+    environment = {"PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8", "HOME" => "/var/tracer", **env}
+    child = keep(Support::Child.new("nsenter", "--mount=/proc/#{@system.pid}/ns/mnt", *become, "env", "-C", "/var/tracer",
+                                    *environment.map { |pair| pair.join("=") }, *words.map(&:to_s), env: Support.plain_env))
+    child.wait(within: 60)
+    [child.wait.exitstatus, child.out, child.err]
+  end
+
+  def probescope_of_package(...) = run("/usr/bin/probescope", ...)
+
+  it "lets the user trace, and lists processes" do
+    process = host_target
+    status, out, err = probescope_of_package("hot", "-p", process.pid, "-d", 1, "--json")
+    expect(status).to eq(0), err
+    expect(JSON.parse(out)["rows"].size).to eq(3)
+    expect(probescope_of_package("ps", "--json")[1]).to include(process.pid.to_s)
+    status, out, = probescope_of_package("doctor")
+    expect([status, out[/^.*the privilege to trace.*$/]]).to match([0, /\Aok/]), out
+  end
+
+  it "lets the user do nothing else by sudo" do
+    helper = "/usr/lib/probescope/helper"
+    run("cp", helper, "/var/tracer/copy")
+    attempts = [%w[id], ["/usr/bin/ruby", "-e", "p 1"], ["/usr/bin/ruby", "--disable=gems,rubyopt", helper],
+                ["/usr/bin/bpftrace", "--version"], [helper, "-e", "p 1"], [helper, ""], ["/var/tracer/copy"], ["/usr/lib/probescope/exe/probescope"],
+                ["/usr/lib/probescope/../probescope/exe/probescope"], ["RUBYOPT=-rx", helper], ["-E", helper], ["-u", "daemon", helper],
+                ["-s"], ["-i"], ["-e", helper], ["-D", "/tmp", helper]]
+    attempts.each do |words|
+      status, out, err = run("sudo", "-n", *words)
+      expect([words, status, out]).to eq([words, 1, ""]), err
+    end
+  end
+
+  # sudo knows the file by its number, and runs what the rule names.
+  it "runs the helper, whatever becomes of a link that leads to it" do
+    swap = <<~SH
+      cp /usr/bin/id other
+      (while :; do ln -sfn /usr/lib/probescope/helper link; ln -sfn /var/tracer/other link; done) &
+      for i in $(seq 60); do sudo -n /var/tracer/link </dev/null 2>/dev/null || :; done
+      kill $!
+    SH
+    said = run("sh", "-c", swap)[1]
+    expect(said.lines.uniq - ["{\"is\":\"ready\"}\n"]).to be_empty
+  end
+
+  it "has nothing that the user may write to" do
+    expect(run("find", "/usr/lib/probescope", "/usr/bin/probescope", "-writable", "!", "-type", "l")[1]).to be_empty
+    expect(run("find", "/usr/lib/probescope", "(", "!", "-user", "root", "-o", "-perm", "/022", ")", "!", "-type", "l")[1]).to be_empty
+  end
+
+  # GIVEN files that Ruby and shells would load by the environment or the current folder, THEN root loads none of them.
+  it "loads nothing that the user's environment names, not even where a rule lets it through" do
+    script = <<~SH
+      mkdir -p evil/rubygems evil/lib/probescope/host gems
+      for name in json digest set etc time rbconfig rubygems monitor evil error; do
+        echo 'File.write("/var/tracer/loaded-\#{Process.uid}", __FILE__)' >evil/$name.rb
+      done
+      cp evil/json.rb evil/lib/probescope/host/helper.rb
+      echo 'id -u >/var/tracer/loaded-sh' >evil/profile
+      for name in ruby env bpftrace setpriv timeout sh; do
+        printf '#!/bin/sh\\nid -u >/var/tracer/loaded-%s\\nexec /usr/bin/%s "$@"\\n' $name $name >evil/$name
+        chmod 755 evil/$name
+      done
+    SH
+    run("sh", "-euc", script)
+    evil = {"RUBYOPT" => "-revil", "RUBYLIB" => "/var/tracer/evil", "GEM_HOME" => "/var/tracer/gems", "GEM_PATH" => "/var/tracer/gems",
+            "RUBYGEMS_GEMDEPS" => "-", "BUNDLE_GEMFILE" => "/var/tracer/evil/Gemfile", "ENV" => "/var/tracer/evil/profile",
+            "BASH_ENV" => "/var/tracer/evil/profile", "RUBYSHELL" => "/var/tracer/evil/sh", "TMPDIR" => "/var/tracer",
+            "PATH" => "/var/tracer/evil:/usr/sbin:/usr/bin:/sbin:/bin"}
+    orders = "printf '{\"do\":\"try\"}\\n' |"
+    in_evil = "cd /var/tracer/evil && #{orders}"
+    expect(run("sh", "-c", "#{in_evil} sudo -n /usr/lib/probescope/helper", env: evil)[1]).to include('"complaint":null')
+    # As root, where all of it arrives.
+    expect(run("sh", "-c", "#{in_evil} /usr/lib/probescope/helper", user: nil, env: evil.except("ENV"))[1]).to include('"complaint":null')
+    found = run("find", "/var/tracer", "-name", "loaded-*", "-user", "root")[1]
+    expect(found.lines - ["/var/tracer/loaded-env\n"]).to be_empty
+  end
+
+  it "takes no order of the user's that names a file or is huge" do
+    process = host_target
+    order = {do: "trace", pids: [process.pid], programs: ["hot"], seconds: 1, keys: 100, pages: 1}
+    wrong = [order.merge(bpftrace: "/var/tracer/evil"), order.merge(programs: ["/var/tracer/evil.bt"]), order.merge(keys: 1 << 30),
+             order.merge(comm: "x" * 65_536)]
+    lines = wrong.map { |one| JSON.generate(one) }
+    run("sh", "-c", "cat >orders <<'E'\n#{lines.join("\n")}\nE")
+    status, out, = run("sh", "-c", "(while read -r line; do echo \"$line\"; sleep 0.2; done <orders) | sudo -n /usr/lib/probescope/helper")
+    expect(status).to eq(0)
+    expect(out.lines.drop(1).map { |line| JSON.parse(line)["is"] }.uniq).to eq(["error"])
+    expect(tracers_of(process.pid)).to be_empty
+  end
+
+  it "is refused to who is not in the group, who is told what to do" do
+    process = host_target
+    status, out, err = run("/usr/bin/probescope", "hot", "-p", process.pid, "-d", 1, user: "daemon")
+    expect([status, out]).to eq([1, ""])
+    expect(err).to include("cannot get the privilege to trace").and include("/usr/share/doc/probescope/examples/sudoers")
+  end
+end
