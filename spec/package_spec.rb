@@ -68,7 +68,8 @@ RSpec.describe "The package whose helper is root's", :bpf do
     helper = "/usr/lib/probescope/helper"
     run("cp", helper, "/var/tracer/copy")
     attempts = [%w[id], ["/usr/bin/ruby", "-e", "p 1"], ["/usr/bin/ruby", "--disable=gems,rubyopt", helper],
-                ["/usr/bin/bpftrace", "--version"], [helper, "-e", "p 1"], [helper, ""], ["/var/tracer/copy"], ["/usr/lib/probescope/exe/probescope"],
+                ["/usr/bin/bpftrace", "--version"], [helper, "-e", "p 1"], [helper, ""], ["/var/tracer/copy"],
+                ["/usr/lib/probescope/exe/probescope"],
                 ["/usr/lib/probescope/../probescope/exe/probescope"], ["RUBYOPT=-rx", helper], ["-E", helper], ["-u", "daemon", helper],
                 ["-s"], ["-i"], ["-e", helper], ["-D", "/tmp", helper]]
     attempts.each do |words|

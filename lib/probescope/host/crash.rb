@@ -20,7 +20,8 @@ module Probescope
       # The exception's class and message, and the first line of ours that it passed.
       def self.of(exception)
         line = exception.backtrace.to_a.find { |one| one.start_with?(FOLDER) }
-        message = exception.message.to_s.scrub.byteslice(0, MESSAGE_BYTES).scrub("")
+        # What follows the first line is Ruby's advice (did_you_mean, error_highlight).
+        message = exception.message.to_s.scrub.lines.first.to_s.chomp.byteslice(0, MESSAGE_BYTES).scrub("")
         "#{exception.class}: #{message}#{" at #{line.delete_prefix("#{FOLDER}/")}" if line}"
       end
 

@@ -39,5 +39,6 @@ def become(user: pwd.struct_passwd) -> Dict[str, str]:
 
 def _refused(whom: str) -> CommandError:
     return CommandError(
-        f"sudo was called by {whom}: the privileges cannot be given back", "run it without sudo: `run` needs no privilege"
+        f"sudo was called by {whom}: the privileges cannot be given back",
+        "run it without sudo: `run` needs no privilege",
     )

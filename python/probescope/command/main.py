@@ -152,12 +152,21 @@ def main(argv: List[str]) -> int:
         sys.stdout.flush()
         return status
     except CommandError as error:
-        print(f"probescope: {clean(error)}", file=sys.stderr)
-        if error.next_step:
-            print(f"  try: {clean(error.next_step)}", file=sys.stderr)
-        return 2 if isinstance(error, Usage) else 1
+        return complain(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Exception as error:
+        from probescope.command.crash import Crash
+
+        return complain(Crash(error))
+
+
+def complain(error: CommandError) -> int:
+    """Returns the exit status."""
+    print(f"probescope: {clean(error)}", file=sys.stderr)
+    if error.next_step:
+        print(f"  try: {clean(error.next_step)}", file=sys.stderr)
+    return 2 if isinstance(error, Usage) else 1

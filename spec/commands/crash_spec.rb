@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "open3"
+
+# What a fault of ours looks like to a user. Copies of the command have one.
+RSpec.describe "A fault of probescope" do
+  around { |example| Dir.mktmpdir { |folder| (@folder = folder) && example.run } }
+
+  # A copy in which a method begins with a fault. Returns its line.
+  def copy(file, method, fault = "nil.no_such_method")
+    FileUtils.cp_r(%w[exe lib providers].map { |name| File.join(Support::ROOT, name) }, @folder)
+    path = File.join(@folder, "lib/probescope", file)
+    File.write(path, File.read(path).sub("def #{method}\n", "def #{method}\n#{fault}\n"))
+    File.read(path).lines.index("#{fault}\n") + 1
+  end
+
+  def run(*words)
+    child = keep(Support::Child.new(RbConfig.ruby, File.join(@folder, "exe/probescope"), *words))
+    child.wait
+    child
+  end
+
+  version = /probescope \d+\.\d+\.\d+, Ruby #{Regexp.escape(RUBY_VERSION)}, Linux \S+, bpftrace .+/
+
+  it "in the helper says that it is one, where, and what to report" do
+    line = copy("host/helper.rb", "list")
+    said = run("ps")
+    what = %r{this is a fault of probescope \(the helper\): NoMethodError: .*no_such_method.* at host/helper\.rb:#{line}:in}
+    expect(said.err).to match(/\Aprobescope: #{what}.*\n  try: report it as an issue .*: #{version}\n\z/)
+    expect(said.wait.exitstatus).to eq(1)
+  end
+
+  # The message of an exception may hold what a traced process says.
+  it "is reported in a few bytes that no terminal obeys" do
+    copy("host/helper.rb", "list", 'raise "\e]0;owned\a\xff#{"x" * 5_000}"')
+    said = run("ps").err
+    expect(said).not_to match(/[^[:print:]\n]/)
+    expect(said.lines.first).to include("owned")
+    expect(said.lines.first.size).to be < 500
+  end
+
+  it "in the command does, too" do
+    line = copy("commands/script.rb", "list")
+    said = run("script")
+    what = %r{this is a fault of probescope: NoMethodError: .* at commands/script\.rb:#{line}:in}
+    expect(said.err).to match(/\Aprobescope: #{what}.*\n  try: report it as an issue .*: #{version}\n\z/)
+    expect(said.wait.exitstatus).to eq(1)
+  end
+
+  it "in the wheel's command does, too", :python do
+    package = File.join(@folder, "probescope")
+    FileUtils.cp_r(File.join(Support::Python::PACKAGE, "probescope"), package)
+    path = File.join(package, "command/script.py")
+    File.write(path, File.read(path).sub("    if options.name:", "    options.no_such_name\n    if options.name:"))
+    child = keep(Support::Child.new(Support::Python.interpreter, "-m", "probescope", "script",
+                                    env: Support.plain_env.merge("PYTHONPATH" => @folder)))
+    expect(child.wait.exitstatus).to eq(1)
+    what = %r{this is a fault of probescope: AttributeError: .*no_such_name.* at command/script\.py:\d+ in run}
+    version = /probescope \S+, CPython 3\.\S+, Linux \S+, bpftrace .+/
+    expect(child.err).to match(/\Aprobescope: #{what}\n  try: report it as an issue .*: #{version}\n\z/)
+  end
+
+  it "is none where whoever read has seen enough" do
+    out, = Open3.capture2e("sh", "-c", "(sleep 0.5; exec #{RbConfig.ruby} #{Support::EXE} script exceptions) | true")
+    expect(out).to be_empty
+  end
+
+  it "is none of a helper that was killed: the signal is named" do
+    copy("host/helper.rb", "list", "Process.kill(:KILL, Process.pid)")
+    expect(run("ps").err).to match(/\Aprobescope: the helper that runs bpftrace ended \(KILL\)\n  try: run the command again\n\z/)
+  end
+end
