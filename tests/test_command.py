@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from probescope import _native
 from probescope.abi import PROBES
+from probescope.command.complaint import complaint
 from probescope.command.info import HEAD, PROBE, Info
 from probescope.command.result import Result, moment_of
 from probescope.command.tool import tool, way, weakness
@@ -356,6 +357,41 @@ def test_a_program_is_roots_alone_by_way_of_each_folder_and_link(tmp_path):
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match="Too many levels"):
         way(str(tmp_path / "a"))
+
+
+@pytest.mark.parametrize(
+    "told", json.loads((ROOT / "spec/fixtures/complaints.json").read_text()), ids=lambda told: told["of"]
+)
+def test_what_bpftrace_complains_of_has_a_sentence_of_ours_and_all_of_its_own(told):
+    error = complaint(told["text"], "failed", "probescope doctor")
+    kept = [line.strip() for line in told["text"].splitlines() if not line.startswith(("Attaching", "WARNING"))]
+    assert str(error).startswith(f"bpftrace failed: {told['means']}")
+    assert str(error).endswith(f"; it says: {'; '.join(kept)}")
+    assert error.next_step != "probescope doctor"
+
+
+def test_what_bpftrace_complains_of_is_shown_whole_where_nobody_knows_it():
+    assert str(complaint("ERROR: of a new kind\nmore\n", "failed", "")) == (
+        "bpftrace failed; it says: ERROR: of a new kind; more"
+    )
+    assert str(complaint("line " * 2000 + "\nand\n" * 30, "failed", "")).endswith("; and 11 more lines")
+
+
+@pytest.mark.parametrize("arguments", [["trace", "hot", "-p", "1"], ["doctor"]])
+def test_a_user_namespace_is_told_of(bpf, arguments):
+    if subprocess.run(["unshare", "--user", "--map-root-user", "true"], check=False).returncode:
+        pytest.skip("no user namespaces here")
+    status, out, err = command(*arguments, before=["unshare", "--user", "--map-root-user"])
+    assert status == 1
+    assert "this is a user namespace" in out + err
+
+
+def test_doctor_tries_what_it_promises(bpf):
+    assert "ok  the privilege to trace: bpftrace has run a program\n" in command("doctor")[1]
+    # All capabilities are there, and the kernel forbids BPF all the same.
+    status, out, _ = command("doctor", before=[sys.executable, str(ROOT / "spec/support/without_bpf.py")])
+    assert status == 1
+    assert re.search(r"^NO  bpftrace does not run a program: .*; it says: .* -> run it as root on the host", out, re.M)
 
 
 def without_bpftrace():

@@ -32,6 +32,34 @@ RSpec.describe "ps and doctor" do
       .each { |what| expect(result.out).to match(/^(ok|--)  .*#{what}/) }
   end
 
+  it "doctor tries what it promises, and says why it cannot be", :bpf do
+    expect(probescope("doctor").out).to include("ok  the privilege to trace: bpftrace has run a program\n")
+    skip "no python3 here" unless system("python3", "--version", out: File::NULL)
+    # All capabilities are there, and the kernel forbids BPF all the same.
+    forbidden = ["python3", File.join(Support::ROOT, "spec/support/without_bpf.py")]
+    child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "doctor", env: ENV.to_h))
+    expect(child.wait.exitstatus).to eq(1)
+    expect(child.out).to match(/^NO  bpftrace does not run a program: .*; it says: .* -> run it as root on the host/)
+
+    process = host_target
+    child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "hot", "-p", process.pid.to_s, env: ENV.to_h))
+    expect(child.wait.exitstatus).to eq(1)
+    expect(child.err).to match(/\Aprobescope: bpftrace failed: the kernel (forbids BPF here|does not take).*; it says: [^\n]+\n/)
+    expect(child.err).to include("\n  try: run it as root on the host")
+  end
+
+  it "says that a user namespace has no privilege, in doctor and in others" do
+    skip "no user namespaces here" unless system("unshare", "--user", "--map-root-user", "true", err: File::NULL)
+    before = %w[unshare --user --map-root-user]
+    before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *before] if Process.uid.zero?
+    {"doctor" => :out, "hot" => :err}.each do |command, stream|
+      child = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, command, *(%w[-p 1] if command == "hot"), env: ENV.to_h))
+      expect(child.wait.exitstatus).to eq(1)
+      expect(child.public_send(stream)).to include("this is a user namespace (a rootless container, unshare -U)")
+      expect(child.to_s).not_to include("belongs to user")
+    end
+  end
+
   it "doctor names each probe that is not served, and why", :bpf do
     out = probescope("doctor", "-p", host_target("--state", 2).pid).out
     expect(out).to include("--  function__stats is degraded: as the spec asked\n")

@@ -3,6 +3,7 @@
 require_relative "base"
 require_relative "../host/bpftrace"
 require_relative "../host/client"
+require_relative "../host/complaint"
 require_relative "../host/kernel"
 require_relative "../host/privilege"
 require_relative "../host/tool"
@@ -54,8 +55,10 @@ module Probescope
         end
         check do
           prefix = Host::Privilege.new.prefix(@bpftrace)
-          Host::Client.open(@prefix = prefix, &:list)
-          prefix.empty? ? "the privilege to trace" : "the privilege to trace, through sudo"
+          complaint = Host::Client.open(@prefix = prefix, &:try)
+          raise Host::Complaint.error(complaint, "does not run a program", "probescope doctor, as root") if complaint
+
+          "the privilege to trace#{", through sudo" if prefix.any?}: bpftrace has run a program"
         end
       end
 

@@ -3,6 +3,7 @@
 require_relative "base"
 require_relative "../host/bpftrace"
 require_relative "../host/client"
+require_relative "../host/complaint"
 require_relative "../host/descendants"
 require_relative "../host/figure"
 require_relative "../host/kernel"
@@ -221,7 +222,7 @@ module Probescope
       # Raises Host::Error when there is nothing to show for a reason; warns of what makes the figures less than whole.
       def check(trace)
         raise Host::Error.new(trace.error, doctor(trace.pids)) if trace.error
-        raise Host::Error.new("bpftrace failed: #{complaint(trace)}", doctor(trace.pids)) if trace.reason == :tracer_ended
+        raise Host::Complaint.error(trace.stderr, "failed", doctor(trace.pids)) if trace.reason == :tracer_ended
 
         check_served(trace)
         trace.notes.each { |note| say(note) }
@@ -346,11 +347,6 @@ module Probescope
         samples: "%<number>d samples could not be taken",
         details: "%<number>d exception details were over the limit of 10 a second"
       }.freeze
-
-      def complaint(trace)
-        lines = trace.stderr.lines.map(&:strip).reject { |line| line.empty? || line.match?(/RLIMIT_MEMLOCK|\AWARNING/) }
-        lines.grep(/error/i).first || lines.last || "it ended by itself"
-      end
 
       # A line on stderr, which JSON has among its warnings.
       def say(text)

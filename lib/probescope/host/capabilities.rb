@@ -19,8 +19,12 @@ module Probescope
       PR_CAPBSET_DROP = 24
       PR_SET_NO_NEW_PRIVS = 38
       LAST = 63
+      # The initial user namespace has this number: PROC_USER_INIT_INO of the kernel, which asks for capabilities there.
+      INITIAL = "user:[4026531837]"
 
       module_function
+
+      def initial_namespace? = File.readlink("/proc/self/ns/user") == INITIAL
 
       def mask(names) = names.sum { |name| 1 << BITS.fetch(name) }
 

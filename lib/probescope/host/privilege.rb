@@ -29,6 +29,7 @@ module Probescope
       # The command line to put before a program so that it may trace: [] when it may already.
       # bpftrace: nil when only the helper is to run. Raises Error when there is no way.
       def prefix(bpftrace = nil)
+        raise namespaced unless Capabilities.initial_namespace?
         return [] if traces?(bpftrace)
         raise lacking(NEEDED) if root?
 
@@ -41,6 +42,7 @@ module Probescope
       # For a program that traces by itself and starts a child without privilege. command: its command line, for the next step.
       # Raises Error when it may not.
       def check(bpftrace, command)
+        raise namespaced unless Capabilities.initial_namespace?
         raise unprivileged(bpftrace, command) unless root? || traces?(bpftrace)
         return unless root?
 
@@ -53,6 +55,11 @@ module Probescope
 
       def traces?(bpftrace)
         (root? && missing(NEEDED).empty?) || (missing(SMALL).empty? && (bpftrace.nil? || bpftrace.runs_without_root?))
+      end
+
+      def namespaced
+        Error.new("this is a user namespace (a rootless container, unshare -U): its root has no privilege to trace",
+                  "run the command on the host, or in a container that is not rootless")
       end
 
       def lacking(needed)

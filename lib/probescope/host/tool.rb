@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "capabilities"
 require_relative "error"
 
 module Probescope
@@ -10,6 +11,8 @@ module Probescope
       FOLDERS = %w[/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin].freeze
       # The environment of what runs with privilege.
       ENVIRONMENT = {"PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8"}.freeze
+      # In a user namespace files of the machine's root may be nobody's; nothing has privilege there (Privilege).
+      OWNERS = Capabilities.initial_namespace? ? [0].freeze : [0, 65_534].freeze
       # As many as the kernel follows.
       MOST_LINKS = 40
 
@@ -26,11 +29,11 @@ module Probescope
                           "install #{name} from the system's packages, or make it root's: chown root, chmod go-w")
       end
 
-      # Why what lies there may be another's: "/opt/x belongs to user 1000". nil where it is root's alone. owners: who may own it.
-      def weakness(path, owners: [0])
+      # Why what lies there may be another's: "/opt/x belongs to user 1000". nil where it is root's alone.
+      def weakness(path)
         way(path).each do |place|
           stat = File.lstat(place)
-          return "#{place} belongs to user #{stat.uid}" unless owners.include?(stat.uid)
+          return "#{place} belongs to user #{stat.uid}" unless OWNERS.include?(stat.uid)
           return "others than its owner may write to #{place}" if !stat.symlink? && stat.mode.anybits?(0o022)
         end
         nil

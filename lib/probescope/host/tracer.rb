@@ -9,14 +9,14 @@ module Probescope
     class Tracer
       MAX_ERRORS = 1 << 16
 
-      attr_reader :pid, :out, :err, :errors
+      attr_reader :pid, :out, :err
 
       # program: its path. library: ["-p", PID] or [], and what the program takes for $1. order: "keys", "pages", and "arguments" of a
       # request (Request) and what the longest "strings" take. Raises Error when there is no bpftrace that may run.
       def initialize(order, program, options, library)
         @out, out_writer = IO.pipe(Encoding::BINARY)
         @err, err_writer = IO.pipe(Encoding::BINARY)
-        @errors = +""
+        @errors = "".b
         @rest = "".b
         @hidden = false
         # Without "--" bpftrace takes options from what follows the program too: -cCOMMAND in a function's name would be run.
@@ -37,6 +37,9 @@ module Probescope
         [*([setpriv, "--pdeathsig", "KILL", "--"] if setpriv), bpftrace]
       end
 
+      # What it has said on stderr.
+      def errors = @errors.dup.force_encoding(Encoding::UTF_8).scrub
+
       def streams = [out, err].reject(&:closed?)
 
       # Takes what is there to read on one of #streams. Yields each whole line of stdout.
@@ -47,7 +50,7 @@ module Probescope
 
         return lines(bytes, &block) if stream == out
 
-        errors << bytes.byteslice(0, 4096) if errors.bytesize < MAX_ERRORS
+        complain(bytes)
       end
 
       # The same, as one text of whole lines.
@@ -55,7 +58,7 @@ module Probescope
         bytes = stream.read_nonblock(1 << 16, exception: false)
         return if bytes == :wait_readable
         return stream.close if bytes.nil?
-        return errors << bytes.byteslice(0, 4096) if stream == err
+        return complain(bytes) if stream == err
 
         lines, end_of_line, @rest = (@rest + bytes).rpartition("\n")
         yield lines + end_of_line unless end_of_line.empty?
@@ -95,6 +98,11 @@ module Probescope
       end
 
       private
+
+      # bpftrace says little, and a verifier much.
+      def complain(bytes)
+        @errors << bytes if @errors.bytesize < MAX_ERRORS
+      end
 
       def sleeping? = File.read("/proc/#{pid}/stat").rpartition(")").last.start_with?(" S")
 

@@ -3,6 +3,7 @@
 require "io/wait"
 require "json"
 require "set"
+require_relative "../host/complaint"
 require_relative "../host/links"
 require_relative "../host/tracer"
 require_relative "lock"
@@ -210,13 +211,16 @@ module Probescope
         tell("cut") if @tracer.status.signaled?
         @pause = now - @began > LONGEST_PAUSE ? FIRST_PAUSE : [@pause * 2, LONGEST_PAUSE].min
         @again = now + @pause
-        @say.call("bpftrace has ended#{why}; once more in #{@pause} s") if @known.any?
+        @say.call("#{why}; once more in #{@pause} s") if @known.any?
         @tracer = nil
       end
 
+      # What bpftrace complained of, and what that means.
       def why
-        line = @tracer.errors.lines.map(&:strip).grep(/error/i).grep_v(/RLIMIT_MEMLOCK/).first
-        line ? ": #{Host::Text.clean(line)}" : ""
+        return "bpftrace has ended" if Host::Complaint.lines(@tracer.errors).empty?
+
+        complaint = Host::Complaint.error(@tracer.errors, "has ended", nil)
+        Host::Text.clean([complaint.message, *complaint.next_step].join("; try: "))
       end
 
       # What bpftrace has said meanwhile; waits for it for a moment.

@@ -9,13 +9,17 @@ import subprocess
 import sys
 from typing import List, NamedTuple, Optional, Tuple
 
+from probescope.command.complaint import complaint
 from probescope.command.errors import CommandError
-from probescope.command.tool import FOLDERS, tool
+from probescope.command.tool import ENVIRONMENT, FOLDERS, initial_namespace, tool
 
 OLDEST_KERNEL = (4, 20)
 OLDEST_BPFTRACE = (0, 17)
 # sudo runs as who calls it, and so is looked for where he does. Debian keeps some programs where a user's PATH does not look.
 PATH = os.pathsep.join(filter(None, [os.environ.get("PATH"), "/usr/sbin:/usr/bin:/sbin:/bin"]))
+# It needs what every program of ours needs: a map, a probe in user space (which BEGIN is) and the verifier.
+TRIAL = "BEGIN { @tried = 1; exit(); }"
+TRIAL_SECONDS = 30
 CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_PTRACE": 19}
 
 
@@ -76,6 +80,11 @@ def setpriv() -> str:
 
 def privilege() -> List[str]:
     """What to put before a program so that it may trace."""
+    if not initial_namespace():
+        raise CommandError(
+            "this is a user namespace (a rootless container, unshare -U): its root has no privilege to trace",
+            "run the command on the host, or in a container that is not rootless",
+        )
     with open("/proc/self/status") as file:
         kept = re.search(r"^CapEff:\s+([0-9a-f]+)", file.read(), re.MULTILINE)
     if os.geteuid() == 0:
@@ -94,19 +103,36 @@ def privilege() -> List[str]:
 
 
 def tried_privilege() -> str:
-    """Asks sudo, which may let this user do nothing."""
+    """Has bpftrace run a program, by sudo, which may let this user do nothing."""
     prefix = privilege()
-    if not prefix:
-        return "the privilege to trace"
-    asked = subprocess.run(
-        [prefix[0], "-n", "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if asked.returncode:
-        why = " ".join(asked.stderr.split()[:20])
-        raise CommandError(
-            f"sudo does not let this user trace without more ado: {why}", "run the command as root (sudo)"
+    by_sudo = [prefix[0], "-n", "--"] if prefix else []
+    if by_sudo:
+        asked = _run([*by_sudo, "/bin/true"])
+        if asked.returncode:
+            why = " ".join(asked.stderr.split())
+            raise CommandError(
+                f"sudo does not let this user trace without more ado: {why}", "run the command as root (sudo)"
+            )
+    settings = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
+    tried = _run([*by_sudo, "/usr/bin/env", "-i", *settings, bpftrace().path, "-e", TRIAL])
+    if tried.returncode or "@tried" not in tried.stdout:
+        raise complaint(tried.stdout + tried.stderr, "does not run a program", "probescope doctor, as root")
+    return f"the privilege to trace{', through sudo' if prefix else ''}: bpftrace has run a program"
+
+
+def _run(words: List[str]) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TRIAL_SECONDS,
+            check=False,
         )
-    return "the privilege to trace, through sudo"
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 1, "", f"it did not end within {TRIAL_SECONDS} s")
 
 
 def library() -> Tuple[Optional[str], int]:

@@ -16,6 +16,8 @@ from probescope.command.errors import CommandError
 FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 # The environment of what runs with privilege.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+# The initial user namespace has this number: PROC_USER_INIT_INO of the kernel, which asks for capabilities there.
+INITIAL = "user:[4026531837]"
 # As many as the kernel follows.
 MOST_LINKS = 40
 
@@ -38,12 +40,18 @@ def tool(name: str) -> Optional[str]:
     return None
 
 
+def initial_namespace() -> bool:
+    return os.path.islink("/proc/self/ns/user") and os.readlink("/proc/self/ns/user") == INITIAL
+
+
 def weakness(path: str) -> Optional[str]:
     """Why what lies there may be another's: "/opt/x belongs to user 1000". None where it is root's alone."""
+    # In a user namespace files of the machine's root may be nobody's; nothing has privilege there (machine.privilege).
+    owners = (0,) if initial_namespace() else (0, 65534)
     try:
         for place in way(path):
             status = os.lstat(place)
-            if status.st_uid:
+            if status.st_uid not in owners:
                 return f"{place} belongs to user {status.st_uid}"
             if not stat.S_ISLNK(status.st_mode) and status.st_mode & 0o022:
                 return f"others than its owner may write to {place}"

@@ -12,6 +12,7 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from probescope.command import columns, machine, tables
+from probescope.command.complaint import complaint
 from probescope.command.errors import CommandError, Usage
 from probescope.command.programs import probes, program, question
 from probescope.command.reports import Report, command_of, report_of
@@ -392,9 +393,11 @@ class Tracer:
         ended = has_ended(self._pid)
         self._look()
         status = self.end()
+        if status and ended:
+            raise CommandError(f"process {self._pid} has ended", CHECK)
         if status:
-            errors = [line for line in self._errors if "RLIMIT_MEMLOCK" not in line] or [f"exit status {status}"]
-            raise CommandError(f"process {self._pid} has ended" if ended else f"bpftrace: {errors[-1]}", CHECK)
+            errors = "\n".join(self._errors) or f"exit status {status}"
+            raise complaint(errors, "failed", f"{CHECK} -p {self._pid}")
         if ended:
             self._output.say(f"process {self._pid} ended while it was traced; this is what was told until then")
         _print(self._output.finish(self._room))
