@@ -40,9 +40,18 @@ while [ $# -gt 0 ]; do
 done
 
 jaeger=${JAEGER:-$(command -v jaeger-all-in-one || command -v jaeger || true)}
-[ -n "$jaeger" ] || fail "Jaeger is not in PATH" \
-  "download jaeger 1.x from https://github.com/jaegertracing/jaeger/releases, then JAEGER=/path/to/jaeger-all-in-one $0"
+if [ -z "$jaeger" ]; then
+  case $(uname -m) in aarch64) cpu=arm64 ;; *) cpu=amd64 ;; esac
+  release="jaeger-1.62.0-linux-$cpu"
+  fail "Jaeger is not in PATH" "curl -fL https://github.com/jaegertracing/jaeger/releases/download/v1.62.0/$release.tar.gz \
+| tar -xz -C /tmp && JAEGER=/tmp/$release/jaeger-all-in-one $0"
+fi
 [ -x "$jaeger" ] || fail "JAEGER=$jaeger cannot be run" "JAEGER=/path/to/jaeger-all-in-one $0"
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  sudo -v 2>/dev/null || fail "the bridge needs root, and sudo does not let you" "run it as root, or as a user who may use sudo"
+  as_root=(sudo env "PATH=$PATH" "LANG=$LANG") # hands signals on
+fi
 packages=$root/vendor/python/$("$python" -c 'import platform; print(platform.python_version())')
 # What bin/setup specs installs and compiles.
 is_set_up() {
@@ -55,12 +64,6 @@ if ! is_set_up >/dev/null 2>&1; then
   "$root/bin/setup" specs
   log=$(is_set_up 2>&1) || fail "something is still missing${log:+: $log}" "bin/setup specs"
 fi
-as_root=()
-if [ "$(id -u)" != 0 ]; then
-  sudo -v || fail "the bridge needs root" "sudo $0"
-  as_root=(sudo env "PATH=$PATH" "LANG=$LANG") # hands signals on
-fi
-
 logs=$(mktemp -d)
 started=()
 # The last one first: the bridge leaves before what it traces does.

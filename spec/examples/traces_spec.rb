@@ -15,8 +15,10 @@ RSpec.describe "examples/traces.sh" do
     help = traces_sh("--help")
     expect(help.wait).to be_success
     expect(help.out).to match(/--slow TIME/)
+    jaeger = %r{\Atraces: Jaeger is not in PATH\n  try: curl -fL https://\S+ \| tar -xz -C /tmp && JAEGER=\S+ \S*traces.sh\n\z}
     [[["--quick"], {}, /no option --quick\n  try: examples.traces.sh --help/, 2],
-     [[], {"JAEGER" => "/nowhere"}, %r{JAEGER=/nowhere cannot be run\n  try: JAEGER=}, 1]].each do |arguments, env, message, status|
+     [[], {"JAEGER" => "/nowhere"}, %r{JAEGER=/nowhere cannot be run\n  try: JAEGER=}, 1],
+     [[], {"PATH" => "/usr/bin:/bin", "JAEGER" => ""}, jaeger, 1]].each do |arguments, env, message, status|
       child = traces_sh(*arguments, env: env)
       expect(child.wait.exitstatus).to eq(status)
       expect(child.err).to match(message)
