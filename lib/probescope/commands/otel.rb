@@ -7,6 +7,7 @@ require_relative "../host/kernel"
 require_relative "../host/privilege"
 require_relative "../host/tracing"
 require_relative "../otel/endpoints"
+require_relative "../otel/installed_gems"
 require_relative "../otel/nobody"
 require_relative "../otel/program"
 require_relative "../otel/resources"
@@ -17,8 +18,6 @@ module Probescope
   module Commands
     # The bridge to OpenTelemetry.
     class Otel < Base
-      GEMS = %w[opentelemetry-sdk opentelemetry-exporter-otlp opentelemetry-logs-sdk opentelemetry-exporter-otlp-logs
-                opentelemetry-metrics-sdk opentelemetry-exporter-otlp-metrics].freeze
       EXCEPTIONS = %w[costly all none].freeze
       KEYS = 16_384
       PAGES = 256
@@ -120,7 +119,7 @@ module Probescope
         raise CLI::Usage.new("which process? -p PID or --comm NAME is missing", "probescope ps") if @pids.empty? && !@comm
 
         check_environment
-        check_gems
+        @gems = Probescope::Otel::InstalledGems.find
         Host::Kernel.new.check
         bpftrace = Host::Bpftrace.find
         Host::Privilege.new.check(bpftrace, "probescope otel #{Shellwords.join(@argv)}")
@@ -142,13 +141,6 @@ module Probescope
         Probescope::Otel::Transport.metric_interval
       end
 
-      def check_gems
-        missing = GEMS.reject { |gem| Gem.loaded_specs.key?(gem) || Gem::Specification.find_all_by_name(gem).any? }
-        return if missing.empty?
-
-        raise Host::Error.new("the bridge needs gems that are not installed: #{missing.join(", ")}", "gem install #{missing.join(" ")}")
-      end
-
       # Each row names its process, by the number that bpftrace has for it.
       def check_numbers(bpftrace)
         return if File.readlink("/proc/self/ns/pid") == Host::Tracing::INITIAL
@@ -168,16 +160,22 @@ module Probescope
         supervisor.run
       end
 
-      # The pid of a child that reads `input`, as nobody.
+      # The pid of a child that reads `input`, as nobody; as the user whose gems it loads, where they are a user's.
       def start_exporter(input)
         Process.fork do
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
+          kept = [input, $stdin, $stdout, $stderr]
+          Probescope::Otel::Nobody.become(kept, @gems.user) if @gems.user
+          @gems.use
           require_relative "../otel/exporter"
           exporter = Probescope::Otel::Exporter.new(input, {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics,
                                                             **names(Probescope::Otel::Resources.own)})
-          Probescope::Otel::Nobody.become([input, $stdin, $stdout, $stderr])
+          Probescope::Otel::Nobody.become(kept) unless @gems.user
           exporter.run
           exit!(0)
+        rescue LoadError => e
+          say("the exporter cannot load its gems: #{e.message}")
+          exit!(1)
         rescue StandardError => e
           # Its message may hold what the application says.
           say("the exporter failed: #{e.class} at #{e.backtrace.first}")

@@ -12,18 +12,18 @@ module Probescope
       module_function
 
       # keep: IOs that stay open; others lead to what only the privileged may read.
-      def become(keep)
+      # user: Etc::Passwd, for root.
+      def become(keep, user = Etc.getpwnam("nobody"))
         ObjectSpace.each_object(IO) { |io| io.close unless io.closed? || keep.include?(io) }
-        change_user if Process.euid.zero?
+        change_user(user) if Process.euid.zero?
         Host::Capabilities.set(0)
         Host::Capabilities.no_new_privileges
       end
 
-      def change_user
-        nobody = Etc.getpwnam("nobody")
+      def change_user(user)
         Process.groups = []
-        Process::GID.change_privilege(nobody.gid)
-        Process::UID.change_privilege(nobody.uid)
+        Process::GID.change_privilege(user.gid)
+        Process::UID.change_privilege(user.uid)
       end
     end
   end
