@@ -4,6 +4,7 @@ require "spec_helper"
 require "open3"
 require "yaml"
 require "probescope/host/path"
+require "support/host_helpers"
 require "support/otlp_server"
 
 # How the bridge is deployed: examples/systemd, examples/kubernetes, examples/collector.yaml. `rake deployment` holds
@@ -22,7 +23,60 @@ RSpec.describe "The bridge's deployment" do
     expect([out, status.exitstatus]).to eq(["", 0])
   end
 
-  # GIVEN what the unit leaves: those capabilities, no way to others, a file system to read; THEN the bridge attaches and exports.
+  it "has a unit that leaves little to an attacker, as systemd reckons" do
+    skip "no systemd-analyze here (Debian: systemd)" unless Probescope::Host::Path.find("systemd-analyze")
+    out, status = Open3.capture2e("systemd-analyze", "security", "--offline=true", "--threshold=32", unit)
+    expect(status.exitstatus).to eq(0), out
+    expect(out[/exposure level .*: ([\d.]+)/, 1].to_f).to be_between(0.1, 3.2)
+  end
+
+  # {name => number} of this machine's system calls.
+  def system_calls
+    text, = Open3.capture2("cc", "-E", "-dM", "-x", "c", "-", stdin_data: "#include <sys/syscall.h>\n")
+    text.scan(/^#define __NR_(\w+) (\d+)$/).to_h.transform_values(&:to_i)
+  end
+
+  # Numbers of the calls that the unit forbids, sets within sets too.
+  def forbidden(names = File.read(unit)[/^SystemCallFilter=~(.*)/, 1].split)
+    names.flat_map do |name|
+      next system_calls[name] || [] unless name.start_with?("@")
+
+      forbidden(Open3.capture2("systemd-analyze", "syscall-filter", name).first.lines.drop(1).map(&:strip).grep_v(/\A(#|\z)/))
+    end
+  end
+
+  # What each capability of the unit is for, done with privilege on a process of another user. What is printed is "done" where it works.
+  uses = {
+    "CAP_SYS_ADMIN" => "print `bpftrace -e 'BEGIN { printf(\"done\"); exit() }' 2>&1`[/done/]",
+    "CAP_SYS_PTRACE" => "Probescope::Host::Target.find(ARGV[0].to_i); print 'done'",
+    "CAP_DAC_READ_SEARCH" => "Dir.children('/proc/' + ARGV[0] + '/map_files'); print 'done'",
+    "CAP_SETUID" => "Probescope::Otel::Nobody.become([$stdout]); print 'done' if Process.uid != 0",
+    "CAP_SETGID" => "Probescope::Otel::Nobody.become([$stdout]); print 'done' if Process.gid != 0",
+    "CAP_KILL" => "Process.kill(:KILL, ARGV[0].to_i); print 'done'"
+  }
+  uses.each do |name, use|
+    it "has a unit that keeps #{name} for a reason: without it what it is for fails", :bpf do
+      skip "bpftrace goes by smaller capabilities" if name == "CAP_SYS_ADMIN" && (Support::Bpf.version <=> [0, 25]) >= 0
+
+      other = keep(Support::Child.new("setpriv", "--reuid=daemon", "--regid=daemon", "--clear-groups", Support::HostTarget.binary))
+      other.await_line(/\Aready$/)
+      tried = [capabilities - [name.delete_prefix("CAP_")], capabilities].map do |kept|
+        bounds = ["-all", *kept.map { |one| "+#{one.downcase}" }].join(",")
+        code = %w[host/target otel/nobody].map { |file| "require 'probescope/#{file}'\n" }.join + use
+        held = ["setpriv", "--bounding-set", bounds, "--inh-caps=-all", "--no-new-privs"]
+        Open3.capture2e(*held, RbConfig.ruby, "-I", File.join(Support::ROOT, "lib"), "-e", code, other.pid.to_s).first
+      end
+      expect(tried.first).not_to end_with("done")
+      expect(tried.last).to eq("done")
+    end
+  end
+
+  it "has a unit whose every capability is tried" do
+    expect(capabilities.map { |name| "CAP_#{name}" }).to match_array(uses.keys)
+  end
+
+  # GIVEN what the unit leaves: those capabilities, no way to others, those calls, a file system to read; THEN the bridge attaches and
+  # exports.
   it "has a unit that leaves bpftrace what it needs", :bpf do
     server = keep(Support::OtlpServer.new)
     process = target("$stdout.sync = true; eval('def slow = sleep(0.002)', TOPLEVEL_BINDING, '#{Support::ROOT}/spec/work.rb', 1); " \
@@ -34,6 +88,11 @@ RSpec.describe "The bridge's deployment" do
               "! touch #{Support::ROOT}/tmp/written"]
     kept = ["-all", *capabilities.map { |name| "+#{name.downcase}" }].join(",")
     held = ["setpriv", "--bounding-set", kept, "--inh-caps=-all", "--no-new-privs"]
+    if Probescope::Host::Path.find("systemd-analyze")
+      calls = forbidden
+      expect(calls.size).to be > 30
+      held = ["python3", File.join(Support::ROOT, "spec/support/without_calls.py"), calls.join(","), *held]
+    end
     command = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
     bridge = keep(Support::Child.new("unshare", "--mount", "sh", "-c", "#{mounts.join(" && ")} && exec \"$@\"", "sh", *held,
                                      RbConfig.ruby, Support::EXE, *command, env: ENV.to_h))
@@ -44,7 +103,8 @@ RSpec.describe "The bridge's deployment" do
 
   it "names each capability of the DaemonSet with its reason, and those of the unit" do
     given = bridge.dig("securityContext", "capabilities", "add")
-    expect(given).to match_array(capabilities)
+    # A container has no LimitMEMLOCK, which stands for SYS_RESOURCE in the unit.
+    expect(given).to match_array(capabilities + ["SYS_RESOURCE"])
     expect(bridge["securityContext"]).to include("privileged" => false, "capabilities" => include("drop" => ["ALL"]))
     # The reason stands before it, perhaps before several of them.
     list = read("examples/kubernetes/daemonset.yaml")[/^ +add:\n((?: +(?:#|- ).*\n)+)/, 1]

@@ -36,7 +36,7 @@ RSpec.describe "ps and doctor" do
     expect(probescope("doctor").out).to include("ok  the privilege to trace: bpftrace has run a program\n")
     skip "no python3 here" unless system("python3", "--version", out: File::NULL)
     # All capabilities are there, and the kernel forbids BPF all the same.
-    forbidden = ["python3", File.join(Support::ROOT, "spec/support/without_bpf.py")]
+    forbidden = ["python3", File.join(Support::ROOT, "spec/support/without_calls.py"), "bpf"]
     child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "doctor", env: ENV.to_h))
     expect(child.wait.exitstatus).to eq(1)
     expect(child.out).to match(/^NO  bpftrace does not run a program: .*; it says: .* -> run it as root on the host/)
