@@ -339,6 +339,31 @@ def test_runs_with_privilege_what_is_roots_alone_and_nothing_of_the_callers_path
         assert "bpftrace belongs to user 65534" in out + err
 
 
+def test_bpftrace_has_the_capabilities_that_tracing_takes_and_those_alone(bpf, program, children):
+    started = program(
+        "import gate\nwhile True:\n  gate.on('gc__done'); print('on', flush=True); gate.off('gc__done')\n"
+    )
+    wait_for("the library", lambda: maps_library(started.pid))
+    children.append(Child([*COMMAND, "trace", "gc", "-p", str(started.pid)], env=environment()))
+    started.line("on")
+
+    def status_of_bpftrace():
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_text().split("\0")
+            except OSError:
+                continue
+            if words[0].endswith("bpftrace") and ["-p", str(started.pid)] == words[3:5]:
+                return (path.parent / "status").read_text(), os.readlink(path.parent / "cwd")
+        return None
+
+    status, folder = wait_for("bpftrace", status_of_bpftrace)
+    known = dict(line.split(":", 1) for line in status.splitlines())
+    kept = 1 << 2 | 1 << 5 | 1 << 18 | 1 << 19 | 1 << 21 | 1 << 24 | 1 << 38 | 1 << 39 | 1 << 40
+    assert [int(known[name], 16) & ~kept for name in ("CapPrm", "CapEff", "CapBnd", "CapInh")] == [0, 0, 0, 0]
+    assert (known["NoNewPrivs"].strip(), known["Umask"].strip(), folder) == ("1", "0077", "/")
+
+
 def test_a_program_is_roots_alone_by_way_of_each_folder_and_link(tmp_path):
     if os.geteuid():
         pytest.skip("needs root")

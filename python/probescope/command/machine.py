@@ -20,6 +20,9 @@ PATH = os.pathsep.join(filter(None, [os.environ.get("PATH"), "/usr/sbin:/usr/bin
 # It needs what every program of ours needs: a map, a probe in user space (which BEGIN is) and the verifier.
 TRIAL = "BEGIN { @tried = 1; exit(); }"
 TRIAL_SECONDS = 30
+# What bpftrace keeps: docs/guide/deployment.md says what for. With CAP_SYS_CHROOT it enters the mounts of a container.
+TRACING = "sys_admin sys_ptrace dac_read_search kill sys_resource sys_chroot perfmon bpf checkpoint_restore".split()
+DAC_READ_SEARCH = 2
 CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_PTRACE": 19}
 
 
@@ -78,6 +81,21 @@ def setpriv() -> str:
     return path
 
 
+def bounds() -> str:
+    """The capabilities that bpftrace may have, for setpriv."""
+    lacks = os.geteuid() == 0 and not _capabilities() >> DAC_READ_SEARCH & 1
+    # Root in a container may have the one and not the other.
+    kept = [*TRACING, *(["dac_override"] if lacks else [])]
+    return ",".join(["-all", *(f"+{name}" for name in kept)])
+
+
+def _capabilities() -> int:
+    """Those of this process, as a mask."""
+    with open("/proc/self/status") as file:
+        kept = re.search(r"^CapEff:\s+([0-9a-f]+)", file.read(), re.MULTILINE)
+    return int(kept[1], 16) if kept else 0
+
+
 def privilege() -> List[str]:
     """What to put before a program so that it may trace."""
     if not initial_namespace():
@@ -85,10 +103,8 @@ def privilege() -> List[str]:
             "this is a user namespace (a rootless container, unshare -U): its root has no privilege to trace",
             "run the command on the host, or in a container that is not rootless",
         )
-    with open("/proc/self/status") as file:
-        kept = re.search(r"^CapEff:\s+([0-9a-f]+)", file.read(), re.MULTILINE)
     if os.geteuid() == 0:
-        bits = int(kept[1], 16) if kept else 0
+        bits = _capabilities()
         missing = [name for name, bit in CAPABILITIES.items() if not bits >> bit & 1]
         if missing:
             raise CommandError(

@@ -25,6 +25,8 @@ from probescope.command.tool import ENVIRONMENT
 # bpftrace has a session of its own. It is told to leave once it catches SIGINT. 0.17 forgets a signal that comes while it reads events, and
 # waits for them again; then it is told again. While it prints its maps a signal would end it, and the rest would be lost.
 KEEPER = """
+umask 077
+cd /
 trap '' INT
 catches_int() {
   while read -r field mask; do
@@ -38,7 +40,7 @@ waits_for_events() {
   read -r where </proc/$tracer/wchan
   case $where in *epoll* | ep_*) return 0 ;; *) return 1 ;; esac
 }
-setsid ${SETPRIV:+"$SETPRIV" --pdeathsig KILL --} "$@" </dev/null &
+setsid ${SETPRIV:+"$SETPRIV" --pdeathsig KILL --no-new-privs --inh-caps -all --bounding-set "$BOUNDS" --} "$@" </dev/null &
 tracer=$!
 exec 3<&0
 (
@@ -118,6 +120,7 @@ def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> L
     settings = {**ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX": str(room), "BPFTRACE_MAX_MAP_KEYS": str(room)}
     try:
         settings["SETPRIV"] = machine.setpriv()
+        settings["BOUNDS"] = machine.bounds()
     except CommandError:
         pass  # doctor says what that means
     words = [f"{name}={value}" for name, value in settings.items()]
