@@ -48,7 +48,8 @@ RSpec.describe "The package whose helper is root's", :bpf do
     environment = {"PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8", "HOME" => "/var/tracer", **env}
     # Its root, because in a chroot that of the mounts is another one.
     inside = %W[nsenter --mount=/proc/#{@system.pid}/ns/mnt --root=/proc/#{@system.pid}/root]
-    child = keep(Support::Child.new(*inside, *become, "env", "-C", "/var/tracer",
+    home = user == "daemon" ? "/" : "/var/tracer"
+    child = keep(Support::Child.new(*inside, *become, "env", "-C", home,
                                     *environment.map { |pair| pair.join("=") }, *words.map(&:to_s), env: Support.plain_env))
     child.wait(within: 60)
     [child.wait.exitstatus, child.out, child.err]
