@@ -81,7 +81,7 @@ RSpec.describe "The bridge's deployment" do
     server = keep(Support::OtlpServer.new)
     process = target("$stdout.sync = true; eval('def slow = sleep(0.002)', TOPLEVEL_BINDING, '#{Support::ROOT}/spec/work.rb', 1); " \
                      "puts 'ready'; loop { slow }").ready
-    mounts = ["mkdir -p /run/probescope", "mount -t tmpfs -o mode=0700 tmpfs /run/probescope",
+    mounts = ["mkdir -p -m 0700 /run/probescope", "mount -t tmpfs -o mode=0700 tmpfs /run/probescope",
               # Not over a checkout that lies there.
               *("mount -t tmpfs tmpfs /tmp" unless Support::ROOT.start_with?("/tmp/")),
               "mount -o remount,bind,ro /sys", "mount -o remount,bind,ro /sys/kernel/tracing", "mount -o remount,bind,ro /",

@@ -62,7 +62,7 @@ RSpec.describe "The helper" do
     refused.each do |what, line|
       expect(answer(helper, line)).to include("is" => "error", "message" => /\Athe helper (knows|takes|refuses)/), what
     end
-    expect(answer(helper, do: "list")).to include("is" => "targets")
+    expect(answer(helper, do: "inspect", pid: Probescope::Host::Request::LARGEST_PID)).to include("message" => "there is no process #{Probescope::Host::Request::LARGEST_PID}")
     expect(helper.err).to be_empty
   end
 
