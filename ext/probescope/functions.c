@@ -411,11 +411,12 @@ static bool is_told_by_other(const struct target *target, rb_trace_arg_t *arg)
 static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool is_call)
 {
     uint64_t now = is_call ? 0 : ps_ticks();
-    /* TracePoint#enable is a method of Ruby's own, which jobs call. */
-    if (PS_UNLIKELY(target->waits) || PS_UNLIKELY(ps_doing_here(ps_own_work))) return;
+    if (PS_UNLIKELY(target->waits)) return;
     if (PS_UNLIKELY(target->only_own) && is_told_by_other(target, arg)) return;
     ps_stack *stack = ps_contexts_current();
-    if (PS_UNLIKELY(!stack)) return;
+    if (PS_UNLIKELY(!stack)) return; /* another Ractor, for one */
+    /* TracePoint#enable is a method of Ruby's own, which jobs call. */
+    if (PS_UNLIKELY(ps_doing_here(ps_own_work))) return;
     ps_row *row = target->row;
     if (!row) row = is_call ? make_function_row(target, arg) : find_row(stack, target, arg);
     if (PS_UNLIKELY(PS_READ(row->excluded))) {
