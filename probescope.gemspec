@@ -21,6 +21,7 @@ Gem::Specification.new do |spec|
   spec.executables = ["probescope"]
   spec.require_paths = ["lib"]
   spec.extensions = ["ext/probescope/extconf.rb"]
+  spec.post_install_message = "Are there probes for this Ruby, and what is missing if not? `probescope doctor` says."
 
   spec.add_dependency "terminal-table", "~> 4.0" # the command only; docs/decisions/010-tables.md
 

@@ -73,6 +73,14 @@ module Probescope
 
     def available? = unavailable_reason.nil?
 
+    # For probescope/auto: a gem is compiled when it is installed, and a checkout that a Gemfile leads to by path: never is.
+    def complain_of_checkout
+      root = File.dirname(__dir__)
+      return if File.exist?(native_path) || !File.exist?(File.join(root, "Rakefile"))
+
+      warn("probescope: no probes: #{unavailable_reason}. Bundler compiles nothing by path: bundle exec rake compile, in #{root}")
+    end
+
     private
 
     def coverage = @coverage ||= Coverage.new
@@ -95,7 +103,7 @@ module Probescope
       built = File.join(__dir__, "probescope", "unavailable.txt")
       return "the native library was not built: #{File.read(built).strip}" if File.exist?(built)
 
-      "the native library was not built for this Ruby (#{ABI_DIRECTORY}): install the gem with it"
+      "the native library was not built for this Ruby (#{ABI_DIRECTORY})"
     end
 
     # PROBESCOPE_MEMORY in bytes, or with K or M.

@@ -115,13 +115,30 @@ RSpec.describe "The gem" do
     expect(use_gem_on(prefix, 6)).to include("(Probescope::Provider) by #{prefix}/lib/libstapsdt.so.0: #{limits}")
   end
 
-  it "installs as a no-op that says why where there is no compiler" do
+  # Only these tools are there.
+  def install_with(*names)
     tools = FileUtils.mkdir_p("#{dir}/tools").first
-    %w[sh env make rm mkdir install touch].each do |name|
-      File.symlink(tool("sh", "-c", "command -v #{name}").strip, File.join(tools, name))
-    end
+    names.each { |name| File.symlink(tool("sh", "-c", "command -v #{name}").strip, File.join(tools, name)) }
     install = ["-e", "require 'rubygems/gem_runner'; Gem::GemRunner.new.run(ARGV)", "--", "install", "--no-document", "--local"]
-    expect(ruby(*install, *build_gems, with: { "PATH" => tools })).to match(/\d gems? installed/)
+    ruby(*install, *build_gems, with: { "PATH" => tools, "make" => nil })
+  end
+
+  it "installs as a no-op that says why where there is no compiler" do
+    expect(install_with(*%w[sh env make rm mkdir install touch])).to match(/\d gems? installed/).and include("`probescope doctor` says")
     expect(ruby("-e", status)).to say(available: false).and include("compiler")
+    told = sh("#{dir}/gems/bin/probescope", "run", "--", "true")
+    expect(told).to match(/\Aprobescope: programs of Ruby \S+ have no probes: the native library was not built: .*compiler.*\n\z/)
+  end
+
+  it "says what is missing where there is no make, without which RubyGems installs no extension" do
+    expect { install_with("sh", "env", "gcc") }.to raise_error(/probescope: make is missing\. RubyGems itself runs it.*apt install make/)
+  end
+
+  it "says where Bundler's path: leads to a checkout that nobody has compiled" do
+    checkout = unpack("#{dir}/checkout")
+    FileUtils.touch("#{checkout}/Rakefile")
+    bundle "path: #{checkout.inspect}"
+    expect(required_by_bundler).to say(available: false)
+      .and match(/^probescope: no probes: .* Bundler compiles nothing by path:.*bundle exec rake compile, in #{checkout}$/)
   end
 end

@@ -22,6 +22,12 @@ unless RUBY_PLATFORM.match?(/x86_64|aarch64|arm64/)
   give_up("the CPU is #{RbConfig::CONFIG["host_cpu"]}, and probes are written for x86-64 and aarch64")
 end
 
+make = (ENV["MAKE"] || ENV["make"] || "make").split.first
+unless ENV["PATH"].to_s.split(File::PATH_SEPARATOR).any? { |folder| File.executable?(File.join(folder, make)) }
+  abort "probescope: #{make} is missing. RubyGems itself runs it, for each gem with an extension (on Debian: apt install make). " \
+        "With make alone the gem installs without probes; these take gcc and ruby-dev, too."
+end
+
 begin
   require "mkmf"
   have_header("ruby/debug.h") or give_up("Ruby's headers or a C compiler are missing (on Debian: apt install ruby-dev gcc make)")

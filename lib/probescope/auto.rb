@@ -4,4 +4,4 @@
 # nothing, and `Probescope.status` and `probescope doctor` say why.
 require_relative "../probescope"
 
-Probescope.install
+Probescope.install || Probescope.complain_of_checkout

@@ -27,6 +27,7 @@ module Probescope
         return puts(parser.help) || 0 if @help
         raise CLI::Usage.new("which command?", "probescope run -- ruby app.rb") if argv.empty?
 
+        tell_of_no_probes
         exec(without_sudo.merge(environment), *argv)
       rescue OptionParser::ParseError => e
         raise CLI::Usage.new(e.message, "probescope run --help")
@@ -40,6 +41,13 @@ module Probescope
         parser.on("--functions GLOBS", "which functions `calls` covers, as PROBESCOPE_FUNCTIONS does") do |globs|
           @functions = globs
         end
+      end
+
+      # The command may be of another Ruby, or of Python. Most are of this one.
+      def tell_of_no_probes
+        require_relative "../../probescope"
+        reason = Probescope.unavailable_reason
+        warn("probescope: programs of Ruby #{RUBY_VERSION} have no probes: #{reason}") if reason
       end
 
       # Who traces is root, and who runs an application need not be. Returns what changes in the environment.
