@@ -97,6 +97,9 @@ def test_where_nothing_can_be_compiled_it_installs_does_nothing_and_says_why(sou
         assert ran.stdout.startswith("False False the native library was not built: "), ran.stderr
         assert reason in ran.stdout
         assert ran.stderr == ""
+    told = python("-m", "probescope", "run", "-c", "print('ran')", env={"PYTHONPATH": str(tmp_path)})
+    assert told.stdout == "ran\n"
+    assert re.fullmatch(f"probescope: programs of Python .* have no probes: .*{reason}.*\n", told.stderr)
 
 
 # As an application in the wheel's Python has it, with what upstream's knows.

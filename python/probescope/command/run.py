@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import site
 import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
+import probescope
 from probescope.command.caller import become, caller
 from probescope.command.errors import CommandError, Usage
 
@@ -30,6 +32,7 @@ def run(options: Any) -> int:
         if not program:
             raise CommandError(f"there is no file and no program {first!r}", "check its name and the PATH")
         words = [program, *arguments[1:]]
+    _tell_of_no_probes()
     user = caller()
     environment = {**(become(user) if user else os.environ), **added_to_environment()}
     if options.functions:
@@ -39,6 +42,14 @@ def run(options: Any) -> int:
         os.execve(words[0], words, environment)
     except OSError as error:
         raise CommandError(f"cannot run {first!r}: {error.strerror}", "check its name and the PATH") from None
+
+
+def _tell_of_no_probes() -> None:
+    """The application may be of another Python. Most are of this one."""
+    reason = probescope.unavailable_reason()
+    if reason:
+        told = f"programs of Python {platform.python_version()} have no probes: {reason}"
+        print(f"probescope: {told}", file=sys.stderr, flush=True)
 
 
 def added_to_environment() -> Dict[str, str]:
