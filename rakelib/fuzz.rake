@@ -38,3 +38,8 @@ task :fuzz do
     Support::Skips.tell("fuzz: clang does not build for libFuzzer (Debian: clang libclang-rt-14-dev)")
   end
 end
+
+desc "Fuzz the readers of foreign processes, of both hosts (SECONDS=600, SEED, PYTHON); cases are in tmp/fuzz"
+task "fuzz:readers" do
+  ruby "spec/hostile/fuzz.rb", ENV.fetch("SECONDS", "600"), *ENV.fetch("SEED", nil), verbose: false
+end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../probescope"
+require_relative "message"
 
 module Probescope
   # Publishes what OpenTelemetry knows in this process for tools outside of it, such as profilers: the resource once (OTEP 4719),
@@ -55,40 +56,8 @@ module Probescope
 
       # The message ProcessContext.
       def message
-        Message.field(1, resource.map { |name, value| Message.field(1, Message.pair(name, value)) }.join) +
+        Message.resource(resource) +
           SCHEMA.map { |name, value| Message.field(2, Message.pair(name, value)) }.join
-      end
-    end
-
-    # As much of protobuf as that takes.
-    module Message
-      module_function
-
-      def varint(number)
-        number &= (1 << 64) - 1
-        bytes = []
-        while number > 0x7f
-          bytes << ((number & 0x7f) | 0x80)
-          number >>= 7
-        end
-        [*bytes, number].pack("C*")
-      end
-
-      # A field that is a message, or a string.
-      def field(number, bytes) = varint((number << 3) | 2) + varint(bytes.bytesize) + bytes.b
-
-      # KeyValue.
-      def pair(name, value) = field(1, name.to_s) + field(2, any(value))
-
-      # AnyValue.
-      def any(value)
-        case value
-        when true, false then varint(2 << 3) + varint(value ? 1 : 0)
-        when Integer then varint(3 << 3) + varint(value)
-        when Float then varint((4 << 3) | 1) + [value].pack("E")
-        when Array then field(5, value.map { |one| field(1, any(one)) }.join)
-        else field(1, value.to_s)
-        end
       end
     end
   end

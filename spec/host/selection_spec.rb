@@ -18,6 +18,8 @@ RSpec.describe "Choosing processes" do
     expect(by_name).to include(one, two)
     expect(by_name.uniq).to eq(by_name)
     expect { selection(one, two, most: 1).targets }.to raise_error(Probescope::Host::Error, /2 processes are too many.*1 at most/)
+    some = selection(comm: "host_target", most: 1)
+    expect([some.targets.size, some.notes]).to match([1, [/processes are too many for one command: \d+ are left out/]])
   end
 
   it "finds grandchildren" do

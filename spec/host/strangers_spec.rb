@@ -51,7 +51,7 @@ RSpec.describe Probescope::Host::Strangers do
     now = 100.0
     selection = Probescope::Host::Selection.new({"pids" => [shell.pid], "comm" => nil, "workers" => true}, now: -> { now })
     reads = Hash.new(0)
-    allow(Probescope::Host::Mappings).to(receive(:files).and_wrap_original { |files, pid| (reads[pid] += 1) && files.call(pid) })
+    allow(Probescope::Host::Target).to(receive(:try).and_wrap_original { |try, pid| (reads[pid] += 1) && try.call(pid) })
     expect { selection.targets }.to raise_error(Probescope::Host::Error)
     101.times do |step|
       now = 100 + (step / 5.0)

@@ -17,7 +17,7 @@ RSpec.describe "Finding a process's library" do
 
   it "reads what the process says about itself" do
     process = host_target
-    expect(find(process.pid).to_h).to include(pid: process.pid, runtime: "ruby", library: "0.1.0", deleted: false)
+    expect(find(process.pid).status).to include(pid: process.pid, runtime: "ruby", library: "0.1.0", deleted: false)
   end
 
   it "goes by the symbol and not by the file's name, also when the file was deleted" do
@@ -26,7 +26,7 @@ RSpec.describe "Finding a process's library" do
       FileUtils.cp(Support::HostTarget.binary, copy)
       process = host_target(binary: copy)
       File.unlink(copy)
-      expect(find(process.pid).to_h).to include(runtime: "ruby", deleted: true)
+      expect(find(process.pid).status).to include(runtime: "ruby", deleted: true)
     end
   end
 

@@ -31,7 +31,11 @@ RSpec.describe "probescope otel", :bpf do
 
   def pids(server) = server.spans.map { |resource, _| resource["process.pid"] }.uniq
 
-  def exporter_of(bridge) = children_of(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm") == File.read("/proc/#{bridge.pid}/comm") }
+  def exporter_of(bridge)
+    rubies = children_of(bridge.pid).select { |pid| File.read("/proc/#{pid}/comm") == File.read("/proc/#{bridge.pid}/comm") }
+    rubies.find { |pid| !reader?(pid) }
+  end
+
   def bpftrace_of(bridge) = children_of(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm").start_with?("bpftrace") }
 
   def files(pid) = Dir["/proc/#{pid}/fd/*"].map { |path| File.readlink(path) }

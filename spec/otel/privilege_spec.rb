@@ -4,6 +4,7 @@ require "etc"
 require "spec_helper"
 require "probescope/host/path"
 require "support/otlp_server"
+require "support/process_trees"
 
 # With what the bridge is started, and what it says where that is not enough.
 RSpec.describe "The privilege of probescope otel", :bpf do
@@ -33,7 +34,7 @@ RSpec.describe "The privilege of probescope otel", :bpf do
 
   def exporter(bridge)
     Dir["/proc/[0-9]*/status"].map { |path| File.read(path) }.find do |status|
-      status.match?(/^PPid:\t#{bridge}$/) && !status.match?(/^Name:\tbpftrace/)
+      status.match?(/^PPid:\t#{bridge}$/) && !status.match?(/^Name:\tbpftrace/) && !reader?(status[/^Pid:\t(\d+)/, 1])
     rescue Errno::ESRCH
       nil
     end

@@ -10,7 +10,7 @@ module Support
 
     # env replaces the whole environment. stdin: true gives a pipe to write to.
     def initialize(*command, env: Support.plain_env, stdin: false, chdir: Support::ROOT)
-      @command = command.join(" ")
+      @command = command.join(" ").b.force_encoding(Encoding::UTF_8).scrub
       @lines = { out: +"", err: +"" }
       input, @stdin = stdin ? IO.pipe : [File::NULL, nil]
       readers = { out: IO.pipe, err: IO.pipe }

@@ -67,7 +67,10 @@ module Support
     def inside(container) = await("the process in it") { children_of(container.pid).first }
 
     # The bpftrace of a command.
-    def bpftraces(command) = children_of(command.pid).flat_map { |helper| children_of(helper) }
+    def bpftraces(command) = children_of(command.pid).flat_map { |helper| children_of(helper) }.reject { |pid| reader?(pid) }
+
+    # The child in which foreign processes are read.
+    def reader?(pid) = File.read("/proc/#{pid}/cmdline").start_with?("probescope: reader")
 
     # The folder of links that its bpftrace goes by.
     def link_folder(command)

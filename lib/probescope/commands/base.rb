@@ -10,6 +10,8 @@ module Probescope
     class Base
       # The version of the JSON's shape, which docs/schema describes: fields are added to it, and none changes its meaning.
       SCHEMA = 1
+      # Of commands on several processes, --trust.
+      TRUST = "of several processes, those too whose library is neither root's nor this user's: bpftrace reads it as root"
 
       # argv: what follows the command's name.
       def run(argv)

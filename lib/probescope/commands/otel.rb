@@ -60,6 +60,7 @@ module Probescope
         parser.on("--comm NAME", "the processes of that name, also those to come") do |text|
           @comm = some(text, "--comm puma")
         end
+        parser.on("--trust", TRUST) { @trust = true }
         parser.on("--slow TIME", "the shortest call to send, 10ms by default, 1ms at least") { |text| @slow = slow(text) }
         parser.on("--exceptions WHICH", "costly: those from the lines that make up 90 % of the backtraces' cost " \
                                                     "(default); all; none") { |which| @exceptions = exceptions(which) }
@@ -131,8 +132,8 @@ module Probescope
       # A server may have workers that can be traced and not be one itself.
       def check_process(pid)
         Host::Target.find(pid)
-      rescue Host::Target::NotLoaded
-        raise unless @workers
+      rescue Host::Refused => e
+        raise unless @workers && e.kind == :not_loaded
       end
 
       def check_environment
@@ -152,7 +153,7 @@ module Probescope
 
       def supervise
         program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages)
-        order = {pids: @pids, comm: @comm, workers: @workers, program: program.text,
+        order = {pids: @pids, comm: @comm, workers: @workers, trust: @trust, program: program.text,
                  tracer: {"keys" => KEYS, "pages" => PAGES, "strings" => STRINGS}}
         supervisor = Probescope::Otel::Supervisor.new(order, program.probes, method(:start_exporter), method(:say))
         %w[INT TERM].each { |name| trap(name) { supervisor.stop } }

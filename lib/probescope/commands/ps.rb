@@ -22,6 +22,8 @@ module Probescope
         probescope ps
         probescope ps --json | jq '.pids[]'
       TEXT
+      # So many processes are named that were not looked at.
+      SET_ASIDE = 20
       HEADINGS = [">PID", "NAME", "RUNTIME", "VERSION", ">ABI", "LIBRARY", "ENABLED"].freeze
 
       private
@@ -31,27 +33,22 @@ module Probescope
       end
 
       def call
-        targets, unreadable = list
+        targets, unreadable, set_aside = list
         unseen = "#{unreadable} processes of other users were not looked at; root sees them"
         @warnings = unreadable.positive? ? [unseen] : []
-        rows = targets.map { |target| row(target) }
-        @json ? print_json(rows) : print_table(rows)
-        @warnings.each { |text| warn "probescope: #{text}" }
+        @warnings += set_aside.first(SET_ASIDE)
+        @warnings << "#{set_aside.size - SET_ASIDE} more were set aside" if set_aside.size > SET_ASIDE
+        @json ? print_json(targets) : print_table(targets)
+        @warnings.each { |text| warn "probescope: #{Host::Text.clean(text)}" }
         0
       end
 
       # Without privilege it lists what this user may read.
       def list
-        targets, = Host::Client.open(Host::Privilege.new.prefix, &:list)
-        [targets, 0]
+        targets, _, set_aside = Host::Client.open(Host::Privilege.new.prefix, &:list)
+        [targets, 0, set_aside]
       rescue Host::Error
         Host::Client.open([], &:list)
-      end
-
-      def row(target)
-        enabled = target[:probes].select { |_, probe| probe[:enabled].positive? }.keys
-        {pid: target[:pid], name: target[:name], runtime: target[:runtime], version: target[:version], abi: target[:abi],
-         library: target[:library], deleted: target[:deleted], enabled: enabled}
       end
 
       def print_json(rows)

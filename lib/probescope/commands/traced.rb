@@ -74,6 +74,7 @@ module Probescope
         parser.on("-p", "--pid PID", "a process; give several for several") { |text| @pids |= [process_id(text)] }
         parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
         parser.on("--comm NAME", "the processes of that name (`probescope ps` shows it)") { |text| @comm = text }
+        parser.on("--trust", TRUST) { @trust = true }
       end
 
       def by_pid_option(parser, meaning)
@@ -198,8 +199,8 @@ module Probescope
       # What the helper is asked for: Host::Request.
       def order
         programs = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
-        {pids: @pids, comm: @comm, workers: @workers || false, programs: programs.map { |path| File.basename(path, ".bt") },
-         arguments: program_arguments, seconds: @seconds, max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES,
+        {pids: @pids, comm: @comm, workers: @workers || false, trust: @trust || false,
+         programs: programs.map { |path| File.basename(path, ".bt") }, arguments: program_arguments, seconds: @seconds, max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES,
          some: self.class::SOME}
       end
 

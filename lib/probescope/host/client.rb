@@ -41,10 +41,10 @@ module Probescope
         @ready = true
       end
 
-      # [targets, how many processes could not be looked at]; a target is Target#to_h, read from JSON.
+      # [targets, how many processes could not be looked at, why others were set aside]; a target is Foreign.row, read from JSON.
       def list
         order("list")
-        expect("targets").values_at(:targets, :unreadable)
+        expect("targets").values_at(:targets, :unreadable, :set_aside)
       end
 
       # One target. Raises Error when there is nothing to trace in that process.

@@ -3,7 +3,8 @@
 module Probescope
   module Host
     # As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little endian. The files are those that
-    # some process maps, so nothing in them is believed: sizes are bounded, and whatever does not fit is "no such symbol".
+    # some process maps, so nothing in them is believed. Whatever does not fit, or is larger than what a library of ours can be, raises
+    # EOFError.
     class Elf
       Section = Struct.new(:type, :offset, :bytes, :link)
       # semaphore: its virtual address, 0 for none.
@@ -16,8 +17,15 @@ module Probescope
       SECTION = "x4 L< x16 Q<Q<L<"
       PROGRAM = "L< x4 Q<Q<"
       ROW_BYTES = 44
+      MOST_ROW_BYTES = 256
       SYMBOL_BYTES = 24
-      MAX_BYTES = 64 << 20
+      # A library of ours has 41 sections, 6 KiB of symbols, 4 KiB of their names and 3 KiB of notes.
+      MOST_ROWS = 256
+      MOST_BYTES = 256 << 10
+      MOST_SYMBOL_BYTES = 64 << 10
+      # Of all notes of a file together, and how many probes.
+      MOST_NOTE_BYTES = 256 << 10
+      MOST_PROBES = 2048
 
       # io: an open file, read with #pread.
       def initialize(io)
@@ -37,9 +45,9 @@ module Probescope
         table = sections.find { |section| section.type == DYNSYM }
         strings = table && sections[table.link]
         return unless strings
+        raise EOFError, "too many symbols" if [table, strings].any? { |section| section.bytes > MOST_SYMBOL_BYTES }
 
-        names = read(strings.offset, strings.bytes)
-        wanted = names.index("\0#{name}\0".b)
+        wanted = read(strings.offset, strings.bytes).index("\0#{name}\0".b)
         wanted && address_of(read(table.offset, table.bytes), wanted + 1)
       end
 
@@ -53,28 +61,34 @@ module Probescope
       def probes
         return [] unless @valid
 
-        sections.select { |section| section.type == NOTE }.flat_map { |section| probes_in(read(section.offset, section.bytes)) }
+        notes = sections.select { |section| section.type == NOTE }
+        raise EOFError, "too many notes" if notes.sum(&:bytes) > MOST_NOTE_BYTES
+
+        notes.each_with_object([]) { |section, found| add_probes(found, read(section.offset, section.bytes)) }
       end
 
       private
 
-      def probes_in(notes)
-        found = []
+      def add_probes(found, notes)
         at = 0
         while at + NOTE_HEAD_BYTES <= notes.bytesize
           name, bytes, type = notes.unpack("L<3", offset: at)
           at += NOTE_HEAD_BYTES
           described = at + align(name)
-          found << probe(notes.byteslice(described, bytes)) if type == NOTE_OF_PROBE && notes.byteslice(at, name) == "stapsdt\0"
+          of_probe = type == NOTE_OF_PROBE && notes.byteslice(at, name) == "stapsdt\0"
+          probe(notes.byteslice(described, bytes))&.then { |one| found << one } if of_probe
+          raise EOFError, "too many probes" if found.size > MOST_PROBES
+
           at = described + align(bytes)
         end
-        found.compact
       end
 
       # Three addresses, the last one the semaphore's, and three strings.
       def probe(description)
-        semaphore, provider, name, operands = description.to_s.unpack("x16 Q< Z* Z* Z*") if description.to_s.bytesize >= 24
-        Probe.new(provider, name, operands.split.size, semaphore) if operands
+        return if description.nil? || description.bytesize < 24
+
+        provider, name, operands, rest = description.byteslice(24..).split("\0", 4)
+        Probe.new(provider, name, operands.split.size, description.unpack1("Q<", offset: 16)) if rest
       end
 
       def align(bytes) = (bytes + 3) / 4 * 4
@@ -86,7 +100,7 @@ module Probescope
       # The rows of a table, each of which is to be as long as format wants it.
       def rows(offset, bytes, count, format)
         return [] if count.zero?
-        raise EOFError, "rows of #{bytes} bytes" if bytes < ROW_BYTES
+        raise EOFError, "#{count} rows of #{bytes} bytes" if count > MOST_ROWS || !bytes.between?(ROW_BYTES, MOST_ROW_BYTES)
 
         data = read(offset, bytes * count)
         Array.new(count) { |i| data.unpack(format, offset: i * bytes) }
@@ -95,14 +109,14 @@ module Probescope
       # A name may be the tail of a longer one, so the table is searched for its offset.
       def address_of(table, name)
         (0...(table.bytesize / SYMBOL_BYTES)).each do |i|
-          string, section, value = table.byteslice(i * SYMBOL_BYTES, SYMBOL_BYTES).unpack("L< x2 S<Q<")
+          string, section, value = table.unpack("L< x2 S<Q<", offset: i * SYMBOL_BYTES)
           return value if string == name && section != 0
         end
         nil
       end
 
       def read(offset, size)
-        raise EOFError, "#{size} bytes asked for" if size > MAX_BYTES || offset >= 1 << 63
+        raise EOFError, "#{size} bytes asked for" if size > MOST_BYTES || offset + size > 1 << 63
 
         data = size.zero? ? "".b : @io.pread(size, offset)
         data.bytesize == size ? data : raise(EOFError, "the file is shorter")

@@ -10,6 +10,8 @@ module Probescope
         super(message)
         @next_step = next_step
       end
+
+      def in_one_line = [message, next_step].compact.join("; try: ")
     end
   end
 end

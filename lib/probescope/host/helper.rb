@@ -12,6 +12,7 @@ require_relative "capabilities"
 require_relative "crash"
 require_relative "error"
 require_relative "request"
+require_relative "survey"
 require_relative "target"
 require_relative "tool"
 require_relative "tracing"
@@ -85,7 +86,7 @@ module Probescope
       def obey(what, order)
         case what
         when "list" then list
-        when "inspect" then answer("target", target: Target.find(order.fetch("pid")).to_status)
+        when "inspect" then answer("target", target: Target.find(order.fetch("pid")).status)
         when "try" then answer("tried", complaint: Trial.run)
         when "trace" then trace(order)
         when "stop" then @tracing&.stop
@@ -93,13 +94,9 @@ module Probescope
       end
 
       def list
-        targets, unreadable = Target.all
-        found = targets.filter_map do |target|
-          target.to_h
-        rescue SystemCallError, EOFError, Error
-          nil
-        end
-        answer("targets", targets: found, unreadable: unreadable)
+        survey = Survey.new(Survey.pids, :row)
+        answer("targets", targets: survey.found.sort.map(&:last), unreadable: survey.unreadable,
+                          set_aside: survey.set_aside.sort.map(&:last))
       end
 
       def trace(order)

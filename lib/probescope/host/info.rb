@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "memory"
+require_relative "refused"
+
 module Probescope
   module Host
     # Reads `probescope_info` (ext/core/info.h) out of a process. The library may be older or newer than this command:
@@ -25,71 +28,58 @@ module Probescope
       SEQUENCE_AT = 16
       STATES = %w[off on degraded refused unsupported].freeze
       FLAGS = {installed: 1, watcher: 2, jit: 4, cycle_clock: 8, requests: 16}.freeze
-      MAX_BYTES = 1 << 20
+      # There are 26 probes of 168 bytes.
+      MOST_PROBES = 128
+      MOST_PROBE_BYTES = 1024
+      STOPPED = "it may be stopped: look at its state with ps"
 
-      # A moment on a busy machine, in which a process that was given a CPU once more has written.
-      TRIES = 1000
-
-      # The message: what the process has still to do.
-      Torn = Class.new(StandardError)
-
-      # memory: /proc/PID/mem, open. address: of the struct in the process.
-      def initialize(memory, address)
-        @memory = memory
+      # io: /proc/PID/mem, open. address: of the struct in the process.
+      def initialize(io, address)
+        @memory = Memory.new(io)
         @address = address
       end
 
       # A consistent copy: the head's fields by name, `flags` as names, and `probes`: {name => {state:, enabled:, semaphore:,
-      # reason:, out_ns:}}. Raises Error when what is there is no probescope_info, SystemCallError or EOFError when the process is gone.
+      # reason:, out_ns:}}. Raises Refused when what is there is no probescope_info, or is being written (:busy), and SystemCallError or
+      # EOFError when the process is gone.
       def snapshot
-        left = nil
-        TRIES.times do
-          return attempt
-        rescue Torn => e
-          left = e.message
-          sleep 0.001
-        end
-        raise Error.new("the process does not #{left} writing its probescope_info", "it may be stopped: look at its state with ps")
-      end
-
-      # Number of flushes so far: one figure, read often.
-      def flushes = @memory.pread(8, @address + FLUSHES_AT).unpack1("Q<")
-
-      # [looking_ns, looked_cpu_ns], read often; nil where the library does not have them.
-      def looking
-        @looking_at ||= @memory.pread(4, @address + PROBES_OFFSET_AT).unpack1("L<") >= LOOKING_END ? LOOKING_END - 16 : :missing
-        @memory.pread(16, @address + @looking_at).unpack("Q<2") unless @looking_at == :missing
-      end
-
-      # The kernel's own count of tracers on a probe. semaphore: from a snapshot.
-      def tracers(semaphore) = @memory.pread(2, semaphore).unpack1("S<")
-
-      # Whatever is asked for afterwards raises IOError.
-      def close = @memory.close
-
-      private
-
-      def attempt
-        head = HEAD_NAMES.zip(unpack(@memory.pread(HEAD_BYTES, @address), HEAD)).to_h
-        raise Error, "its probescope_info is not one" unless head[:magic] == MAGIC
+        head = HEAD_NAMES.zip(unpack(@memory.read(@address, HEAD_BYTES), HEAD)).to_h
+        raise Refused.malformed("its probescope_info is not one") unless head[:magic] == MAGIC
         # A size of 0: the library is mapped, and its first function is still to run.
-        raise Torn, "begin" if head[:probe_size].zero?
-        raise Torn, "finish" if head[:sequence].odd?
+        raise busy("begin") if head[:probe_size].zero?
+        raise busy("finish") if head[:sequence].odd?
+        unless head[:probe_size].between?(40, MOST_PROBE_BYTES) && head[:probe_count] <= MOST_PROBES
+          raise Refused.malformed("its probescope_info tells of #{head[:probe_count]} probes of #{head[:probe_size]} bytes")
+        end
 
-        table = head[:probe_count] * head[:probe_size]
-        raise Error, "its probescope_info has no sense" if table > MAX_BYTES || head[:probe_size] < 40
-
-        rows = table.zero? ? "" : @memory.pread(table, @address + head[:probes_offset])
+        rows = @memory.read(@address + head[:probes_offset], head[:probe_count] * head[:probe_size])
         appended = appended(head)
-        raise Torn, "finish" if @memory.pread(4, @address + SEQUENCE_AT).unpack1("L<") != head[:sequence]
+        raise busy("finish") if @memory.read(@address + SEQUENCE_AT, 4).unpack1("L<") != head[:sequence]
 
         head.slice(*HEAD_NAMES.drop(7)).merge(appended, abi: head[:abi], flags: flags(head[:flags]), probes: probes(head, rows))
       end
 
+      # Number of flushes so far: one figure, read often.
+      def flushes = @memory.read(@address + FLUSHES_AT, 8).unpack1("Q<")
+
+      # [looking_ns, looked_cpu_ns], read often; nil where the library does not have them.
+      def looking
+        return if @memory.read(@address + PROBES_OFFSET_AT, 4).unpack1("L<") < LOOKING_END
+
+        @memory.read(@address + LOOKING_END - 16, 16).unpack("Q<2")
+      end
+
+      # The kernel's own count of tracers on a probe. semaphore: from a snapshot.
+      def tracers(semaphore) = @memory.read(semaphore, 2).unpack1("S<")
+
+      private
+
+      def busy(what) = Refused.new(:busy, "the process does not #{what} writing its probescope_info", STOPPED)
+
       # The table of probes begins where the head ends.
       def appended(head)
         count = ((head[:probes_offset] - HEAD_BYTES) / 8).clamp(0, HEAD_APPENDED.size)
-        HEAD_APPENDED.zip(@memory.pread(count * 8, @address + HEAD_BYTES).unpack("Q<*")).to_h
+        HEAD_APPENDED.zip(@memory.read(@address + HEAD_BYTES, count * 8).unpack("Q<*")).to_h
       end
 
       # Strings become valid UTF-8: the process is not believed.

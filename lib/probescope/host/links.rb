@@ -7,9 +7,10 @@ require_relative "error"
 module Probescope
   module Host
     # A folder with one link for each distinct library file, for a bpftrace that is to reach all processes that map one of
-    # them: `bpftrace PROGRAM '/run/probescope/X/*.so'`. A link leads to /proc/PID/map_files/RANGE of some process, so it also
-    # reaches a file that is gone from the disk or lies in another mount namespace. Two links to one file would count every
-    # event twice. Only the owner may enter the folder: who could put a link into it would choose what root's bpftrace reads.
+    # them: `bpftrace PROGRAM '/run/probescope/X/*.so'`. A link leads to a file that is open here (/proc/PID/fd/N), so it also
+    # reaches a file that is gone from the disk or lies in another mount namespace, and no process can put another file in its place
+    # between the look at it (Library) and bpftrace's. Two links to one file would count every event twice. Only the owner may enter the
+    # folder: who could put a link into it would choose what root's bpftrace reads.
     class Links
       # Whoever may trace without being root has a folder of its own.
       BASE = Process.euid.zero? ? "/run/probescope" : "/run/probescope-#{Process.euid}"
@@ -22,7 +23,7 @@ module Probescope
         @path = File.join(base, SecureRandom.hex(8))
         Dir.mkdir(@path, 0o700)
         @lock = hold(@path)
-        @count = 0
+        @files = []
       rescue SystemCallError => e
         raise Error.new("cannot make a folder in #{base}: #{e.message}", "tracing more than one process needs a writable /run")
       end
@@ -30,10 +31,10 @@ module Probescope
       # What bpftrace takes for the library.
       def pattern = "#{@path}/*.so"
 
-      # file: Mappings::MappedFile.
+      # file: open, which is ours from now on.
       def add(file)
-        File.symlink("/proc/#{file.pid}/map_files/#{file.range}", File.join(@path, "#{@count}.so"))
-        @count += 1
+        File.symlink("/proc/#{Process.pid}/fd/#{file.fileno}", File.join(@path, "#{@files.size}.so"))
+        @files << file
       end
 
       # A file of that text beside the links; its path.
@@ -42,12 +43,12 @@ module Probescope
       # Before the links are made anew.
       def clear
         Dir.glob(pattern).each { |link| File.unlink(link) }
-        @count = 0
+        @files.each(&:close).clear
       end
 
       def remove
         FileUtils.rm_rf(@path)
-        @lock.close
+        [@lock, *@files].each(&:close)
       end
 
       # Removes what runs have left behind that were killed: nobody holds their lock any more.

@@ -1,42 +1,78 @@
 # frozen_string_literal: true
 
+require_relative "opened"
+require_relative "refused"
+
 module Probescope
   module Host
     # The files that a process maps, from /proc/PID/maps.
     module Mappings
-      # range names the mapping in /proc/PID/map_files; start is where the file's first byte is mapped.
+      # id: device and inode. range names the mapping in /proc/PID/map_files; start is where the file's first byte is mapped.
       MappedFile = Struct.new(:pid, :id, :path, :range, :start) do
-        def deleted? = path.end_with?(" (deleted)")
+        def deleted? = path.end_with?(" (deleted)".b)
 
         # Opened through map_files, which also reaches files that were deleted or replaced; without the privilege for that,
-        # by its path in the process's own root. Yields an IO, or returns nil when neither can be opened.
-        def open(&block)
-          File.open("/proc/#{pid}/map_files/#{range}", "rb", &block)
-        rescue SystemCallError
-          begin
-            File.open("/proc/#{pid}/root#{path}", "rb", &block) unless deleted?
-          rescue SystemCallError
-            nil
-          end
+        # by its path in the process's own root, as long as that leads to the same file. Yields an IO. Raises SystemCallError.
+        def open
+          io = opened
+          yield io
+        ensure
+          io&.close
+        end
+
+        private
+
+        def opened
+          Opened.link("/proc/#{pid}/map_files/#{range}")
+        rescue Errno::EPERM, Errno::EACCES, Errno::ENOENT
+          raise if deleted?
+
+          io = Opened.beneath(pid, path)
+          return io if io.stat.ino.to_s == id.last
+
+          io.close
+          raise Errno::ESTALE
         end
       end
 
-      LINE = /\A(\h+-\h+) (\S{4}) (\h+) (\S+) (\d+) +(.*)\n\z/mn
+      LINE = /^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) ([1-9]\d*) +(.*)$/n
+      # Of the text, and of files in it. A mapping takes 50 to 150 bytes, and Linux lets a process have 65,530.
+      MOST_BYTES = 12 << 20
+      MOST_FILES = 4096
+      CHUNK = 1 << 18
 
       module_function
 
       # Each executable file once, those first that are named like the library.
-      # Raises SystemCallError when the process is gone or not to be read.
-      def files(pid)
-        mapped = File.binread("/proc/#{pid}/maps").each_line.filter_map { |line| LINE.match(line) }
-        mapped.reject! { |line| line[5] == "0" }
-        files = mapped.group_by { |line| [line[4], line[5]] }.filter_map do |id, lines|
-          first = lines.find { |line| line[3].hex.zero? }
-          next unless first && lines.any? { |line| line[2].include?("x") }
+      # Raises SystemCallError when the process is gone or not to be read, and Refused.
+      def files(pid) = File.open("/proc/#{pid}/maps", "rb") { |io| in_text(io, pid) }
 
-          MappedFile.new(pid, id, first[6], first[1], first[1].hex)
+      # io: with that text.
+      def in_text(io, pid)
+        found = {} # by id: [the MappedFile, whether it is executable]
+        each_line(io) do |from, to, rights, offset, device, inode, path|
+          id = [device, inode]
+          next unless found.key?(id) || found.size < MOST_FILES
+
+          one = (found[id] ||= [nil, false])
+          one[0] ||= MappedFile.new(pid, id, path, "#{from}-#{to}", from.hex) if offset.hex.zero?
+          one[1] ||= rights.include?("x")
         end
-        files.partition { |file| File.basename(file.path).include?("probescope") }.flatten(1)
+        files = found.each_value.filter_map { |file, executable| file if executable }
+        files.partition { |file| file.path.rpartition("/").last.include?("probescope") }.flatten(1)
+      end
+
+      # The fields of each line that is about a file.
+      def each_line(io, &block)
+        rest = "".b
+        bytes = 0
+        while (text = io.read(CHUNK))
+          bytes += text.bytesize
+          raise Refused.malformed("what it maps is more than #{MOST_BYTES >> 20} MiB of text") if bytes > MOST_BYTES
+
+          whole, _, rest = (rest + text).rpartition("\n")
+          whole.scan(LINE, &block)
+        end
       end
     end
   end

@@ -6,10 +6,13 @@ require_relative "mappings"
 module Probescope
   module Host
     # The probes that an application has defined while it runs (Provider, Latency), from the libraries that it maps for them. Runs in
-    # the helper.
+    # the helper's reader (Foreign).
     module OwnProbes
       # As ext/core/provider_file.c names them.
       LIBRARY = %r{/probescope(-\d+)?/[^/]+-\h{16}(-\d+)?\.so( \(deleted\))?\z|\A/memfd:libstapsdt:}n
+
+      # An application has a library for each provider.
+      MOST = 256
 
       module_function
 
@@ -17,7 +20,7 @@ module Probescope
       # path: the file by which every process with the same provider is reached, nil when there is none. Raises SystemCallError.
       def of(pid, &listened)
         libraries = Mappings.files(pid).select { |file| LIBRARY.match?(file.path) }
-        libraries.flat_map { |file| in_library(file, &listened) }.sort_by { |probe| probe[:name] }
+        libraries.first(MOST).flat_map { |file| in_library(file, &listened) }.sort_by { |probe| probe[:name] }
       end
 
       def in_library(file)
@@ -28,8 +31,8 @@ module Probescope
             semaphore = probe.semaphore.zero? ? 0 : probe.semaphore + elf.bias(file.start)
             {name: text("#{probe.provider}:#{probe.name}"), arguments: probe.arguments, listened: yield(semaphore), path: path}
           end
-        end || []
-      rescue EOFError, TypeError # it is no such file, or was cut
+        end
+      rescue SystemCallError, EOFError # it is no such file, or was cut
         []
       end
 

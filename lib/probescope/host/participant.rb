@@ -3,7 +3,9 @@
 require "time"
 require_relative "clock"
 require_relative "error"
+require_relative "refused"
 require_relative "run_delay"
+require_relative "target"
 
 module Probescope
   module Host
@@ -11,7 +13,8 @@ module Probescope
     # end; no method raises when the process is gone.
     class Participant
       # flushed_at, began_at: when the last flush was seen, and the first one of this trace, which begins the interval.
-      attr_reader :target, :snapshot, :flushes, :flushed_at, :began_at
+      # refused: the Refused since which it cannot be read any more; nil where it has ended.
+      attr_reader :target, :snapshot, :flushes, :flushed_at, :began_at, :refused
 
       # Of the states that a process tells, those in which a probe never fires.
       NEVER = %w[refused unsupported].freeze
@@ -22,6 +25,8 @@ module Probescope
       UNLIMITED = {probes: {}, functions: nil}.freeze
       # So many hundredths of a second of CPU time, and a process ran.
       RAN_TICKS = 2
+      # Whose CPU time is read.
+      MOST_THREADS = 4096
 
       # target: Target. probes: names of the probes that are traced. some: whether a part of them is worth tracing. Raises Error when
       # it does not serve one of them, with `some` any of them, or when it has just ended.
@@ -30,18 +35,19 @@ module Probescope
         @probes = probes
         @some = some
         @created_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
-        @snapshot = target.info.snapshot
+        @snapshot = target.snapshot
         @semaphores = probes.map { |name| served(name).fetch(:semaphore) }
-        @before = tracers
-        @flushes = target.info.flushes
+        @before = target.tracers(@semaphores)
+        @flushes = @snapshot[:flushes]
         @cpu_before = cpu
-      rescue SystemCallError, EOFError
-        raise Error.new("process #{target.pid} has just ended", "`probescope ps` lists the processes that can be traced")
       end
 
       def pid = target.pid
 
-      def alive? = !@ended && (target.alive? || !ended)
+      def alive?
+        @ended ||= !target.alive?
+        !@ended
+      end
 
       # True when somebody listens to each of the probes.
       def raised? = tracers.all?(&:positive?)
@@ -57,20 +63,27 @@ module Probescope
         @looked.zip(@looked_before).map { |now, before| now - before } if @looked && @looked_before
       end
 
-      # Looks at the flush counter. Returns true when it has moved since the last look.
-      def look(now)
-        current = target.info.flushes
+      # Looks at the flush counters of these. Returns those whose counter has moved since the last look.
+      def self.look(participants, now)
+        participants.zip(Target.counters(participants.map(&:target))).filter_map { |one, counters| one if one.take(counters, now) }
+      end
+
+      def look(now) = self.class.look([self], now).any?
+
+      # counters: as Target.counters has them.
+      def take(counters, now)
+        return lost(counters) if counters.is_a?(Refused)
+
+        current, looked = counters
         return false if current == @flushes
 
         @flushes = current
         @flushed_at = now
         @began_at ||= now
-        @looked = target.info.looking
+        @looked = looked
         @looked_before ||= @looked
         @delays_before ||= RunDelay.of(pid)
         true
-      rescue SystemCallError, IOError
-        !ended
       end
 
       # True when the process, now that it is asked, will not serve one of the probes, or with `some` any.
@@ -92,11 +105,11 @@ module Probescope
       # Keeps how the process stands, for the command. Returns true when a probe has another state than before.
       def keep
         before = states
-        @snapshot = target.info.snapshot
+        @snapshot = target.snapshot
         @waited_ns ||= waited_ns if flushed?
         states != before
-      rescue SystemCallError, IOError, Error
-        false
+      rescue Refused => e
+        e.kind != :busy && lost(e)
       end
 
       # {name => state} of the probes that are traced.
@@ -176,8 +189,8 @@ module Probescope
 
       # CPU time of its threads in ticks, without the watcher's.
       def cpu
-        Dir.glob("/proc/#{pid}/task/*/stat").sum do |path|
-          name, _, fields = File.read(path).partition("(").last.rpartition(") ")
+        Dir.each_child("/proc/#{pid}/task").first(MOST_THREADS).sum do |thread|
+          name, _, fields = File.read("/proc/#{pid}/task/#{thread}/stat").partition("(").last.rpartition(") ")
           name == WATCHER ? 0 : fields.split.values_at(11, 12).sum(&:to_i)
         end
       rescue SystemCallError
@@ -189,16 +202,20 @@ module Probescope
 
       # One count for each probe; none when the process has ended.
       def tracers
-        @semaphores.map { |address| target.info.tracers(address) }
-      rescue SystemCallError, IOError
-        ended
+        target.tracers(@semaphores)
+      rescue Refused => e
+        lost(e)
         @semaphores.map { 0 }
       end
 
-      # Of workers that come and go there may be more than files that can be open.
-      def ended
-        target.info.close
+      # What cannot be read any more is over, as what has ended. Returns false.
+      def lost(refused)
         @ended = true
+        return false if refused.kind == :gone
+
+        @refused = refused
+        @absence = "it cannot be read any more (#{refused.message})"
+        false
       end
 
       # What it never fires need not be waited for.

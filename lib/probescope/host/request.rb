@@ -60,6 +60,7 @@ module Probescope
           "pids" => PIDS,                    # which processes: those of these numbers,
           "comm" => NAME.optional,           # those of that name,
           "workers" => BOOLEAN.optional,     # and their children
+          "trust" => BOOLEAN.optional,       # also where bpftrace reads libraries of other users (Library)
           "programs" => PROGRAMS,            # files in our own folder; the first one's output counts
           "arguments" => ARGUMENTS.optional, # what the programs find in $2 and later
           "seconds" => SECONDS,

@@ -2,8 +2,10 @@
 
 require_relative "descendants"
 require_relative "error"
-require_relative "names"
+require_relative "named"
+require_relative "refused"
 require_relative "strangers"
+require_relative "survey"
 require_relative "target"
 
 module Probescope
@@ -11,7 +13,7 @@ module Probescope
     # The processes that one command is about: those named by number, those with a name, and with `workers` all that descend
     # from them, also those that come later. Runs in the helper.
     class Selection
-      # Each has its memory open, and is looked at every 20 ms.
+      # Each is looked at every 20 ms.
       MOST = 500
 
       # What is worth a word besides.
@@ -39,9 +41,10 @@ module Probescope
         found += newcomers(known)
         found.uniq!(&:pid)
         without_workers(found - named) if @workers && (found.map(&:pid) - @roots).empty?
-        raise too_many(found) if found.size > @most
+        raise too_many(@pids) if @pids.size > @most
 
-        found
+        @notes << "#{found.size} processes are too many for one command: #{found.size - @most} are left out" if found.size > @most
+        found.first(@most)
       end
 
       # Targets among the processes that descend from those asked for. known: numbers to leave out.
@@ -50,7 +53,12 @@ module Probescope
 
         children = @roots.flat_map { |pid| Descendants.of(pid) }.uniq - known
         @strangers.keep(children)
-        children.filter_map { |pid| @strangers.look(pid) { Target.try(pid) } }
+        children.filter_map do |pid|
+          @strangers.look(pid) { Target.try(pid) }
+        rescue Refused => e
+          @notes << e.in_one_line unless e.kind == :gone || @notes.include?(e.in_one_line)
+          nil
+        end
       end
 
       # False when nobody is left who could have children.
@@ -59,11 +67,11 @@ module Probescope
       private
 
       def with_name
-        all, = Target.all
-        found = all.select { |target| Names.match?(target.pid, @comm) }
+        found, survey = Target.all(Named.new(@comm).among(Survey.pids))
+        @notes.concat(survey.set_aside.values)
         return found if found.any?
 
-        names = all.map(&:name).tally.map { |name, count| "#{name} (#{count})" }
+        names = Target.all.first.map(&:name).tally.map { |name, count| "#{name} (#{count})" }
         there = names.empty? ? "no process has it" : "there are: #{names.sort.join(", ")}"
         raise Error.new("no process with probescope is named #{@comm.inspect}; #{there}", "probescope ps")
       end
@@ -71,8 +79,8 @@ module Probescope
       # A master need not have the library itself.
       def root(pid)
         Target.find(pid)
-      rescue Target::NotLoaded
-        nil
+      rescue Refused => e
+        raise if e.kind != :not_loaded
       end
 
       def without_workers(found)
@@ -86,8 +94,8 @@ module Probescope
 
       def list(pids) = "process#{"es" unless pids.one?} #{pids.join(", ")}"
 
-      def too_many(found)
-        Error.new("#{found.size} processes are too many for one command: #{@most} at most", "trace some of them: -p PID -p PID")
+      def too_many(pids)
+        Error.new("#{pids.size} processes are too many for one command: #{@most} at most", "trace some of them: -p PID -p PID")
       end
     end
   end

@@ -3,6 +3,7 @@
 require_relative "bpftrace"
 require_relative "clock"
 require_relative "error"
+require_relative "library"
 require_relative "links"
 require_relative "participant"
 require_relative "program"
@@ -22,6 +23,7 @@ module Probescope
     class Tracing
       POLL = 0.02 # seconds between two looks at the processes
       FOLLOW = 0.2 # seconds between two looks for new children
+      BESIDES = 1.0 # seconds to look for others with the same library
       ATTACH_LIMIT = 30.0 # bpftrace takes 0.4 to 0.8 s
       HIDDEN_LIMIT = 2.0 # semaphores are up, and the kernel does not tell where bpftrace waits
       FLUSH_LIMIT = 1.2 # flushes come each second
@@ -48,11 +50,13 @@ module Probescope
         @seconds = order.fetch("seconds")
         @programs = order.fetch("programs").map { |name| Program.all.fetch(name) }
         @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
+        @wanted = Library.arguments(@probes)
         @selection = Selection.new(order)
+        @users = Library::TRUSTED_USERS unless @selection.single? || order["trust"]
         targets = @selection.targets
         @notes = @selection.notes
-        @participants = participants(targets)
         @alone = @selection.single? && targets.first.on_disk?
+        @participants = participants(targets)
         @strangers = [] # children that map a library file without a link
         @passed_by = [] # children that ended at once, or do not serve what is asked for
         @files = []
@@ -115,15 +119,22 @@ module Probescope
       def participants(targets)
         refused = []
         found = targets.filter_map do |target|
-          Participant.new(target, @probes, some: @order["some"])
+          participant(target)
         rescue Error => e
           refused << e
           nil
         end
         raise refused.first if found.empty? && refused.any?
 
-        @notes.concat(refused.map(&:message))
+        @notes.concat(refused.map(&:in_one_line))
         found
+      end
+
+      # Raises Error for one that is not to be traced.
+      def participant(target)
+        one = Participant.new(target, @probes, some: @order["some"])
+        target.library(@wanted, @users).last.close unless @alone
+        one
       end
 
       # Over links, rows of wanted processes are told from others by the number that bpftrace knows them by.
@@ -152,9 +163,14 @@ module Probescope
       def linked
         @links ||= Links.new
         @links.clear
-        alive.map(&:target).uniq(&:identity).each { |target| @links.add(target.file) }
-        @missing&.each { |target| @links.add(target.file) }
+        [*alive.map(&:target).uniq(&:identity), *@missing].each { |target| link(target) }
         @links.pattern
+      end
+
+      def link(target)
+        @links.add(target.library(@wanted, @users).last)
+      rescue Refused => e
+        @notes << e.in_one_line
       end
 
       def observe
@@ -169,7 +185,7 @@ module Probescope
         send(@state)
       end
 
-      def look = @participants.each { |one| tell_states(one) if one.look(now) && one.keep }
+      def look = Participant.look(alive, now).each { |one| tell_states(one) if one.keep }
 
       def tell_states(one) = @tell.call(:states, pid: one.pid, states: one.states, tells_of_cut: one.tells_of_cut?)
 
@@ -226,13 +242,14 @@ module Probescope
 
         files = @participants.map { |one| one.target.identity }.uniq
         known = @participants.map(&:pid)
-        all, = Target.all
-        @others = all.count { |target| !known.include?(target.pid) && files.include?(target.identity) && switched_on?(target) }
+        all, = Target.all(seconds: BESIDES)
+        @others = all.count { |target| !known.include?(target.pid) && switched_on?(target, files) }
       end
 
       # Two files that look the same need not be one.
-      def switched_on?(target)
-        Participant.new(target, @probes, some: @order["some"]).raised?
+      def switched_on?(target, files)
+        target.library({}, nil).last.close
+        files.include?(target.identity) && Participant.new(target, @probes, some: @order["some"]).raised?
       rescue Error
         false
       end
@@ -284,13 +301,15 @@ module Probescope
         @followed = now
         known = @participants.map(&:pid) + @strangers + @passed_by
         @selection.newcomers(known).each do |target|
+          one = participant(target)
           next unless covered?(target)
 
-          @participants << Participant.new(target, @probes, some: @order["some"])
+          @participants << one
           @tell.call(:joined, pid: target.pid)
           tell_states(@participants.last)
-        rescue Error
+        rescue Error => e
           @passed_by << target.pid
+          @notes << e.in_one_line if e.is_a?(Refused) && e.kind == :untrusted
         end
       end
 
@@ -331,7 +350,7 @@ module Probescope
         return unless @interrupt_at && now >= @interrupt_at && (!@interrupted || @tracers.any? { |one| deaf?(one) })
 
         unless @interrupted
-          alive.each { |one| one.look(now) }
+          Participant.look(alive, now)
           # bpftrace lets go of one probe after the other: events of the others are no whole any more.
           @tell.call(:leaving, {})
         end
@@ -347,7 +366,7 @@ module Probescope
       # ended the interval of that process before.
       def watch_detach
         open = alive.reject { |one| closed?(one) }
-        @torn = true if open.select { |one| one.look(now) }.any? && held?
+        @torn = true if Participant.look(open, now).any? && held?
       end
 
       def closed?(one) = @reason == :time && one.flushed? && one.flushed_at - one.began_at >= @seconds - Program::EARLY
@@ -379,9 +398,15 @@ module Probescope
       end
 
       def reused
-        @participants.reject(&:alive?).select { |one| Target.try(one.pid) }.each do |one|
+        @participants.reject(&:alive?).select { |one| loaded?(one.pid) }.each do |one|
           @notes << "process #{one.pid} ended, and another one got its number: its rows may be of both"
         end
+      end
+
+      def loaded?(pid)
+        Target.try(pid)
+      rescue Refused
+        false
       end
 
       def go(state)

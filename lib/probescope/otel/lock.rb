@@ -4,26 +4,33 @@ require_relative "../host/links"
 
 module Probescope
   module Otel
-    # Says that a process has a bridge. It goes with whoever holds it.
+    # Says which processes have a bridge: by a lock on the byte of that number in one file, because there may be more processes than files
+    # can be open. It goes with whoever holds it.
     class Lock
-      # nil when another bridge holds it.
-      def self.take(pid)
-        path = File.join(Host::Links::BASE, "bridge-#{pid}")
-        file = File.open(path, File::RDWR | File::CREAT | File::NOFOLLOW, 0o600)
-        new(path, file) if file.flock(File::LOCK_EX | File::LOCK_NB)
+      PATH = File.join(Host::Links::BASE, "bridges")
+      # fcntl(2) on an open file, and struct flock.
+      F_OFD_SETLK = 37
+      WRITE, NONE = 1, 2
+      FLOCK = "s2 x4 q2 l x4"
+
+      # Raises SystemCallError.
+      def initialize
+        @file = File.open(PATH, File::RDWR | File::CREAT | File::NOFOLLOW, 0o600)
       end
 
-      def initialize(path, file)
-        @path = path
-        @file = file
+      # False when another bridge has it.
+      def take(pid)
+        set(WRITE, pid)
+        true
+      rescue Errno::EAGAIN, Errno::EACCES
+        false
       end
 
-      def release
-        File.unlink(@path)
-        @file.close
-      rescue Errno::ENOENT
-        @file.close
-      end
+      def release(pid) = set(NONE, pid)
+
+      private
+
+      def set(type, pid) = @file.fcntl(F_OFD_SETLK, [type, IO::SEEK_SET, pid, 1, 0].pack(FLOCK))
     end
   end
 end

@@ -1,46 +1,56 @@
 # frozen_string_literal: true
 
-require_relative "../host/mappings"
+require_relative "../host/memory"
+require_relative "../host/refused"
+require_relative "../message"
 
 module Probescope
   module Otel
-    # The process context that an application has published (OTEP 4719), read from outside. Runs with privilege, and so does not
-    # decode what it reads.
+    # The process context that an application has published (OTEP 4719), read from outside, in the child that reads foreign processes
+    # (Host::Reader).
     module ProcessContext
-      NAMES = ["/memfd:OTEL_CTX", "[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]"].freeze
+      MAPPING = %r{\A(\h+)-(?:\S+ +){5}(?:/memfd:OTEL_CTX|\[anon_shmem:OTEL_CTX\]|\[anon:OTEL_CTX\])}n
       SIGNATURE = "OTEL_CTX"
       VERSION = 2
       HEADER = "a8 L< L< Q< Q<"
       HEADER_BYTES = 32
       MOST = 1 << 16
       TRIES = 5
+      # An application has one.
+      MOST_MAPPINGS = 8
 
       module_function
 
-      # The encoded message, or nil.
+      # A ProcessContext whose Resource has those attributes that OpenTelemetry takes, encoded anew; or nil.
       def read(pid)
-        File.open("/proc/#{pid}/mem", "rb") do |memory|
-          addresses(pid).filter_map { |address| payload(memory, address) }.first
+        File.open("/proc/#{pid}/mem", "rb") do |io|
+          memory = Host::Memory.new(io)
+          addresses(pid).lazy.filter_map { |address| message(memory, address) }.first
         end
       rescue SystemCallError, EOFError
         nil
       end
 
       def addresses(pid)
-        File.foreach("/proc/#{pid}/maps").filter_map do |line|
-          line.hex if NAMES.any? { |name| line.split(" ", 6).last.to_s.start_with?(name) }
-        end
+        File.foreach("/proc/#{pid}/maps", mode: "rb").lazy.filter_map { |line| line[MAPPING, 1]&.hex }.first(MOST_MAPPINGS)
+      end
+
+      def message(memory, address)
+        bytes = payload(memory, address)
+        bytes && Message.resource(Message.attributes(bytes))
+      rescue Host::Refused, Message::Malformed
+        nil
       end
 
       # Whole, or nil.
       def payload(memory, address)
         TRIES.times do
-          signature, version, size, published, from = memory.pread(HEADER_BYTES, address).unpack(HEADER)
+          signature, version, size, published, from = memory.read(address, HEADER_BYTES).unpack(HEADER)
           return unless signature == SIGNATURE && version == VERSION && size <= MOST
           next if published.zero?
 
-          bytes = size.zero? ? "" : memory.pread(size, from)
-          return bytes if memory.pread(HEADER_BYTES, address).unpack(HEADER)[3] == published
+          bytes = memory.read(from, size)
+          return bytes if memory.read(address, HEADER_BYTES).unpack(HEADER)[3] == published
         end
         nil
       end

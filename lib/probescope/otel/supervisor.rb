@@ -7,7 +7,6 @@ require_relative "../host/complaint"
 require_relative "../host/links"
 require_relative "../host/tracer"
 require_relative "lock"
-require_relative "resources"
 require_relative "watch"
 
 module Probescope
@@ -35,6 +34,8 @@ module Probescope
       FLUSH = 1.5
       # For the exporter to end when it has given up.
       SPARE = 0.3
+      # Processes whose own limits are read in one look.
+      LOOKS = 50
 
       # order: as Tracing takes it, with :program (text). exporter: starts one, with the end of a pipe to read, and returns its
       # pid. say: takes a line for the log.
@@ -44,8 +45,8 @@ module Probescope
         @start_exporter = exporter
         @say = say
         @known = {}
+        @proven = [] # identities of libraries to which a bpftrace was attached
         @limited = {} # by pid: Participant#limited
-        @locks = {}
         @said = Set.new
         @status = 0
         @pending = []
@@ -56,6 +57,7 @@ module Probescope
       # Until it is stopped, or until the processes have ended that were asked for by number. Returns the exit status.
       def run
         @links = Host::Links.new
+        @lock = Lock.new
         @program = @links.file("otel.bt", @order.fetch(:program))
         start_exporter
         turn until @stopped
@@ -63,7 +65,6 @@ module Probescope
       ensure
         @tracer&.signal(:KILL)
         @links&.remove
-        @locks.each_value(&:release)
       end
 
       # Safe to call in a signal handler.
@@ -95,7 +96,7 @@ module Probescope
         found = @watch.look.to_h { |one| [one.pid, one] }
         (@known.keys - found.keys).each { |pid| forget(pid) }
         (found.keys - @known.keys).each { |pid| meet(found[pid]) }
-        @known.each_value { |one| look_at_limit(one) }
+        look_at_limits
         return ended if @known.empty? && (@watch.closed? || @watch.over?)
 
         say_once("there is no such process yet; waiting for one") if @known.empty?
@@ -104,12 +105,16 @@ module Probescope
 
       # Two bridges on one process would send everything twice.
       def meet(one)
-        lock = Lock.take(one.pid)
-        return refuse("process #{one.pid} has another bridge already, and is left to it") if lock.nil?
+        return refuse("process #{one.pid} has another bridge already, and is left to it") unless @lock.take(one.pid)
 
-        @locks[one.pid] = lock
         @known[one.pid] = one
         tell_target(one)
+      end
+
+      # Some of the processes, and the next ones the next time.
+      def look_at_limits
+        @to_look_at = @known.keys if @to_look_at.to_a.empty?
+        @to_look_at.shift(LOOKS).each { |pid| @known[pid]&.then { |one| look_at_limit(one) } }
       end
 
       # A process takes hooks out by itself (PROBESCOPE_MAX_OVERHEAD), and puts them in again when nobody has listened for a while.
@@ -131,16 +136,23 @@ module Probescope
       end
 
       def forget(pid)
-        @known.delete(pid).target.info.close
-        @locks.delete(pid).release
+        @known.delete(pid)
+        @lock.release(pid)
         @limited.delete(pid)
         tell("gone", pid: pid)
       end
 
       def tell_target(one)
         limits = !one.snapshot[:overhead_limit].nil?
-        tell("target", pid: one.pid, limits: limits, **Resources.of(one.pid, one.snapshot))
+        tell("target", pid: one.pid, limits: limits, **resource(one))
         tell_limit(one.pid) if @limited.key?(one.pid)
+      end
+
+      # See Resources.
+      def resource(one)
+        one.target.resource(one.snapshot)
+      rescue Host::Refused
+        {attributes: {"process.pid" => one.pid}, claims: {}, service_name: nil, executable: nil, published: nil}
       end
 
       def ended
@@ -156,6 +168,8 @@ module Probescope
 
         replace_tracer if @tracer
         options, library = alone? ? [["-p", @known.keys.first.to_s], "*"] : [[], linked]
+        return @tracer = nil if @known.empty? # whose libraries cannot be read any more
+
         @covered = @known.each_value.map { |one| one.target.identity }.uniq
         @tracer = Host::Tracer.new(@order.fetch(:tracer), @program, options, library)
         @began = now
@@ -169,17 +183,44 @@ module Probescope
         return unless @known.each_value.any?(&:raised?)
 
         @attached = true
+        @proven |= @covered
         pids = @known.keys
         @say.call(format("attached to %d process%s (%s) in %.1f s", pids.size, pids.one? ? "" : "es",
                          "#{pids.first(8).join(", ")}#{", ..." if pids.size > 8}", now - @began))
       end
 
-      def alone? = @watch.closed? && @known.one? && @known.each_value.first.target.on_disk?
+      def alone?
+        @watch.alone? && @known.one? && @known.each_value.first.target.on_disk?
+      rescue Host::Refused
+        false
+      end
 
       def linked
         @links.clear
-        @known.each_value.map(&:target).uniq(&:identity).each { |target| @links.add(target.file) }
+        @known.values.uniq { |one| one.target.identity }.each do |one|
+          @links.add(@watch.library(one))
+        rescue Host::Refused => e
+          leave_out(one, e)
+        end
         @links.pattern
+      end
+
+      # The bridge goes on without it.
+      def leave_out(one, error)
+        @watch.set_aside(one, error)
+        forget(one.pid)
+      end
+
+      # A bpftrace that was never attached may have failed at one of the libraries. Those that were never in one that was attached are
+      # suspected; without half of them the others are tried.
+      def leave_out_suspects
+        suspects = @covered - @proven
+        suspects = suspects.last((suspects.size + 1) / 2) if @covered.size > 1
+        return if @covered.size < 2
+
+        @known.values.select { |one| suspects.include?(one.target.identity) }.each do |one|
+          leave_out(one, Host::Error.new("process #{one.pid} is left out, perhaps because of its library: #{why}"))
+        end
       end
 
       def replace_tracer
@@ -212,6 +253,7 @@ module Probescope
         @pause = now - @began > LONGEST_PAUSE ? FIRST_PAUSE : [@pause * 2, LONGEST_PAUSE].min
         @again = now + @pause
         @say.call("#{why}; once more in #{@pause} s") if @known.any?
+        leave_out_suspects unless @attached
         @tracer = nil
       end
 

@@ -1,37 +1,66 @@
 # frozen_string_literal: true
 
+require "set"
 require_relative "../host/descendants"
-require_relative "../host/names"
+require_relative "../host/library"
+require_relative "../host/named"
 require_relative "../host/participant"
+require_relative "../host/strangers"
+require_relative "../host/survey"
 require_relative "../host/target"
 
 module Probescope
   module Otel
     # The processes that a bridge is about, as they come and go: those named by number, those with a name, and with `workers` all
-    # that descend from them. Runs with privilege.
+    # that descend from them. Runs with privilege. One that cannot be traced is set aside for some time, and the others are traced.
     class Watch
-      # order: {pids:, comm:, workers:}; probes: those that are to be traced. The block takes why a process cannot be.
+      # Each is looked at every few seconds, and holds a lock.
+      MOST = 500
+      # Seconds for new processes in one look: bpftrace's output waits meanwhile.
+      SECONDS = 0.5
+
+      # order: {pids:, comm:, workers:, trust:}; probes: those that are to be traced. The block takes why a process cannot be.
       def initialize(order, probes, &refused)
         @refused = refused
         @order = order
         @probes = probes
-        @found = {} # pid => Participant, or nil for one that has nothing to tell
-        @born = {}
+        @wanted = Host::Library.arguments(probes)
+        @users = Host::Library::TRUSTED_USERS unless order[:trust] || alone?
+        @named = Host::Named.new(@order[:comm])
+        @strangers = Host::Strangers.new
+        @found = {} # pid => Participant
+        @slow = {} # by user: [seconds of the pause, when it is over]
       end
 
       # Of those that are there now: [Participant].
       def look
-        pids = wanted
-        @found.select! { |pid, _| pids.include?(pid) && same?(pid) }
-        (pids - @found.keys).each { |pid| @found[pid] = participant(pid) }
-        @found.values.compact
+        pids = wanted.to_set
+        @strangers.keep(pids)
+        @found.values.select(&:refused).each { |one| set_aside(one, one.refused) }
+        @found.select! { |pid, one| pids.include?(pid) && one.alive? }
+        add((pids - @found.keys).to_a)
+        @found.values
       end
 
       # True when only processes that are there already can be meant.
       def closed? = !@order[:comm] && !@order[:workers]
 
+      # True when only one process can be meant.
+      def alone? = closed? && @order[:pids].one?
+
       # True when those that were named by number have ended, and no others are meant.
       def over? = !@order[:comm] && @order[:pids].none? { |pid| File.exist?("/proc/#{pid}") }
+
+      # An open File of the process's library, as bpftrace may read it. Raises Refused.
+      def library(one) = one.target.library(@wanted, @users).last
+
+      # That one is traced no more, because of an Error.
+      def set_aside(one, error)
+        @found.delete(one.pid)
+        @strangers.look(one.pid) { raise error }
+      rescue Host::Error => e
+        @refused.call(e.in_one_line)
+      end
 
       private
 
@@ -45,18 +74,45 @@ module Probescope
       def with_name
         return [] unless @order[:comm]
 
-        Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i).select { |pid| Host::Names.match?(pid, @order[:comm]) }
+        @named.among(Host::Survey.pids)
       end
 
-      # A process that has nothing to tell may have loaded the library since.
-      def same?(pid) = @found[pid] ? @found[pid].target.alive? : false
+      def add(pids)
+        limit = now + SECONDS
+        in_turns(pids).each do |pid, owner|
+          break if now > limit
+          next if @slow.key?(owner) && now < @slow[owner].last
+          break @refused.call("more than #{MOST} processes: the others are left out") if @found.size >= MOST
+
+          one = @strangers.look(pid) { participant(pid) }
+          @found[pid] = one if one
+        rescue Host::Error => e
+          kind = e.kind if e.is_a?(Host::Refused)
+          pause(owner) if kind == :slow
+          @refused.call(e.in_one_line) unless kind == :gone
+        end
+      end
+
+      # A second goes by for each process that is not read in time: others of its user wait, too.
+      def pause(owner)
+        pause = [(@slow[owner]&.first || Host::Strangers::FIRST_REFUSED) * 2, Host::Strangers::MOST_REFUSED].min
+        @slow[owner] = [pause, now + pause]
+      end
+
+      # [[pid, user], ...]: the first process of each user, the second of each, ...
+      def in_turns(pids)
+        owned = pids.sort.filter_map { |pid| Host::Survey.owner(pid)&.then { |owner| [pid, owner] } }
+        turns = Hash.new(0)
+        owned.sort_by.with_index { |(_, owner), i| [turns[owner] += 1, i] }
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
       def participant(pid)
         target = Host::Target.try(pid) or return
-        Host::Participant.new(target, @probes)
-      rescue Host::Error => e
-        @refused.call([e.message, e.next_step].compact.join("; try: "))
-        nil
+        one = Host::Participant.new(target, @probes)
+        library(one).close
+        one
       end
     end
   end

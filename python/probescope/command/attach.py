@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator, List, Sequence
 
-from probescope.command.errors import CommandError, NotLoaded
+from probescope.command.errors import CommandError, NotLoaded, Refused
 from probescope.command.target import find
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -118,15 +118,13 @@ def await_installed(pid: int, script: str) -> None:
 def installed(pid: int) -> bool:
     """Raises CommandError for a process that is not there or may not be read."""
     try:
-        target = find(pid)
+        return "installed" in find(pid).to_dict()["flags"]
     except NotLoaded:
         return False
-    try:
-        return "installed" in target.to_dict()["flags"]
-    except NotLoaded:
-        return False
-    finally:
-        target.close()
+    except Refused as error:
+        if error.kind == "busy":
+            return False
+        raise
 
 
 def readable_for(pid: int, *paths: str) -> bool:

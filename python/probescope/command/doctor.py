@@ -88,9 +88,7 @@ class Checks:
         return f"the native library for this Python ({name}), with {probes} probes"
 
     def _process(self) -> str:
-        target = find(self._pid or 0)
-        known = target.to_dict()
-        target.close()
+        known = find(self._pid or 0).to_dict()
         found: List[Callable[[], str]] = [lambda: _watched(known), lambda: _on_disk(known), lambda: _memory(known)]
         text = f"process {self._pid}: {known['runtime']} {known['version']}, probescope {known['library']}, ABI {known['abi']}"
         self.rows.append({"state": "good", "text": text, "next_step": None})

@@ -1,19 +1,30 @@
 """As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little endian.
 
-The files are those that some process maps, so nothing in them is believed: sizes are bounded, and whatever does not fit is "no such
-symbol".
+The files are those that some process maps, so nothing in them is believed. Whatever does not fit, or is larger than what a library of ours
+can be, raises Malformed.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from typing import Iterator, List, NamedTuple, Optional
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 PROGRAM_LOAD, SECTION_NOTE, SECTION_DYNSYM = 1, 7, 11
-SYMBOL_BYTES = 24
+SYMBOL = struct.Struct("<IBBHQQ")
 NOTE_HEAD, NOTE_OF_PROBE = struct.Struct("<III"), 3
-MAX_BYTES = 64 << 20
+ROW_BYTES, MAX_ROW_BYTES = 44, 256
+# A library of ours has 41 sections, 6 KiB of symbols, 4 KiB of their names and 3 KiB of notes.
+MAX_ROWS = 256
+MAX_BYTES = 256 << 10
+MAX_SYMBOL_BYTES = 64 << 10
+# Of all notes of a file together, and how many probes.
+MAX_NOTE_BYTES = 256 << 10
+MAX_PROBES = 2048
+
+
+class Malformed(Exception):
+    pass
 
 
 class Section(NamedTuple):
@@ -31,12 +42,14 @@ class Probe(NamedTuple):
 
 
 class Elf:
+    """Each method raises Malformed, and OSError where the file cannot be read."""
+
     def __init__(self, file: int) -> None:
-        """file: a descriptor, which stays the caller's. Raises OSError."""
+        """file: a descriptor, which stays the caller's."""
         self._file = file
         self._sections: Optional[List[Section]] = None
-        head = os.pread(file, 64, 0)
-        self.valid = len(head) == 64 and head.startswith(b"\x7fELF\x02\x01")
+        head = self._read(0, 64)
+        self.valid = head.startswith(b"\x7fELF\x02\x01")
         if self.valid:
             self._programs_at, self._sections_at = struct.unpack_from("<QQ", head, 32)
             sizes = struct.unpack_from("<HHHH", head, 54)
@@ -44,54 +57,72 @@ class Elf:
 
     def symbol(self, name: str) -> Optional[int]:
         """Virtual address of a defined dynamic symbol."""
-        try:
-            table = next(section for section in self._all_sections() if section.type == SECTION_DYNSYM)
-            strings = self._all_sections()[table.link]
-            wanted = self._read(strings.offset, strings.bytes).find(b"\0%s\0" % name.encode()) + 1
-            symbols = self._read(table.offset, table.bytes - table.bytes % SYMBOL_BYTES)
-        except (StopIteration, IndexError, struct.error, ValueError):
+        if not self.valid:
             return None
+        sections = self._all_sections()
+        table = next((section for section in sections if section.type == SECTION_DYNSYM), None)
+        if not table or table.link >= len(sections):
+            return None
+        strings = sections[table.link]
+        if max(table.bytes, strings.bytes) > MAX_SYMBOL_BYTES:
+            raise Malformed("too many symbols")
+        wanted = self._read(strings.offset, strings.bytes).find(b"\0%s\0" % name.encode()) + 1
+        if not wanted:
+            return None
+        symbols = self._read(table.offset, table.bytes)
         # A name may be the tail of a longer one, so the table is searched for its offset.
         value: int
-        for string, _, _, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
-            if wanted and string == wanted and section:
+        for string, _, _, section, value, _ in SYMBOL.iter_unpack(symbols[: len(symbols) // SYMBOL.size * SYMBOL.size]):
+            if string == wanted and section:
                 return value
         return None
 
     def bias(self, start: int) -> int:
         """What has to be added to a virtual address once the file's first bytes are mapped at `start`."""
-        programs = self._read(self._programs_at, self._program_bytes * self._program_count)
         address: int
-        for i in range(self._program_count):
-            kind, _, offset, address = struct.unpack_from("<IIQQ", programs, i * self._program_bytes)
+        for kind, offset, address in self._rows(
+            self._programs_at, self._program_bytes, self._program_count, struct.Struct("<I4xQQ")
+        ):
             if kind == PROGRAM_LOAD and offset == 0:
                 return start - address
         return start
 
     def probes(self) -> List[Probe]:
         """Those of the notes that sys/sdt.h describes."""
-        try:
-            notes = [section for section in self._all_sections() if section.type == SECTION_NOTE]
-            return [probe for section in notes for probe in _probes_in(self._read(section.offset, section.bytes))]
-        except (struct.error, ValueError):
+        if not self.valid:
             return []
+        notes = [section for section in self._all_sections() if section.type == SECTION_NOTE]
+        if sum(section.bytes for section in notes) > MAX_NOTE_BYTES:
+            raise Malformed("too many notes")
+        found: List[Probe] = []
+        for section in notes:
+            for probe in _probes_in(self._read(section.offset, section.bytes)):
+                found.append(probe)
+                if len(found) > MAX_PROBES:
+                    raise Malformed("too many probes")
+        return found
 
     def _all_sections(self) -> List[Section]:
         if self._sections is None:
-            table = self._read(self._sections_at, self._section_bytes * self._section_count) if self.valid else b""
-            count = self._section_count if self.valid else 0
-            self._sections = [
-                Section(*struct.unpack_from("<4xI16xQQI", table, i * self._section_bytes)) for i in range(count)
-            ]
+            rows = self._rows(self._sections_at, self._section_bytes, self._section_count, struct.Struct("<4xI16xQQI"))
+            self._sections = [Section(*row) for row in rows]
         return self._sections
 
+    def _rows(self, offset: int, size: int, count: int, form: struct.Struct) -> List[Tuple[int, ...]]:
+        """The rows of a table, each of which is to be as long as form wants it."""
+        if not count:
+            return []
+        if count > MAX_ROWS or not ROW_BYTES <= size <= MAX_ROW_BYTES:
+            raise Malformed(f"{count} rows of {size} bytes")
+        data = self._read(offset, size * count)
+        return [form.unpack_from(data, i * size) for i in range(count)]
+
     def _read(self, offset: int, size: int) -> bytes:
-        """Raises ValueError for what is not there."""
-        if size > MAX_BYTES or offset >= 1 << 63:
-            raise ValueError(f"{size} bytes asked for")
+        if size > MAX_BYTES or offset + size > 1 << 63:
+            raise Malformed(f"{size} bytes asked for")
         data = os.pread(self._file, size, offset) if size else b""
         if len(data) != size:
-            raise ValueError("the file is shorter")
+            raise Malformed("the file is shorter")
         return data
 
 
@@ -104,8 +135,10 @@ def _probes_in(notes: bytes) -> Iterator[Probe]:
         description = notes[described : described + size]
         # Three addresses, the last one the semaphore's, and three strings.
         if kind == NOTE_OF_PROBE and notes[at : at + name] == b"stapsdt\0" and description.count(b"\0", 24) >= 3:
-            texts = [text.decode(errors="replace") for text in description[24:].split(b"\0")]
-            yield Probe(texts[0], texts[1], len(texts[2].split()), int.from_bytes(description[16:24], "little"))
+            texts = description[24:].split(b"\0", 3)
+            names = [text.decode(errors="replace") for text in texts[:2]]
+            semaphore = int.from_bytes(description[16:24], "little")
+            yield Probe(names[0], names[1], len(texts[2].split()), semaphore)
         at = described + _align(size)
 
 

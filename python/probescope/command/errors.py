@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 
 class CommandError(Exception):
@@ -13,6 +13,18 @@ class CommandError(Exception):
 
 class NotLoaded(CommandError):
     """The process has no probescope, or does not have it yet."""
+
+
+class Refused(CommandError):
+    """Why a foreign process is not looked at. kind: "gone", "denied" (by the kernel), "malformed" (what it has makes no sense), "busy" (it
+    is writing), "slow" (it was not read in time) or "other"."""
+
+    def __init__(self, kind: str, message: str, next_step: Optional[str] = None) -> None:
+        super().__init__(message, next_step)
+        self.kind = kind
+
+    def __reduce__(self) -> Any:
+        return Refused, (self.kind, str(self), self.next_step)
 
 
 class Usage(CommandError):

@@ -6,12 +6,12 @@ read as 0, those of APPENDED as None.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
-import time
 from typing import Any, Dict
 
-from probescope.command.errors import CommandError, NotLoaded
+from probescope.command.errors import Refused
 
 MAGIC = b"PSCOPE1"
 HEAD = struct.Struct("<8s6I16s32s16siI6Q128s")
@@ -30,9 +30,10 @@ PROBE_NAMES = ("name", "state", "enabled", "semaphore", "reason", "out_ns")
 STATES = ("off", "on", "degraded", "refused", "unsupported")
 FLAGS = {"installed": 1, "watcher": 2, "jit": 4, "cycle_clock": 8, "requests": 16}
 SEQUENCE_AT, FLUSHES_AT = 16, 128
+# There are 26 probes of 168 bytes.
+MAX_PROBES, MAX_PROBE_BYTES = 128, 1024
+# Of one read.
 MAX_BYTES = 1 << 20
-# A moment on a busy machine, in which a process that was given a CPU once more has written.
-TRIES = 1000
 
 
 class Info:
@@ -44,30 +45,24 @@ class Info:
     def snapshot(self) -> Dict[str, Any]:
         """A consistent copy: the head's fields, `flags` as names, and `probes`: {name: {state, enabled, semaphore, reason, out_ns}}.
 
-        Raises CommandError when what is there is none, and OSError when the process is gone.
+        Raises Refused when what is there is none, or is being written ("busy"), and OSError when the process is gone.
         """
-        head = {}
-        for _ in range(TRIES):
-            head = dict(zip(HEAD_NAMES, HEAD.unpack(self._read(self._address, HEAD.size))))
-            if head["magic"].rstrip(b"\0") != MAGIC:
-                raise NotLoaded("its probescope_info is not one")
-            # A size of 0: the library is mapped, and its first function is still to run.
-            if head["probe_size"] == 0 or head["sequence"] % 2:
-                time.sleep(0.001)
-                continue
-            size = head["probe_count"] * head["probe_size"]
-            if size > MAX_BYTES or head["probe_size"] < 40:
-                raise NotLoaded("its probescope_info has no sense")
-            rows = self._read(self._address + head["probes_offset"], size)
-            appended = self._appended(head["probes_offset"])
-            sequence = struct.unpack("<I", self._read(self._address + SEQUENCE_AT, 4))[0]
-            if sequence == head["sequence"]:
-                return {**self._shaped(head, rows), **appended}
-            time.sleep(0.001)
-        error, what = (CommandError, "finish") if head["probe_size"] else (NotLoaded, "begin")
-        raise error(
-            f"the process does not {what} writing its probescope_info", "it may be stopped: look at its state with ps"
-        )
+        head = dict(zip(HEAD_NAMES, HEAD.unpack(self._read(self._address, HEAD.size))))
+        if head["magic"].split(b"\0")[0] != MAGIC:
+            raise Refused("malformed", "its probescope_info is not one")
+        # A size of 0: the library is mapped, and its first function is still to run.
+        if not head["probe_size"]:
+            raise _busy("begin")
+        if head["sequence"] % 2:
+            raise _busy("finish")
+        if not 40 <= head["probe_size"] <= MAX_PROBE_BYTES or head["probe_count"] > MAX_PROBES:
+            told = f"{head['probe_count']} probes of {head['probe_size']} bytes"
+            raise Refused("malformed", f"its probescope_info tells of {told}")
+        rows = self._read(self._address + head["probes_offset"], head["probe_count"] * head["probe_size"])
+        appended = self._appended(head["probes_offset"])
+        if struct.unpack("<I", self._read(self._address + SEQUENCE_AT, 4))[0] != head["sequence"]:
+            raise _busy("finish")
+        return {**self._shaped(head, rows), **appended}
 
     def flushes(self) -> int:
         """Number of flushes so far."""
@@ -96,12 +91,23 @@ class Info:
         return {**known, "abi": head["abi"], "probes": probes}
 
     def _read(self, address: int, size: int) -> bytes:
-        if address + size > 1 << 63:
-            raise CommandError("its probescope_info has no sense")
-        data = os.pread(self._memory, size, address) if size else b""
+        """Addresses and sizes are those that the process tells, so nothing about them is believed."""
+        if size > MAX_BYTES or not 0 <= address <= (1 << 63) - size:
+            raise Refused("malformed", f"it tells of {size} bytes at {address:#x}")
+        try:
+            data = os.pread(self._memory, size, address) if size else b""
+        except OSError as error:
+            if error.errno in (errno.EIO, errno.EFAULT):
+                raise Refused("malformed", f"it has no memory at {address:#x}") from None
+            raise
         if len(data) != size:
             raise ProcessLookupError("the process has ended")
         return data
+
+
+def _busy(what: str) -> Refused:
+    step = "it may be stopped: look at its state with ps"
+    return Refused("busy", f"the process does not {what} writing its probescope_info", step)
 
 
 def _text(value: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Dict
 
-from probescope.command.own import own_probes
 from probescope.command.target import find
 from probescope.command.text import SCHEMA, clean, to_json
 
@@ -16,11 +15,7 @@ LISTENED = {True: "yes", False: "no", None: "?"}  # "?": nothing says so
 
 
 def run(options: Any) -> int:
-    target = find(options.pid)
-    known: Dict[str, Any] = {**target.to_dict(), "own": own_probes(target)}
-    for probe in known["probes"].values():
-        probe["listened"] = target.info.listened(probe.pop("semaphore"))
-    target.close()
+    known = find(options.pid).status()
     print(to_json(_shaped(known))) if options.json else show(known)
     return 0
 

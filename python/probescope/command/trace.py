@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from probescope.command import columns, machine, tables
 from probescope.command.complaint import complaint
-from probescope.command.errors import CommandError, Usage
+from probescope.command.errors import CommandError, Refused, Usage
 from probescope.command.programs import probes, program, question
 from probescope.command.reports import Report, command_of, report_of
 from probescope.command.result import Result, iso, ratio
@@ -148,8 +148,8 @@ def find_or_trust(pid: int, through_sudo: bool) -> Optional[Target]:
     """The process, or None when only bpftrace, through sudo, may look at it."""
     try:
         return find(pid)
-    except CommandError as error:
-        if through_sudo and isinstance(error.__cause__, PermissionError):
+    except Refused as error:
+        if through_sudo and error.kind == "denied":
             return None
         raise
 
@@ -328,9 +328,9 @@ class Tracer:
         deadline = time.monotonic() + ATTACH_SECONDS
         while self._target and self._streams and time.monotonic() < deadline:
             try:
-                if all(self._target.info.listened(semaphore) for semaphore in semaphores):
+                if all(self._target.listened(semaphores)):
                     return
-            except OSError:  # the process has ended, and so will bpftrace
+            except Refused:  # the process has ended, and so will bpftrace
                 return
             self._take(0.05)
 
@@ -412,7 +412,7 @@ class Tracer:
             return False
         try:
             known = self._target.to_dict()
-        except (CommandError, OSError):
+        except CommandError:
             return False
         self._output.result.known = known
         asked, hooks_in = known.get("asked_ns") or 0, known.get("hooks_in_ns") or 0
@@ -426,8 +426,8 @@ class Tracer:
         if not self._target:
             return int(time.monotonic())
         try:
-            return self._target.info.flushes()
-        except OSError:
+            return self._target.flushes()
+        except Refused:
             return None
 
     def _until(self, deadline: Optional[float]) -> None:

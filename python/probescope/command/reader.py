@@ -1,0 +1,149 @@
+"""Puts questions about foreign processes (foreign.py) to a child, and has an answer or a CommandError within seconds.
+
+A child that does not answer is killed, and the next question starts another one. A child that waits for a file of FUSE may outlive its KILL
+until that file answers, so nobody waits for its end.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+from typing import Any, List, NoReturn, Optional
+
+from probescope.command import foreign
+from probescope.command.errors import CommandError, Refused
+
+# Seconds that an answer may take, and that it may take while the child waits for a CPU or uses one.
+LIMIT, LONGEST = 1.0, 5.0
+# Bytes of address space that the child may take more than it has at first.
+MEMORY = 96 << 20
+SIZE = struct.Struct("<I")
+
+
+class Reader:
+    def __init__(self) -> None:
+        self._socket: Optional[socket.socket] = None
+        self._pid = 0
+        self._cpu: List[bytes] = []
+
+    def ask(self, question: str, subject: Any, *arguments: Any) -> Any:
+        """question: a function of foreign.py, which takes a PID or a Place first. Returns what it returns. Raises CommandError."""
+        try:
+            answer = self._put((question, subject, *arguments))
+        except (OSError, EOFError) as error:
+            self._stop()
+            pid = subject if isinstance(subject, int) else subject.pid
+            why = f"it was not read within {LIMIT:.0f} s" if isinstance(error, TimeoutError) else "its reader ended"
+            raise Refused("slow", f"process {pid}: {why}") from None
+        if isinstance(answer, CommandError):
+            raise answer
+        return answer
+
+    def _put(self, message: Any) -> Any:
+        if not self._socket:
+            self._start()
+        assert self._socket
+        _write(self._socket, message)
+        began = moved = time.monotonic()
+        while not select.select([self._socket], [], [], LIMIT / 4)[0]:
+            now = time.monotonic()
+            if self._running():
+                moved = now
+            if now - moved >= LIMIT or now - began > LONGEST:
+                raise TimeoutError
+        return _read(self._socket)
+
+    def _running(self) -> bool:
+        """What is slow for want of a CPU does not hang, nor what has used one since it was looked at last."""
+        with open(f"/proc/{self._pid}/stat", "rb") as file:
+            state, *fields = file.read().rpartition(b") ")[2].split()
+        before, self._cpu = self._cpu, fields[10:12]
+        return state == b"R" or self._cpu != before
+
+    def _start(self) -> None:
+        self._socket, other = socket.socketpair()
+        self._pid = os.fork()
+        if not self._pid:
+            _child(other)
+        other.close()
+
+    def _stop(self) -> None:
+        assert self._socket
+        self._socket.close()
+        self._socket = None
+        try:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, os.WNOHANG)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+def _child(connection: socket.socket) -> NoReturn:
+    """It has nothing open but its socket, and ends with it."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        own = connection.fileno()
+        os.closerange(0, own)
+        os.closerange(own + 1, 1 << 16)
+        with open("/proc/self/statm") as file:
+            size = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+        while True:
+            question, subject, *arguments = _read(connection)
+            _write(connection, _answer(question, subject, arguments))
+    except BaseException:  # its other side has ended
+        os._exit(0)
+
+
+def _answer(question: str, subject: Any, arguments: List[Any]) -> Any:
+    """What the question returns, or a CommandError. Nothing else comes out of here."""
+    pid = subject if isinstance(subject, int) else subject.pid
+    try:
+        return getattr(foreign, question)(subject, *arguments)
+    except Refused as error:
+        prefix = f"process {pid}: " if error.kind in ("malformed", "busy") else ""
+        return _refused(error.kind, f"{prefix}{error}", error.next_step)
+    except CommandError as error:
+        return error
+    except PermissionError:
+        step = (
+            "run the command as root (sudo)" if os.geteuid() else "run the command on the host, outside of containers"
+        )
+        return _refused("denied", f"process {pid} may not be read", step)
+    except (FileNotFoundError, ProcessLookupError):
+        return _refused("gone", f"process {pid} has just ended")
+    except MemoryError:
+        return _refused("slow", f"process {pid}: to read it takes too much memory")
+    except Exception as error:
+        return _refused("malformed", f"process {pid}: it cannot be read ({type(error).__name__}: {error})")
+
+
+def _refused(kind: str, message: str, step: Optional[str] = None) -> Refused:
+    return Refused(kind, message, step)
+
+
+def _write(connection: socket.socket, value: Any) -> None:
+    data = pickle.dumps(value)
+    connection.sendall(SIZE.pack(len(data)) + data)
+
+
+def _read(connection: socket.socket) -> Any:
+    """Raises EOFError at the end."""
+    return pickle.loads(_exactly(connection, SIZE.unpack(_exactly(connection, SIZE.size))[0]))
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data

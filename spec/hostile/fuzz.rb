@@ -1,0 +1,154 @@
+# frozen_string_literal: true
+
+# Changes inputs of the readers of foreign processes (spec/hostile/corpus) at random, and holds what both hosts make of each against each
+# other:
+#
+#   ruby spec/hostile/fuzz.rb SECONDS [SEED]
+#
+# A case is an input at which a reader ends, takes longer than a second or more than 96 MB, or which the hosts read in two ways. Cases are
+# in tmp/fuzz; one that was mended belongs into the corpus.
+require "fileutils"
+require "io/wait"
+require "json"
+
+class ReadersFuzz
+  CORPUS = File.join(__dir__, "corpus")
+  CASES = File.expand_path("../../tmp/fuzz", __dir__)
+  # Seconds for one input: a reader has them, and some more until it is killed.
+  LIMIT = 1.0
+  HANGS = 10.0
+  MOST_BYTES = 1 << 16
+  NUMBERS = [0, 1, 2, 7, 8, 11, 24, 40, 44, 64, 255, 256, 257, 4096, 0xffff, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1].freeze
+  # What reads them. The process context is the bridge's alone, which is Ruby.
+  READERS = {"elf" => %i[ruby python], "maps" => %i[ruby python], "info" => %i[ruby python], "context" => %i[ruby]}.freeze
+  PROGRAMS = {ruby: [RbConfig.ruby, File.join(__dir__, "read.rb")],
+              python: [ENV.fetch("PYTHON", "python3"), File.join(__dir__, "read.py")]}.freeze
+
+  attr_reader :inputs, :cases
+
+  # seed: of the random numbers.
+  def initialize(seed)
+    @random = Random.new(seed)
+    @programs = {}
+    @inputs = 0
+    @cases = []
+    @input = "/dev/shm/probescope-fuzz-#{Process.pid}"
+    @corpus = READERS.keys.to_h { |reader| [reader, Dir[File.join(CORPUS, reader, "*")].sort.map { |path| File.binread(path) }] }
+  end
+
+  # The corpus as it is.
+  def corpus
+    @corpus.each { |reader, all| all.each { |bytes| try(reader, bytes) } }
+  end
+
+  def run(seconds)
+    limit = now + seconds
+    try(reader = READERS.keys.sample(random: @random), changed(@corpus.fetch(reader).sample(random: @random))) while now < limit
+  end
+
+  def close
+    @programs.each_key { |name| stop(name) }
+    FileUtils.rm_f(@input)
+  end
+
+  private
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+  def try(reader, bytes)
+    @inputs += 1
+    File.binwrite(@input, bytes)
+    answers = READERS.fetch(reader).to_h { |name| [name, ask(name, reader)] }
+    why = answers.values.grep(/\Afailed/).first || ("the hosts differ: #{answers}" if answers.values.uniq.size > 1)
+    keep(reader, bytes, why) if why
+  end
+
+  # What a host makes of the input, as text that is the same for the same values.
+  def ask(name, reader)
+    began = now
+    input, output = @programs[name] ||= start(name)
+    input.puts("#{reader} #{@input}")
+    return failed(name, "it hangs") unless output.wait_readable(HANGS)
+
+    line = output.gets or return failed(name, "it ended")
+    return "failed: #{name} took #{now - began} s" if now - began > LIMIT
+
+    JSON.generate(sorted(JSON.parse(line)))
+  end
+
+  def failed(name, why)
+    stop(name)
+    "failed: #{name}: #{why}"
+  end
+
+  def start(name)
+    input, child_input = IO.pipe.reverse
+    output, child_output = IO.pipe
+    pid = Process.spawn(*PROGRAMS.fetch(name), in: child_input, out: child_output)
+    [child_input, child_output].each(&:close)
+    [input, output, pid]
+  end
+
+  def stop(name)
+    input, output, pid = @programs.delete(name)
+    [input, output].each(&:close)
+    Process.kill(:KILL, pid)
+    Process.wait(pid)
+  end
+
+  def sorted(value)
+    case value
+    when Hash then value.sort.to_h.transform_values { |one| sorted(one) }
+    when Array then value.map { |one| sorted(one) }
+    else value
+    end
+  end
+
+  def keep(reader, bytes, why)
+    FileUtils.mkdir_p(CASES)
+    path = File.join(CASES, "#{reader}-#{bytes.hash.abs.to_s(16)}")
+    File.binwrite(path, bytes)
+    @cases << "#{path}: #{why[0, 2000]}"
+    puts "FAILED: fuzz:readers: #{@cases.last}"
+  end
+
+  def changed(bytes)
+    bytes = bytes.dup
+    @random.rand(1..5).times { bytes = change(bytes) }
+    bytes.byteslice(0, MOST_BYTES)
+  end
+
+  def change(bytes)
+    at = @random.rand(bytes.bytesize + 1)
+    case @random.rand(7)
+    when 0 then bytes.byteslice(0, at)
+    when 1 then put(bytes, at, [@random.rand(256)].pack("C"))
+    when 2 then put(bytes, at / 4 * 4, [NUMBERS.sample(random: @random)].pack("L<"))
+    when 3 then put(bytes, at / 8 * 8, [NUMBERS.sample(random: @random)].pack("Q<"))
+    when 4 then put(bytes, at / 2 * 2, [NUMBERS.sample(random: @random)].pack("S<"))
+    when 5 then bytes.byteslice(0, at) + @random.bytes(@random.rand(1..9)) + bytes.byteslice(at..)
+    else
+      part = bytes.byteslice(@random.rand(bytes.bytesize + 1), @random.rand(1..64)).to_s
+      bytes.byteslice(0, at) + part + bytes.byteslice(at..)
+    end
+  end
+
+  def put(bytes, at, part)
+    bytes.bytesplice(at, part.bytesize, part)
+  rescue IndexError, NoMethodError # before Ruby 3.2
+    bytes.byteslice(0, at) + part + bytes.byteslice(at + part.bytesize..).to_s
+  end
+end
+
+if $PROGRAM_NAME == __FILE__
+  seed = Integer(ARGV.fetch(1) { Random.new_seed % 1_000_000 })
+  fuzz = ReadersFuzz.new(seed)
+  begin
+    fuzz.corpus
+    fuzz.run(Float(ARGV.fetch(0)))
+  ensure
+    fuzz.close
+  end
+  puts "fuzz: readers: #{fuzz.inputs} inputs from seed #{seed}, #{fuzz.cases.size} cases"
+  exit fuzz.cases.empty?
+end

@@ -1,0 +1,214 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "hostile/files"
+require "support/host_helpers"
+require "probescope/host/descendants"
+require "probescope/host/elf"
+require "probescope/host/opened"
+
+# What processes do that lie, hang or cost, WHEN commands look at all of them, THEN each command ends in time, says so of them, and has the
+# others.
+RSpec.describe "Hostile processes", :bpf do
+  hostile = Support::Hostile
+
+  # `probescope ps --json`; how long it took, and how much memory.
+  def ps
+    began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    child = probescope_start("ps", "--json")
+    @memory = 0
+    while child.alive?
+      @memory = [@memory, memory_of(child.pid)].max
+      sleep 0.05
+    end
+    @seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
+    expect(child.wait).to be_success, child.to_s
+    expect(child.err).not_to match(/\.rb:\d/)
+    JSON.parse(child.out)
+  end
+
+  # What a process and its children have in memory, in bytes.
+  def memory_of(pid)
+    [pid, *Probescope::Host::Descendants.of(pid)].sum do |one|
+      File.read("/proc/#{one}/smaps_rollup")[/^Pss:\s+(\d+)/, 1].to_i << 10
+    rescue SystemCallError
+      0
+    end
+  end
+
+  def pids = ps["rows"].map { |row| row["pid"] }
+
+  # ps has the honest process all the same. Returns what it says of the other one.
+  def said_of(pid)
+    honest = host_target
+    found = ps
+    rows = found["rows"].map { |row| row["pid"] }
+    expect(rows).to include(honest.pid)
+    found["warnings"].find { |text| text.include?("process #{pid}:") } || (:listed if rows.include?(pid))
+  end
+
+  # Each command about that one process ends with a reason and a next step, in both hosts.
+  def refused(pid, reason)
+    [["hot", "-p", pid, "-d", 1], ["status", "-p", pid], ["calls", "-p", pid, "-p", host_target.pid, "-d", 1]].each do |words|
+      result = probescope(*words)
+      expect(result.err).to match(reason)
+      expect(result.err).not_to match(/\.rb:\d|helper that runs bpftrace ended/)
+    end
+    result = wheel("status", "-p", pid)
+    expect(result.err).to match(reason)
+    expect(result.err).not_to include("Traceback")
+  end
+
+  # The command of the Python package.
+  def wheel(*arguments)
+    child = keep(Support::Child.new(Support::Python.interpreter, "-m", "probescope", *arguments.map(&:to_s),
+                                    env: Support.plain_env.merge(Support::Python.env(loaded: false))))
+    status = child.wait(within: 30)
+    Support::Processes::Result.new(status: status, out: child.out, err: child.err)
+  end
+
+  describe "whose probescope_info is not where they say", :python do
+    {"at the end of the address space" => 0xffffffff00000000, "where nothing is mapped" => 0x5000_0000,
+     "before it" => -hostile::AT - 8}.each do |where, symbol|
+      it "is #{where}: that one is refused, the others are listed" do
+        process = hostile(hostile.elf(symbol: symbol))
+        expect(said_of(process.pid)).to match(/it has no memory at|it tells of/)
+        refused(process.pid, /it has no memory at|it tells of/)
+      end
+    end
+
+    it "is something else, or for ever being written" do
+      expect(said_of(hostile(hostile.elf(hostile.info(magic: "OTHER"))).pid)).to include("is not one")
+      process = hostile(hostile.elf(hostile.info(sequence: 5)))
+      expect(said_of(process.pid)).to include("does not finish writing")
+      refused(process.pid, /does not finish writing/)
+    end
+
+    it "tells of more than there can be" do
+      expect(said_of(hostile(hostile.elf(hostile.info(count: 1 << 20))).pid)).to include("tells of 1048576 probes")
+      expect(said_of(hostile(hostile.elf(hostile.info(offset: 0xffffffff))).pid)).to include("it has no memory at")
+    end
+
+    it "has semaphores at the end of the address space" do
+      probes = %w[stats__done sample__stats function__stats].map { |name| [name, 1, 1, (1 << 64) - 1, ""] }
+      process = hostile(hostile.elf(hostile.info(probes)))
+      expect(said_of(process.pid)).to eq(:listed)
+      expect(probescope("hot", "-p", process.pid, "-d", 1).err).to include("it tells of 2 bytes at 0xffffffffffffffff")
+      expect(wheel("status", "-p", process.pid).out).to match(/stats__done +on +\?/)
+    end
+  end
+
+  it "have names that are no text: both hosts show them", :python do
+    copy = File.join(hostile_folder, "odd\xff\e[31m")
+    FileUtils.cp(Support::HostTarget.binary, copy)
+    process = host_target("--rows", 2, binary: copy)
+    expect(pids).to include(process.pid)
+    expect(probescope("status", "-p", process.pid, "--json").json.dig("process", "path")).to include("odd\u{fffd}")
+    expect(wheel("status", "-p", process.pid, "--json").json.dig("process", "path")).to include("odd\u{fffd}")
+    expect(probescope("hot", "-p", process.pid, "-d", 1)).to be_success
+  end
+
+  describe "whose files are no files any more" do
+    # Without the capability for map_files, as in a container.
+    def without_map_files = %w[setpriv --bounding-set=-sys_admin,-checkpoint_restore,-bpf,-perfmon]
+
+    def ps_by_path
+      child = keep(Support::Child.new(*without_map_files, RbConfig.ruby, Support::EXE, "ps", "--json", env: ENV.to_h))
+      expect(child.wait(within: 20)).to be_success, child.to_s
+      JSON.parse(child.out)["rows"].map { |row| row["pid"] }
+    end
+
+    it "are FIFOs, or links, where map_files is not to be had: nobody waits, and no link is followed" do
+      fifo = hostile(hostile.elf, "--become", "fifo")
+      honest = host_target
+      other = hostile_file(hostile.elf)
+      link = hostile(hostile.elf, "--become", other)
+      found = ps_by_path
+      expect(found).to include(honest.pid)
+      expect(found & [fifo.pid, link.pid]).to be_empty
+    end
+
+    it "are refused by the kernel's own rules" do
+      path = hostile_file("text")
+      File.symlink(path, "#{path}.link")
+      Dir.mkdir("#{path}.folder")
+      File.symlink("/", "#{path}.folder/root")
+      opened = Probescope::Host::Opened
+      expect(opened.beneath(Process.pid, path).read).to eq("text")
+      ["#{path}.link", "#{path}.folder/root#{path}", "/proc/self/exe"].each do |link|
+        expect { opened.beneath(Process.pid, link) }.to raise_error(Errno::ELOOP)
+      end
+      expect { opened.beneath(Process.pid, "#{path}.folder") }.to raise_error(Errno::ENXIO)
+      expect { opened.beneath(Process.pid, "/dev/null") }.to raise_error(Errno::ENXIO)
+    end
+  end
+
+  describe "that wait for a file of FUSE that does not answer", :python do
+    it "hang no command when their library is opened" do
+      pid = hanging(hostile.elf, 0, "hang-open")
+      expect(said_of(pid)).to be_nil.or include("was not read within 1 s")
+      expect(@seconds).to be < 8
+      result = wheel("status", "-p", pid)
+      expect(result.err).to match(/does not have probescope|was not read within 1 s/)
+    end
+
+    it "hang no command when their probescope_info is such memory" do
+      pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-info")
+      expect(said_of(pid)).to include("was not read within 1 s")
+      refused(pid, /was not read within 1 s/)
+    end
+  end
+
+  describe "that cost as much as they can" do
+    it "map 60,000 pages: they are looked at, in little memory" do
+      process = hostile(hostile.elf, "--mappings", 60_000)
+      expect(said_of(process.pid)).to eq(:listed)
+      expect(@seconds).to be < 5
+      expect(@memory).to be < 60 << 20
+    end
+
+    it "have files of many sections, symbols and notes: they are refused" do
+      huge = 1 << 40
+      files = {"sections" => [[0, 0, 0, 0], [11, 0, huge, 2], [3, 0, huge, 0]],
+               "notes" => [[0, 0, 0, 0]] + ([[7, 0, 60 << 20, 0]] * 7)}
+      files.each_value do |sections|
+        path = hostile_file(hostile.elf(sections: sections))
+        File.truncate(path, 1 << 32)
+        io = File.open(path, "rb")
+        elf = Probescope::Host::Elf.new(io)
+        expect { [elf.symbol("probescope_info"), elf.probes] }.to raise_error(EOFError)
+      ensure
+        io&.close
+      end
+    end
+
+    # 1,000 processes of two users, each with a file of its own that is as dear as a reader's bounds allow.
+    it "are a thousand: ps ends within 5 s and 100 MB, and has the honest one", within: 600 do
+      names = "\0probescope_info\0".ljust(64 << 10, "x")
+      sections = [[0, 0, 0, 0], [11, 0x100000, 64 << 10, 2], [3, 0x80000, names.bytesize, 0], [7, 0x600, 200 << 10, 0]]
+      path = hostile_file("")
+      1000.times do |i|
+        bytes = hostile.elf(sections: sections)
+        File.binwrite("#{path}.#{i}", bytes)
+        File.truncate("#{path}.#{i}", 0x200000)
+      end
+      mapper("--children", 1000, "--each", "--user", 65_534, path, within: 120)
+      honest = host_target
+      expect(pids).to include(honest.pid)
+      expect(@memory).to be < 100 << 20
+      expect(@seconds).to be < 5
+    end
+  end
+
+  # In a fiber whose stack has room for 60 calls.
+  it "are a chain of two hundred: their descendants are found, and no stack ends" do
+    process = mapper("--chain", 200)
+    source = "p Fiber.new { Probescope::Host::Descendants.of(#{process.pid}).size }.resume"
+    words = [RbConfig.ruby, "-I#{Support::ROOT}/lib", "-rprobescope/host/descendants", "-e", source]
+    child = keep(Support::Child.new(*words, env: ENV.to_h.merge("RUBY_FIBER_VM_STACK_SIZE" => "32768")))
+    child.wait
+    expect([child.out, child.err]).to eq(["200\n", ""])
+    stub_const("Probescope::Host::Descendants::MOST", 100)
+    expect(Probescope::Host::Descendants.of(process.pid).size).to eq(100)
+  end
+end

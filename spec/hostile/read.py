@@ -1,0 +1,72 @@
+"""What the readers of the wheel make of an input: a line of JSON for each line "READER PATH" on stdin. read.rb is the gem's."""
+
+import json
+import os
+import resource
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../python"))
+
+from probescope.command.elf import Elf, Malformed  # noqa: E402
+from probescope.command.errors import CommandError  # noqa: E402
+from probescope.command.info import Info  # noqa: E402
+from probescope.command.mappings import in_text  # noqa: E402
+
+SYMBOL = "probescope_info"
+REFUSED = (Malformed, CommandError, ProcessLookupError)
+
+
+def elf(path):
+    file = os.open(path, os.O_RDONLY)
+    try:
+        found = Elf(file)
+        return {
+            "symbol": part(lambda: found.symbol(SYMBOL)),
+            "probes": part(lambda: [list(probe) for probe in found.probes()]),
+            "bias": part(lambda: None if found.symbol(SYMBOL) is None else found.bias(0)),
+        }
+    finally:
+        os.close(file)
+
+
+def maps(path):
+    with open(path, "rb") as text:
+        return [
+            [
+                file.path.decode(errors="replace"),
+                file.range,
+                file.start,
+                file.device.decode(errors="replace"),
+                file.inode.decode(),
+            ]
+            for file in in_text(text, 1)
+        ]
+
+
+def info(path):
+    file = os.open(path, os.O_RDONLY)
+    try:
+        found = Info(file, 64)
+        return {**found.snapshot(), "flushed": found.flushes()}
+    finally:
+        os.close(file)
+
+
+def part(question):
+    try:
+        return question()
+    except REFUSED:
+        return "refused"
+
+
+def main():
+    with open("/proc/self/statm") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize() + (96 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    readers = {"elf": elf, "maps": maps, "info": info}
+    for line in sys.stdin:
+        reader, path = line.rstrip("\n").split(" ", 1)
+        print(json.dumps(part(lambda: readers[reader](path))), flush=True)  # noqa: B023
+
+
+main()

@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+# What the readers of the gem make of an input: a line of JSON for each line "READER PATH" on stdin. read.py does the same for the wheel.
+$LOAD_PATH.unshift(File.expand_path("../../lib", __dir__))
+require "json"
+require "probescope/host/elf"
+require "probescope/host/info"
+require "probescope/host/mappings"
+require "probescope/message"
+require "probescope/otel/resource"
+
+# As in the child of Host::Reader.
+Encoding.default_external = Encoding::BINARY
+Process.setrlimit(:AS, (File.read("/proc/self/statm").to_i * 4096) + (96 << 20))
+
+module Read
+  SYMBOL = "probescope_info"
+  REFUSED = [EOFError, Probescope::Host::Refused, Probescope::Message::Malformed].freeze
+
+  module_function
+
+  def elf(path)
+    File.open(path, "rb") do |io|
+      elf = part { Probescope::Host::Elf.new(io) }
+      next elf if elf == "refused"
+
+      {symbol: part { elf.symbol(SYMBOL) }, probes: part { elf.probes.map(&:to_a) }, bias: part { elf.symbol(SYMBOL) && elf.bias(0) }}
+    end
+  end
+
+  def maps(path)
+    File.open(path, "rb") { |io| Probescope::Host::Mappings.in_text(io, 1).map { |file| [file.path, file.range, file.start, *file.id] } }
+  end
+
+  # The struct lies at 64.
+  def info(path)
+    File.open(path, "rb") do |io|
+      info = Probescope::Host::Info.new(io, 64)
+      known = info.snapshot
+      {**known, probes: known[:probes].transform_values { |probe| probe.except(:name) }, flushed: info.flushes}
+    end
+  end
+
+  # What the child makes of a process context is what the exporter takes for attributes.
+  def context(path)
+    attributes = Probescope::Message.attributes(File.binread(path))
+    seen = Probescope::Otel::Resource.published(Probescope::Message.resource(attributes).unpack1("H*"))
+    raise "#{attributes} became #{seen}" unless seen.inspect == attributes.inspect
+
+    Probescope::Otel::Resource.of({attributes: {}, published: Probescope::Message.resource(attributes).unpack1("H*")}, nil)
+    attributes.inspect
+  end
+
+  def part
+    yield
+  rescue *REFUSED
+    "refused"
+  end
+
+  def utf8(value)
+    case value
+    when String then value.dup.force_encoding(Encoding::UTF_8).scrub
+    when Array then value.map { |one| utf8(one) }
+    when Hash then value.to_h { |key, one| [utf8(key), utf8(one)] }
+    else value
+    end
+  end
+end
+
+$stdout.sync = true
+while (line = $stdin.gets)
+  reader, path = line.chomp.split(" ", 2)
+  puts JSON.generate(Read.utf8(Read.part { Read.public_send(reader, path) }))
+end
