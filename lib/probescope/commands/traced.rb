@@ -198,12 +198,10 @@ module Probescope
 
       # What the helper is asked for: Host::Request.
       def order
-        programs = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
+        files = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
         {pids: @pids, comm: @comm, workers: @workers || false, trust: @trust || false,
-         programs: programs.map do |path|
-           File.basename(path, ".bt")
-         end, arguments: program_arguments, seconds: @seconds, max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES,
-         some: self.class::SOME}
+         programs: files.map { |path| File.basename(path, ".bt") }, arguments: program_arguments, seconds: @seconds,
+         max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES, some: self.class::SOME}
       end
 
       def keys

@@ -48,6 +48,7 @@ module Probescope
         @proven = [] # identities of libraries to which a bpftrace was attached
         @limited = {} # by pid: Participant#limited
         @said = Set.new
+        @apart = [] # ids of library files, see #link_apart?
         @status = 0
         @pending = []
         @pending_bytes = @dropped = @dropped_told = @dropped_events = 0
@@ -161,7 +162,7 @@ module Probescope
         stop
       end
 
-      def uncovered? = (@known.each_value.map { |one| one.target.identity }.uniq - @covered).any?
+      def uncovered? = (@known.each_value.map { |one| identity(one) }.uniq - @covered).any?
 
       def trace
         return if @again && now < @again
@@ -170,23 +171,47 @@ module Probescope
         options, library = alone? ? [["-p", @known.keys.first.to_s], "*"] : [[], linked]
         return @tracer = nil if @known.empty? # whose libraries cannot be read any more
 
-        @covered = @known.each_value.map { |one| one.target.identity }.uniq
+        @covered = @known.each_value.map { |one| identity(one) }.uniq
         @tracer = Host::Tracer.new(@order.fetch(:tracer), @program, options, library)
         @began = now
         tell("tracing")
         @attached = @interrupted = false
       end
 
+      # What tells the library files of processes apart.
+      def identity(one)
+        return one.target.identity unless @apart.include?(one.target.file.id)
+
+        [*one.target.identity, *one.target.file.id]
+      end
+
       # Whether it waits for events the kernel tells, where it tells such things.
       def attached
         return unless @tracer.waiting_for_events? || (@tracer.hidden? && now - @began > HIDDEN_LIMIT)
+
+        unreached = @known.values.select(&:alive?).reject(&:raised?)
         return unless @known.each_value.any?(&:raised?)
 
         @attached = true
+        return if unreached.any? && link_apart?(unreached)
+
         @proven |= @covered
         pids = @known.keys
         @say.call(format("attached to %d process%s (%s) in %.1f s", pids.size, pids.one? ? "" : "es",
                          "#{pids.first(8).join(", ")}#{", ..." if pids.size > 8}", now - @began))
+      end
+
+      # Copies of a library on several file systems may have one number, and so seem to be one file, while a file that several overlays show
+      # is one. The kernel knows: through which file nobody listens has a link of its own from then on, one after the other.
+      def link_apart?(unreached)
+        ids = unreached.map { |one| one.target.file.id }.uniq - @apart
+        unless ids.empty?
+          @apart << ids.first
+          trace
+          return true
+        end
+        unreached.each { |one| say_once("process #{one.pid} is not reached: nobody listens through its library #{one.target.file.path}") }
+        false
       end
 
       def alone?
@@ -197,7 +222,7 @@ module Probescope
 
       def linked
         @links.clear
-        @known.values.uniq { |one| one.target.identity }.each do |one|
+        @known.values.uniq { |one| identity(one) }.each do |one|
           @links.add(@watch.library(one))
         rescue Host::Refused => e
           leave_out(one, e)
@@ -218,7 +243,7 @@ module Probescope
         suspects = suspects.last((suspects.size + 1) / 2) if @covered.size > 1
         return if @covered.size < 2
 
-        @known.values.select { |one| suspects.include?(one.target.identity) }.each do |one|
+        @known.values.select { |one| suspects.include?(identity(one)) }.each do |one|
           leave_out(one, Host::Error.new("process #{one.pid} is left out, perhaps because of its library: #{why}"))
         end
       end
