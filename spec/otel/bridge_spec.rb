@@ -75,6 +75,15 @@ RSpec.describe "probescope otel", :bpf do
     expect(report["received"]["slow_calls"]).to eq(report["traces"]["exported"])
   end
 
+  # Processes of that name. Others end meanwhile.
+  def named(name)
+    Dir["/proc/[0-9]*/comm"].filter_map do |path|
+      path[/\d+/].to_i if File.read(path).chomp == name
+    rescue SystemCallError
+      nil
+    end
+  end
+
   it "follows workers that die and those that come, and a server that is started again" do
     name = "ps-otel-spec"
     first = target(app, name, "2").ready
@@ -83,7 +92,7 @@ RSpec.describe "probescope otel", :bpf do
     dead = children_of(first.pid).first
     Process.kill(:KILL, dead)
     first.stop(:KILL)
-    Process.kill(:KILL, *Dir["/proc/[0-9]*/comm"].filter_map { |path| path[/\d+/].to_i if File.read(path).chomp == name })
+    Process.kill(:KILL, *named(name))
     second = target(app, name, "2").ready
     await("the new workers", within: 30) { (children_of(second.pid) - pids(server)).empty? }
     expect(bridge.stop(within: 10)).to be_success

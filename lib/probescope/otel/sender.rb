@@ -46,13 +46,18 @@ module Probescope
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
+      # Who ends this thread does so where it sends or waits: else what was taken and not counted yet would be in no figure.
       def run
-        until @queue.closed? && @queue.empty?
-          @current = @queue.take(@batch, @pause).flatten(1)
-          send_current if @current.any?
-          @current = nil
+        Thread.handle_interrupt(Object => :never) do
+          until @queue.closed? && @queue.empty?
+            @current = @queue.take(@batch, @pause).flatten(1)
+            send_current if @current.any?
+            @current = nil
+          end
         end
       end
+
+      def stoppable(&block) = Thread.handle_interrupt(Object => :immediate, &block)
 
       def send_current
         tries = 0
@@ -69,7 +74,7 @@ module Probescope
 
       def deliver
         timeout = @deadline ? [@deadline - now, 0.1].max : @timeout
-        return false unless @exporter.deliver(@current, timeout: [timeout, @timeout].min)
+        return false unless stoppable { @exporter.deliver(@current, timeout: [timeout, @timeout].min) }
 
         @exported += @queue.weigh(@current) - @exporter.rejected
         rejected if @exporter.rejected.positive?
@@ -108,7 +113,7 @@ module Probescope
         limit = [limit, @deadline].min if @deadline
         @lock.synchronize do
           # Woken at the end, when there is no time to wait.
-          @wake.wait(@lock, limit - now) while now < limit && !(@deadline && limit > @deadline)
+          stoppable { @wake.wait(@lock, limit - now) } while now < limit && !(@deadline && limit > @deadline)
         end
       end
     end
