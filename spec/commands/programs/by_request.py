@@ -47,7 +47,7 @@ class Shop:
             pass
 
     def burn(self, times):
-        for number in range(times * 500):
+        for number in range(times * 5000):
             number += 1
 
     def nap(self):

@@ -33,7 +33,7 @@ class Shop
     nil
   end
 
-  def burn(times) = (times * 500).times { |i| i }
+  def burn(times) = (times * 5000).times { |i| i }
 
   def nap = sleep(0.02)
 end
