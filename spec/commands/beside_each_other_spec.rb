@@ -4,12 +4,21 @@ require "spec_helper"
 
 # Tracers that come and go beside others on the same process: those lose nothing, and the application's own hooks stay.
 RSpec.describe "Commands beside each other", :bpf do
+  # Those that come and go.
+  others = [["calls", "--all"], ["lines"], ["hot", "--by-request"], ["exceptions"], ["backtraces"], ["alloc", "--by-request"], ["slow"],
+            ["flow", "--json"], ["gc"], ["stat", "--light"]]
   # From one USR1 to the next it works, and says then how often.
   programs = {
     "Ruby" => <<~RUBY,
       class Worker
         def call = Object.new
         define_method(:defined) { nil }
+
+        def fail
+          raise KeyError, "known"
+        rescue KeyError
+          nil
+        end
       end
 
       $stdout.sync = true
@@ -23,6 +32,7 @@ RSpec.describe "Commands beside each other", :bpf do
         sleep 0.002 until $work
         while $work
           100.times { worker.call }
+          100.times { worker.fail }
           worker.defined
           done += 100
           sleep 0.002
@@ -41,6 +51,12 @@ RSpec.describe "Commands beside each other", :bpf do
           def call(self):
               return Thing()
 
+          def fail(self):
+              try:
+                  raise KeyError("known")
+              except KeyError:
+                  pass
+
       working = False
 
       def turn(*_):
@@ -56,6 +72,7 @@ RSpec.describe "Commands beside each other", :bpf do
           while working:
               for _ in range(100):
                   worker.call()
+                  worker.fail()
               done += 100
               time.sleep(0.002)
           print("worked", done, 1, flush=True)
@@ -69,33 +86,36 @@ RSpec.describe "Commands beside each other", :bpf do
     await("#{count} flushes") { process.info.header[:flushes] >= before + count }
   end
 
-  # What the process did while `calls --all` came and went.
-  def work(process)
+  # What the process did while the others came and went.
+  def work(process, others)
     process.signal(:USR1)
     intervals(process)
-    other = probescope("calls", "-p", process.pid, "--all", "-d", 1, "--json")
-    expect(other.status).to be_success, other.err
-    intervals(process)
+    others.each do |command, *options|
+      other = probescope(command, "-p", process.pid, *options, "-d", 1)
+      expect(other.status).to be_success, other.err
+      intervals(process)
+    end
     process.signal(:USR1)
     process.await_line(/\Aworked (\d+) (\d+)$/)[1..].map(&:to_i).tap { intervals(process) }
   end
 
   programs.each do |language, program|
-    it "count all that a #{language} process does while another one asks for all functions" do
+    it "count all that a #{language} process does while others come and go" do
       process = Dir.mktmpdir do |folder|
         path = File.join(folder, "worker.#{language == "Ruby" ? "rb" : "py"}")
         File.write(path, program)
         target(path).ready
       end
-      commands = %w[calls alloc].to_h { |name| [name, probescope_start(name, "-p", process.pid, "-d", 600, "--json")] }
-      process.await_on("function__stats", "object__stats")
+      commands = %w[calls alloc exceptions].to_h { |name| [name, probescope_start(name, "-p", process.pid, "-d", 600, "--json")] }
+      process.await_on("function__stats", "object__stats", "exception__stats")
       intervals(process)
-      done, classes = work(process)
+      done, classes = work(process, others)
       expect(classes).to eq(1), "a TracePoint of the application is deaf"
       commands.each_value { |command| expect(command.stop(:INT, within: 60)).to be_success, command.err }
-      call = rows(commands["calls"]).find { |row| row["function"].end_with?("call") }
-      expect(call["calls"]).to eq(done)
-      expect(rows(commands["alloc"]).map { |row| row["count"] }.max).to eq(done)
+      calls = rows(commands["calls"]).to_h { |row| [row["function"][/\w+\z/], row["calls"]] }
+      expect(calls).to include("call" => done, "fail" => done)
+      expect(rows(commands["exceptions"]).find { |row| row["type"] == "KeyError" }).to include("count" => done)
+      expect(rows(commands["alloc"]).map { |row| row["count"] }).to include(done)
     end
   end
 end
