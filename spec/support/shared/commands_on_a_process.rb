@@ -88,15 +88,16 @@ RSpec.shared_examples "a process under the commands" do |language|
     expect(calls.map { |line| line["event"] }).to eq(%w[call] * 3), found["flow"].inspect
   end
 
-  # A bpftrace that was given this process and waits for events, which it does when all its probes are attached.
-  def attached?(pid)
-    Dir["/proc/[0-9]*/cmdline"].any? do |path|
+  # So many bpftraces were given this process, and wait for events, which they do when all their probes are attached.
+  def attached?(pid, tracers)
+    found = Dir["/proc/[0-9]*/cmdline"].select do |path|
       words = File.read(path).split("\0")
       words.first.to_s.end_with?("bpftrace") && words.each_cons(2).include?(["-p", pid.to_s]) &&
         File.read(path.sub("cmdline", "wchan")).match?(/epoll|ep_poll/)
     rescue SystemCallError
       false
     end
+    found.size == tracers
   end
 
   it "calls: what a process counted that ended before its first flush" do
@@ -104,8 +105,8 @@ RSpec.shared_examples "a process under the commands" do |language|
     attempts do
       process = target(script(language, language.fetch(:short)), stdin: true).ready
       command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all", "--json")
-      # The kernel raises a semaphore before bpftrace has put its program there.
-      await("the attach", within: 60) { attached?(process.pid) }
+      # The kernel raises a semaphore before bpftrace has put its program there. --all takes a bpftrace more.
+      await("the attach", within: 60) { attached?(process.pid, 2) }
       before = process.info.header[:flushes]
       await("the begin of an interval") { process.info.header[:flushes] > before }
       process.puts("go")
