@@ -22,6 +22,7 @@ module Probescope
     # (Links), which switches on every process that maps one of them.
     class Tracing
       POLL = 0.02 # seconds between two looks at the processes
+      COUNTING = 0.1 # the same while nothing is waited for: a look takes some 0.1 ms, and each process as much
       FOLLOW = 0.2 # seconds between two looks for new children
       BESIDES = 1.0 # seconds to look for others with the same library
       ATTACH_LIMIT = 30.0 # bpftrace takes 0.4 to 0.8 s
@@ -185,7 +186,12 @@ module Probescope
         send(@state)
       end
 
-      def look = Participant.look(alive, now).each { |one| tell_states(one) if one.keep }
+      def look
+        return if @state == :counting && @looked && now - @looked < COUNTING
+
+        @looked = now
+        Participant.look(alive, now).each { |one| tell_states(one) if one.keep }
+      end
 
       def tell_states(one) = @tell.call(:states, pid: one.pid, states: one.states, tells_of_cut: one.tells_of_cut?)
 
