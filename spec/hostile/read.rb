@@ -4,6 +4,7 @@
 $LOAD_PATH.unshift(File.expand_path("../../lib", __dir__))
 require "json"
 require "probescope/host/elf"
+require "probescope/host/foreign"
 require "probescope/host/info"
 require "probescope/host/mappings"
 require "probescope/message"
@@ -56,19 +57,10 @@ module Read
   rescue *REFUSED
     "refused"
   end
-
-  def utf8(value)
-    case value
-    when String then value.dup.force_encoding(Encoding::UTF_8).scrub
-    when Array then value.map { |one| utf8(one) }
-    when Hash then value.to_h { |key, one| [utf8(key), utf8(one)] }
-    else value
-    end
-  end
 end
 
 $stdout.sync = true
 while (line = $stdin.gets)
   reader, path = line.chomp.split(" ", 2)
-  puts JSON.generate(Read.utf8(Read.part { Read.public_send(reader, path) }))
+  puts JSON.generate(Probescope::Host::Foreign.utf8(Read.part { Read.public_send(reader, path) }))
 end
