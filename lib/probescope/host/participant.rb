@@ -82,7 +82,7 @@ module Probescope
         @began_at ||= now
         @looked = looked
         @looked_before ||= @looked
-        @delays_before ||= RunDelay.of(pid)
+        @delays_before ||= RunDelay.of(pid, MOST_THREADS)
         true
       end
 
@@ -117,7 +117,7 @@ module Probescope
 
       # Says why nothing is known of it, should that be so. To be asked while bpftrace is still attached.
       def absence
-        @run_delay_ns ||= RunDelay.between(@delays_before, RunDelay.of(pid)) if @delays_before
+        @run_delay_ns ||= RunDelay.between(@delays_before, RunDelay.of(pid, MOST_THREADS)) if @delays_before
         @absence ||= flushed? ? short : silence
       end
 

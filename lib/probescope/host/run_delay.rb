@@ -6,9 +6,11 @@ module Probescope
     module RunDelay
       module_function
 
-      # {thread id => ns}. Empty where the process is gone, and where the kernel does not count it (CONFIG_SCHED_INFO).
-      def of(pid)
-        Dir.glob("/proc/#{pid}/task/*/schedstat").to_h { |path| [path[%r{task/(\d+)}, 1].to_i, File.read(path).split[1].to_i] }
+      # {thread id => ns}, of so many threads at most. Empty where the process is gone, and where the kernel does not count it
+      # (CONFIG_SCHED_INFO).
+      def of(pid, most)
+        threads = Dir.each_child("/proc/#{pid}/task").first(most)
+        threads.to_h { |thread| [thread.to_i, File.read("/proc/#{pid}/task/#{thread}/schedstat").split[1].to_i] }
       rescue SystemCallError
         {}
       end
