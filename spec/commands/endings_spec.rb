@@ -32,6 +32,21 @@ RSpec.describe "The end of a trace", :bpf do
     end
   end
 
+  # What the process did between its last flush and the order is in the figures.
+  it "comes with a flush after the order, not with one that came just before it" do
+    process = target("spec/commands/programs/steady.rb")
+    process.await_line(/^ready/)
+    command = probescope_start("calls", "-p", process.pid, "-d", 600, "--json")
+    await("the attach", within: 60) { process.info.semaphore("stats__done").positive? }
+    2.times do
+      before = process.info.header[:flushes]
+      await("a flush") { process.info.header[:flushes] > before }
+    end
+    ordered = Time.now.utc
+    expect(command.stop(:INT).exitstatus).to eq(0), command.to_s
+    expect(Time.iso8601(JSON.parse(command.out)["end"])).to be > ordered
+  end
+
   it "comes early also when the process flushes no more" do
     process = host_target
     command = counting(process)

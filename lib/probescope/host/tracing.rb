@@ -187,10 +187,12 @@ module Probescope
       end
 
       def look
-        return if @state == :counting && @looked && now - @looked < COUNTING
+        look_now unless @state == :counting && @looked && now - @looked < COUNTING
+      end
 
+      def look_now
         @looked = now
-        Participant.look(alive, now).each { |one| tell_states(one) if one.keep }
+        Participant.look(alive, @looked).each { |one| tell_states(one) if one.keep }
       end
 
       def tell_states(one) = @tell.call(:states, pid: one.pid, states: one.states, tells_of_cut: one.tells_of_cut?)
@@ -334,7 +336,9 @@ module Probescope
         @tracers.each { |tracer| tracer.signal(:KILL) }
       end
 
+      # A flush since the last look is of before: it does not end the interval.
       def close(reason)
+        look_now
         @reason = reason
         go(:closing)
       end
