@@ -4,10 +4,13 @@ require_relative "core_build"
 
 # The C tests of ext/core, which need neither Ruby nor a tracer. Each ext/core/test/*_test.c is a program.
 namespace :core do
+  # Three builds beside each other: their programs wait more than they compute.
   desc "Build and run the C tests: plain, under ThreadSanitizer, under ASan and UBSan"
-  task :test do
-    CoreBuild.new("plain").test
-    CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test
+  multitask test: %w[core:plain core:sanitized core:threads]
+
+  task(:plain) { CoreBuild.new("plain").test }
+  task(:sanitized) { CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test }
+  task :threads do
     # -Wno-tsan: it knows no fences, which only the host that reads probescope_info needs.
     threads = CoreBuild.new("threads", flags: %w[-fsanitize=thread -Wno-tsan])
     threads.runs? ? threads.test : Support::Skips.tell("core (threads): programs with ThreadSanitizer do not start here")

@@ -11,6 +11,8 @@ class CoreBuild
   RECORDER = "ext/core/test/recorder.c"
   # A hung test is a failed test.
   SECONDS = 120
+  # Programs at a time: most of what they do is to wait.
+  AT_A_TIME = 4
 
   # prefix: of a cross compiler's tools. runner: what runs the programs of another CPU, if it is there.
   def initialize(name, flags: [], prefix: "", runner: [])
@@ -35,7 +37,8 @@ class CoreBuild
   # Builds each test program and runs it. Fails at the end if any of them failed.
   def test
     tests = Dir["ext/core/test/*_test.c"].sort
-    results = tests.map { |source| run(build(source)) }
+    objects
+    results = at_a_time(tests) { |source| run(build(source)) }
     puts "core (#{@name}): #{tests.size} programs, #{results.count(false)} failed"
     raise "core tests failed" if results.include?(false)
   end
@@ -70,6 +73,19 @@ class CoreBuild
   def native_x86? = @prefix.empty? && RbConfig::CONFIG["host_cpu"].match?(/x86_64|amd64/)
   def sources = Dir["ext/core/*.c"].sort
   def found?(tool) = system("command -v #{tool} >/dev/null")
+
+  def at_a_time(all)
+    queue = Queue.new(all).close
+    Array.new(AT_A_TIME) do
+      Thread.new do
+        results = []
+        while (one = queue.pop)
+          results << yield(one)
+        end
+        results
+      end
+    end.flat_map(&:value)
+  end
 
   # How many operands the note of each probe must have.
   def expected
@@ -109,6 +125,9 @@ class CoreBuild
       return true
     end
     environment = @runner.empty? ? {} : { "PROBESCOPE_TEST_EMULATED" => "1" }
-    system(environment, "timeout", SECONDS.to_s, *@runner, program) || (warn("FAILED: #{program}") || false)
+    out, status = Open3.capture2e(environment, "timeout", SECONDS.to_s, *@runner, program)
+    puts out
+    warn "FAILED: #{program}" unless status.success?
+    status.success?
   end
 end

@@ -680,6 +680,36 @@ def test_what_c_raises_and_swallows_what_is_thrown_and_groups(trace):
     assert stats == {**dict.fromkeys(handled, 5), **({} if TOLD_AT_ONCE else {"InDel": 5})}
 
 
+def test_a_thread_that_runs_before_its_starter_calls_anything_is_traced_from_its_first_line(trace):
+    run = trace(
+        """
+import gate, _thread
+
+class Early(Exception): pass
+
+def raises():
+    try:
+        raise Early
+    except Early:
+        pass
+    done.release()
+
+done = _thread.allocate_lock()
+done.acquire()
+gate.on("exception__raise")
+gate.flushed(1)
+for i in range(40):
+    _thread.start_new_thread(raises, ())
+    done.acquire()
+gate.flushed(2)
+gate.done()
+""",
+        {"exception__raise": ["type"]},
+        env=FORCED,
+    )
+    assert sum(event["type"] == "Early" for event in run.events("exception__raise")) == 40
+
+
 COST = """
 import gate, time
 

@@ -46,14 +46,19 @@ static void leave(PyFrameObject *frame, PyObject *result)
     Py_DECREF(code);
 }
 
-/* Called by the VM on the application's threads. What is raised at the moment was put away by it. */
-static int on_event(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+static void look_at(PyFrameObject *frame, int what, PyObject *argument)
 {
     ps_look look = ps_look_begin(PS_LOOK_FUNCTION);
     if (what == PyTrace_CALL) enter(frame);
     else if (what == PyTrace_RETURN) leave(frame, argument);
-    else if (what == PyTrace_C_RETURN) ps_thread_hooks_mind_thread(argument);
     ps_look_end(look);
+}
+
+/* Called by the VM on the application's threads. What is raised at the moment was put away by it. */
+static int on_event(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+{
+    if (what == PyTrace_C_RETURN) ps_thread_hooks_mind_thread(argument);
+    if (users != PS_PROFILE_BIRTHS) look_at(frame, what, argument);
     int passed = ps_thread_hooks_pass_on(PS_HOOK_PROFILE, object, frame, what, argument);
     if (what == PyTrace_C_CALL && passed == 0) ps_thread_hooks_mind_setprofile(argument);
     return passed;

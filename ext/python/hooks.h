@@ -58,8 +58,11 @@ bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint6
 bool ps_functions_hook(bool on);
 /* Is anybody listening to functions? Others may have events told, too. */
 bool ps_functions_on(void);
-/* functions_profile.c: the same by the profile hook, on 3.12 and later where sys.monitoring has no room. False: not even so. */
-enum ps_profile_user { PS_PROFILE_FUNCTIONS = 1, PS_PROFILE_LATENCY = 2 };
+/*
+ * functions_profile.c: the same by the profile hook, on 3.12 and later where sys.monitoring has no room. False: not even so.
+ * PS_PROFILE_BIRTHS is of who wants to know of threads that are started alone.
+ */
+enum ps_profile_user { PS_PROFILE_FUNCTIONS = 1, PS_PROFILE_LATENCY = 2, PS_PROFILE_BIRTHS = 4 };
 bool ps_profile(enum ps_profile_user user, bool on);
 /* The place of a function that is covered, or NULL. Of the one that runs right now. */
 const ps_site *ps_functions_site(PyCodeObject *code);

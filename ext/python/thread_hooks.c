@@ -13,8 +13,8 @@
  * somebody else has it (cProfile, sys.setprofile, a debugger, coverage) ours calls theirs. The object beside it stays theirs, so that
  * sys.getprofile() and sys.gettrace() say what they said.
  *
- *   a thread is born      the profile hook sees start_new_thread() return, which the new thread's state exists at; threads that
- *                         were started otherwise are found by the upkeep, 50 ms later at most
+ *   a thread is born      the profile hook, which comes with the trace hook too, sees start_new_thread() return, which the new
+ *                         thread's state exists at; threads that were started otherwise are found by the upkeep, 50 ms later at most
  *   the hook is replaced  by the application: the upkeep finds that too, and goes between. What was open then is forgotten
  *   the tracer leaves     each thread gets what it had. Whoever was put in meanwhile stays
  *
@@ -149,7 +149,7 @@ void ps_thread_hooks_take_out(enum ps_hook kind)
 #if !PS_HAVE_MONITORING
 static ps_trace_listener listeners[PS_TRACED];
 
-/* A thread that was just started comes first: so whoever started it finds that at the next call. */
+/* A thread that C has started comes first: so whoever started it finds that at the next call. */
 static int on_trace(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
 {
     if (what == PyTrace_CALL && PyInterpreterState_ThreadHead(PyInterpreterState_Main())->c_tracefunc != on_trace)
@@ -166,6 +166,7 @@ void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener)
     for (int i = 0; i < PS_TRACED; i++) any |= listeners[i] != NULL;
     if (!any) ps_thread_hooks_take_out(PS_HOOK_TRACE);
     else if (!hooks[PS_HOOK_TRACE].ours) ps_thread_hooks_put(PS_HOOK_TRACE, on_trace);
+    ps_profile(PS_PROFILE_BIRTHS, any);
 }
 #endif
 
@@ -185,8 +186,10 @@ static bool starts_thread(PyObject *function)
 void ps_thread_hooks_mind_thread(PyObject *function)
 {
     if (!starts_thread(function)) return;
-    if (!PS_HAVE_MONITORING) reserve(PS_HOOK_PROFILE); /* else that may run audit hooks */
-    put_in_all(PS_HOOK_PROFILE);
+    for (int kind = 0; kind < PS_HOOKS; kind++) {
+        if (!PS_HAVE_MONITORING) reserve(kind); /* else that may run audit hooks */
+        put_in_all(kind);
+    }
 }
 
 /* Called by the VM, as a pending call. */
