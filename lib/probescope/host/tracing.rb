@@ -265,10 +265,14 @@ module Probescope
       def waiting
         return give_up if @asked && now - @asked > FLUSH_LIMIT
 
-        flushed = alive.count(&:flushed?)
-        return give_up if alive.all?(&:refuses?)
+        waited_for = alive
+        # All of them may have ended since the last look. bpftrace knows what they counted.
+        return everybody_ended if waited_for.empty?
+        return give_up if waited_for.all?(&:refuses?)
+
+        flushed = waited_for.count(&:flushed?)
         return too_late(silence) if flushed.zero? && now - @since > FIRST_FLUSH_LIMIT
-        return unless flushed == alive.size || now - @since > FIRST_FLUSH_LIMIT
+        return unless flushed == waited_for.size || now - @since > FIRST_FLUSH_LIMIT
 
         go(:counting)
         @tell.call(:counting, {})

@@ -101,20 +101,17 @@ RSpec.shared_examples "a process under the commands" do |language|
   end
 
   it "calls: what a process counted that ended before its first flush" do
-    # Where the process ends before the command has looked whether its hooks are in, the command says that, and knows nothing.
-    attempts do
-      process = target(script(language, language.fetch(:short)), stdin: true).ready
-      command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all", "--json")
-      # The kernel raises a semaphore before bpftrace has put its program there. --all takes a bpftrace more.
-      await("the attach", within: 60) { attached?(process.pid, 2) }
-      before = process.info.header[:flushes]
-      await("the begin of an interval") { process.info.header[:flushes] > before }
-      process.puts("go")
-      expect(command.wait.exitstatus).to eq(0), command.err
-      calls = rows_of([JSON.parse(command.out)]).find { |row| row["function"].end_with?("work") }&.fetch("calls")
-      expect(calls).to eq(1000), command.out
-      expect(command.err).to include("process #{process.pid} ended while it was traced; this is what was told until then")
-    end
+    process = target(script(language, language.fetch(:short)), stdin: true).ready
+    command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all", "--json")
+    # The kernel raises a semaphore before bpftrace has put its program there. --all takes a bpftrace more.
+    await("the attach", within: 60) { attached?(process.pid, 2) }
+    before = process.info.header[:flushes]
+    await("the begin of an interval") { process.info.header[:flushes] > before }
+    process.puts("go")
+    expect(command.wait.exitstatus).to eq(0), command.err
+    calls = rows_of([JSON.parse(command.out)]).find { |row| row["function"].end_with?("work") }&.fetch("calls")
+    expect(calls).to eq(1000), command.out
+    expect(command.err).to include("process #{process.pid} ended while it was traced; this is what was told until then")
   end
 
   it "calls: exit status 1 when the process ended before its hooks were in" do
