@@ -34,10 +34,20 @@ int ps_cpu_timer_create(int tid, int signal, int value)
     return syscall(SYS_timer_create, ps_cpu_clock_of(tid), &event, &timer) == 0 ? timer : -1;
 }
 
-void ps_cpu_timer_start(int timer, uint64_t ns)
+static void set(int timer, int flags, uint64_t ns)
 {
     struct itimerspec once = {.it_value = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)}};
-    syscall(SYS_timer_settime, timer, TIMER_ABSTIME, &once, NULL);
+    syscall(SYS_timer_settime, timer, flags, &once, NULL);
+}
+
+void ps_cpu_timer_start(int timer, uint64_t ns)
+{
+    set(timer, TIMER_ABSTIME, ns);
+}
+
+void ps_cpu_timer_start_in(int timer, uint64_t ns)
+{
+    set(timer, 0, ns);
 }
 
 void ps_cpu_timer_delete(int timer)

@@ -16,8 +16,13 @@
 clockid_t ps_cpu_clock_of(int tid);
 /* A timer that runs out for thread `tid` with si_value.sival_int == value, not started; or -1. */
 int ps_cpu_timer_create(int tid, int signal, int value);
-/* Has it run out once, at so many ns of the thread's CPU clock. May be called in a handler of signals. */
+/*
+ * Has it run out once, at so many ns of the thread's CPU clock. May be called in a handler of signals. On that thread alone: the kernel sends
+ * the signal at once where the clock is past that, and the thread may have gone to sleep by then.
+ */
 void ps_cpu_timer_start(int timer, uint64_t ns);
+/* The same, so many ns from now on, from any thread. */
+void ps_cpu_timer_start_in(int timer, uint64_t ns);
 void ps_cpu_timer_delete(int timer);
 
 enum ps_seen { PS_SEEN_UNKNOWN, PS_SEEN_NO_TIMER, PS_SEEN_BY_CALLS, PS_SEEN_BY_NOBODY };

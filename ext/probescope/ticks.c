@@ -260,7 +260,7 @@ static void start(struct thread *thread, int tid)
     /* Ruby has still to make a new thread the current one, which takes some us. */
     thread->due_ns = thread->charged_ns + BEGINNING_NS + next_random(thread) % (PS_SAMPLE_NS - BEGINNING_NS);
     PS_WRITE_RELEASE(thread->tid, tid);
-    ps_cpu_timer_start(timer, thread->due_ns);
+    ps_cpu_timer_start_in(timer, thread->due_ns - thread->charged_ns);
 }
 
 /* ruby: the Thread. With the VM lock before 3.3. */
@@ -381,7 +381,7 @@ static void look_at(struct thread *thread)
         PS_WRITE(thread->tid, 0);
     } else if (cpu == thread->stood_ns && thread->due_ns < cpu + ENDING_NS) {
         thread->due_ns = cpu + ENDING_NS;
-        ps_cpu_timer_start(thread->timer, thread->due_ns);
+        ps_cpu_timer_start_in(thread->timer, ENDING_NS);
     }
     thread->stood_ns = cpu;
 }

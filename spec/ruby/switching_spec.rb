@@ -119,6 +119,36 @@ RSpec.describe "switching hooks", :bpf do
     expect(target.await_line(/\Areport (.*)/)[1]).to eq("0 raised in the middle, 0 arrived")
   end
 
+  # A hook makes some objects, each of which has a collection here.
+  it "leaves an application half of its time where one hook takes long" do
+    target, = program(<<~RUBY, env: { "PROBESCOPE_FUNCTIONS" => "Many#*" })
+      $stdout.sync = true
+      KEPT = Array.new(300_000) { [] }
+      class Many
+        100.times { |i| class_eval("def work\#{i} = nil") }
+      end
+      stop = false
+      Signal.trap(:TERM) { stop = true }
+      collections = []
+      GC.stress = true
+      puts "ready"
+      until stop
+        before = GC.count
+        Object.new
+        collections << (GC.count - before)
+      end
+      GC.stress = false
+      window = collections[collections.index { |count| count > 1 }..collections.rindex { |count| count > 1 }]
+      puts "report \#{window.size} \#{window.sum}"
+    RUBY
+    target.ready
+    attacher(target, "function__stats", wait: false).attached
+    await("the hooks", within: 240) { target.info.state("function__stats") == :on }
+    target.signal(:TERM)
+    own, all = target.await_line(/\Areport (\d+) (\d+)/).captures.map(&:to_i)
+    expect(all - own).to be_between(100, 1.5 * own), "\#{own} collections of its own, \#{all} in all"
+  end
+
   it "comes and goes 10 times by bpftrace" do
     target, = program(Soak::LOAD)
     target.ready

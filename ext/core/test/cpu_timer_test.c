@@ -1,6 +1,7 @@
 #include "cpu_timer.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -51,6 +52,32 @@ static void runs_out_once_when_the_thread_has_used_so_much(void)
     ps_cpu_timer_delete(timer);
 }
 
+static int sleeper, cut;
+
+static void *sleep_a_while(void *unused)
+{
+    PS_WRITE(sleeper, (int)syscall(SYS_gettid));
+    struct timespec moment = {0, 300000000};
+    PS_WRITE(cut, nanosleep(&moment, NULL) != 0 && errno == EINTR);
+    return NULL;
+}
+
+/* Whose clock went on past that moment before the timer was started, as on a busy machine. */
+static void ends_no_sleep_of_a_thread_whose_timer_another_one_starts(void)
+{
+    pthread_t thread;
+    PS_WRITE(sleeper, 0);
+    pthread_create(&thread, NULL, sleep_a_while, NULL);
+    AWAIT(PS_READ(sleeper));
+    check_sleep_ms(50);
+    int timer = ps_cpu_timer_create(PS_READ(sleeper), number(), VALUE);
+    CHECK(timer >= 0);
+    ps_cpu_timer_start_in(timer, 1);
+    pthread_join(thread, NULL);
+    CHECK(!PS_READ(cut));
+    ps_cpu_timer_delete(timer);
+}
+
 static void no_timer_of_a_thread_that_is_not_there(void)
 {
     CHECK_EQUAL(ps_cpu_timer_create(1 << 21, number(), VALUE), -1);
@@ -87,6 +114,7 @@ int main(void)
     /* qemu-user has clocks of the host, and ThreadSanitizer holds signals back. */
     if (check_can_fork()) {
         RUN(runs_out_once_when_the_thread_has_used_so_much);
+        RUN(ends_no_sleep_of_a_thread_whose_timer_another_one_starts);
         RUN(no_timer_of_a_thread_that_is_not_there);
         RUN(says_whether_a_call_sees_it);
     }
