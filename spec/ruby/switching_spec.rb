@@ -123,30 +123,26 @@ RSpec.describe "switching hooks", :bpf do
   it "leaves an application half of its time where one hook takes long" do
     target, = program(<<~RUBY, env: { "PROBESCOPE_FUNCTIONS" => "Many#*" })
       $stdout.sync = true
-      KEPT = Array.new(300_000) { [] }
+      KEPT = Array.new(150_000) { [] }
       class Many
-        100.times { |i| class_eval("def work\#{i} = nil") }
+        2_000.times { |i| class_eval("def work\#{i} = nil") }
       end
-      stop = false
-      Signal.trap(:TERM) { stop = true }
       collections = []
       GC.stress = true
       puts "ready"
-      until stop
+      until collections.size == 100
         before = GC.count
         Object.new
-        collections << (GC.count - before)
+        count = GC.count - before
+        collections << count if count > 1 || collections.any?
       end
       GC.stress = false
-      window = collections[collections.index { |count| count > 1 }..collections.rindex { |count| count > 1 }]
-      puts "report \#{window.size} \#{window.sum}"
+      puts "report \#{collections.sum}"
     RUBY
     target.ready
     attacher(target, "function__stats", wait: false).attached
-    await("the hooks", within: 240) { target.info.state("function__stats") == :on }
-    target.signal(:TERM)
-    own, all = target.await_line(/\Areport (\d+) (\d+)/).captures.map(&:to_i)
-    expect(all - own).to be_between(100, 1.5 * own), "\#{own} collections of its own, \#{all} in all"
+    all = target.await_line(/\Areport (\d+)/, within: 120)[1].to_i
+    expect(all).to be_between(110, 250)
   end
 
   it "comes and goes 10 times by bpftrace" do
