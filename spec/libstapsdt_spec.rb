@@ -154,7 +154,8 @@ RSpec.describe "libstapsdt.so" do
     record = child(*perf, "record", "--no-buffering", "-o", data, "-e", event, "-p", process.pid.to_s, env: ENV.to_h)
     await_enabled(process, 1, within: 60) # the kernel has tracers wait for one another
     head = File.size(data)
-    await("samples in #{data}") { File.size(data) > head + 4096 }
+    # What perf writes of the process before it begins to record is less than that.
+    await("samples in #{data}", within: 60) { File.size(data) > head + 65_536 }
     record.stop(:INT)
     expect(tool("perf", "script", "-i", data)).to match(/#{event}: .* arg1=#{process.pid}$/)
     await_enabled(process, 0)

@@ -142,7 +142,7 @@ RSpec.describe "switching hooks", :bpf do
     target.ready
     attacher(target, "function__stats", wait: false).attached
     all = target.await_line(/\Areport (\d+)/, within: 120)[1].to_i
-    expect(all).to be_between(110, 250)
+    expect(all).to be_between(110, 1_000) # 5,600 without; on a busy machine more of them than on an idle one
   end
 
   it "comes and goes 10 times by bpftrace" do

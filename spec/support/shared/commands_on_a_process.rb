@@ -31,6 +31,8 @@ RSpec.shared_examples "a process under the commands" do |language|
     process.await_on(*commands.values.map(&:first))
     flushes = process.info.header[:flushes]
     await("the interval") { process.info.header[:flushes] >= flushes + 2 }
+    # What is counted before all hooks are in is of no line.
+    await("a line of stat", within: 60) { running["stat"].out.include?("\n") } if running["stat"]
     process.signal(:USR1)
     process.await_line(/\Aworked$/)
     whole&.call(process, running)
