@@ -84,12 +84,13 @@ RSpec.describe "samples at the tick", :bpf do
             end
           end
         end
-        ends = now + 10
+        whole = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond) - began }
         i = 0
-        queue << JOBS[(i += 1) % JOBS.size] while now < ends
+        # Of CPU time, so that there are as many samples on a busy machine.
+        queue << JOBS[(i += 1) % JOBS.size] while whole.call < 8_000_000_000
         4.times { queue << nil }
         workers.each(&:join)
-        whole = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond) - began
+        whole = whole.call
         Gate.done JOBS.to_h { |job| [job, clocks.sum { |clock| clock[job] }] }.merge(whole: whole)
       RUBY
       expect_shares(run, 0.05)
