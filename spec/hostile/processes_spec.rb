@@ -6,6 +6,7 @@ require "support/host_helpers"
 require "probescope/host/descendants"
 require "probescope/host/elf"
 require "probescope/host/opened"
+require "probescope/host/tracer"
 
 # What processes do that lie, hang or cost, WHEN commands look at all of them, THEN each command ends in time, says so of them, and has the
 # others.
@@ -156,6 +157,21 @@ RSpec.describe "Hostile processes", :bpf do
       pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-info")
       expect(said_of(pid)).to include("was not read within 1 s")
       refused(pid, /was not read within 1 s/)
+    end
+
+    # It has the file's first request, so that the kernel does not end the bpftrace that waits for it.
+    it "hold nobody who ends a bpftrace that reads their library" do
+      pid = hanging(hostile.elf, 1, "hang-read")
+      program = File.join(hostile_folder, "program.bt")
+      File.write(program, "usdt:$1:probescope:* { @ = count() }")
+      library = "/proc/#{pid}/root#{hostile_folder}/mount/file"
+      bpftrace = Probescope::Host::Tracer.new({"keys" => 8, "pages" => 8, "arguments" => []}, program, [], library)
+      await("a bpftrace that waits for the file") { File.read("/proc/#{bpftrace.pid}/wchan").match?(/fuse|request_wait/) }
+      began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      bpftrace.discard
+      expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - began).to be < 10
+      expect(bpftrace.status).to be_nil
+      expect(bpftrace.streams).to be_empty
     end
   end
 

@@ -8,6 +8,8 @@ module Probescope
     # One bpftrace, in the helper.
     class Tracer
       MAX_ERRORS = 1 << 16
+      # Seconds, from SIGKILL on.
+      END_LIMIT = 2.0
 
       attr_reader :pid, :out, :err
 
@@ -67,8 +69,10 @@ module Probescope
       # What came without an end of line.
       def finish(&block) = lines("\n", &block)
 
-      # Process::Status once it has ended.
-      def status = @status ||= Process.wait2(pid, Process::WNOHANG)&.last
+      # Process::Status once it has ended; nil for one that #discard left.
+      def status
+        @status ||= Process.wait2(pid, Process::WNOHANG)&.last unless @left
+      end
 
       # True when it waits for events, which it does when all its probes are attached, and only then. Its messages do not
       # say: up to 0.23 they come before the attach, later after it. A kernel that hides where a process waits says "0", as
@@ -93,11 +97,22 @@ module Probescope
       # Ends it at once, with everything that it has to say unread.
       def discard
         signal(:KILL)
-        @status ||= Process.wait2(pid).last
+        limit = monotonic + END_LIMIT
+        sleep 0.005 until status || monotonic > limit
+        leave unless status
         streams.each(&:close)
       end
 
       private
+
+      def monotonic = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+      # The kernel ends no process that waits for a file system which has taken its request: a traced process may have its library on one
+      # that never answers.
+      def leave
+        Process.detach(pid)
+        @left = true
+      end
 
       # bpftrace says little, and a verifier much.
       def complain(bytes)
