@@ -37,6 +37,7 @@ module TruthPage
   def write
     about, *rows = File.readlines(RESULTS).map { |line| JSON.parse(line) }
     about = about.fetch("run")
+    rows.select! { |row| row["figures"].positive? } # of a program for which a command has nothing to be held against
     sections = File.exist?(PAGE) ? File.read(PAGE).split(/^(?=## )/).drop(1).to_h { |section| [section[/.*/], section] } : {}
     rows.group_by { |row| row["runtime"] }.each { |runtime, same| sections["## #{runtime}"] = section(runtime, same, about) }
     File.write(PAGE, HEAD + sections.sort.map { |_, section| section.strip }.join("\n\n") << "\n")
