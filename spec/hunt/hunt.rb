@@ -91,10 +91,10 @@ class Hunt
     target = start(seed, dice, loaded)
     attacher = nil
     if traced
-      target.ready
+      patiently(target, PATIENCE) { |within| target.await_line(/\Aready$/, within: within) }
       attacher = Support::Attacher.new(target, *PROBES, random: seed, by_path: by_path, library: library)
     end
-    wait_for(target)
+    patiently(target, @each + PATIENCE) { |within| target.wait(within: within) }
     judge(target)
   rescue Support::Await::Timeout => e
     state = target && hanging(target)
@@ -112,12 +112,12 @@ class Hunt
   end
 
   # Raises Timeout when it hangs.
-  def wait_for(target)
-    target.wait(within: @each + PATIENCE)
+  def patiently(target, seconds)
+    yield seconds
   rescue Support::Await::Timeout
     before = at_work(target)
     begin
-      target.wait(within: 20)
+      yield 20
     rescue Support::Await::Timeout
       now = at_work(target)
       raise if (before.finite? && now < before + 0.5) || target.cpu > MOST_CPU
