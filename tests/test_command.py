@@ -223,6 +223,32 @@ def test_trace_has_headings_for_what_comes_as_it_happens_and_bears_any_name(bpf,
     assert re.search(r"^ *\d.* a\\tb\\n@calls\[1, y\]: 9\\nélonglong", out, re.MULTILINE), out
 
 
+SWALLOWED_PROGRAM = """
+import gate
+
+class Short:
+    def __getitem__(self, at):
+        return [][at]
+
+print("ready", flush=True)
+while True:
+    list(Short()) # its IndexError ends the loop, in C
+    gate.time.sleep(0.001)
+"""
+
+
+def test_trace_exceptions_says_which_it_does_not_count(bpf, program):
+    started = program(SWALLOWED_PROGRAM)
+    started.line("ready")
+    status, out, err = command("trace", "exceptions", "-p", str(started.pid), "-d", "1", "--json")
+    told = json.loads(out)
+    handled = "Python 3.12 and later and no Python code handled"
+    what = handled if sys.version_info >= (3, 12) else "Python 3.11 and C code swallowed"
+    assert (status, told["rows"], told["not_covered"]) == (0, [], [f"not in it: what was raised in {what}"]), err
+    out = command("trace", "exceptions", "-p", str(started.pid), "-d", "1")[1]
+    assert f"\n  not in it: what was raised in {what}\n" in out
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="of another CPython: 3.12 and later")
 def test_trace_says_which_tools_have_taken_every_id(bpf, program):
     started = program("import sys, gate\n"

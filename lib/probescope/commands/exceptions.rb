@@ -11,7 +11,8 @@ module Probescope
       ABOUT = <<~TEXT
         Which exceptions are costly, and which line raises them? Counts every raise of the process, rescued or not, and the
         time that it spends on capturing their backtraces and on turning them into strings. Sorted by that time. Columns of which
-        nothing is known are left out. Python 3.12 and later tells of those alone that Python code handles.
+        nothing is known are left out. Python 3.12 and later tells of those alone that Python code handles, Python 3.11 of those
+        that C code does not swallow.
 
           CPU           share of the process's CPU time that went into the backtraces
           BACKTRACES    the same as time
@@ -39,7 +40,7 @@ module Probescope
       private
 
       def rows(trace)
-        @unhandled = trace.targets.any? { |target| target[:runtime] == "python" && minor(target[:version]) >= 12 }
+        @pythons = trace.targets.filter_map { |target| minor(target[:version]) if target[:runtime] == "python" }
         sorted(trace.rows.map { |row| site(row, trace) }, :backtrace_cost_ns, :count)
       end
 
@@ -76,11 +77,14 @@ module Probescope
       # Of a Python's version, such as "3.13.0".
       def minor(version) = version[/\A3\.(\d+)/, 1].to_i
 
-      def nothing = @unhandled ? "no exception was raised that Python code handled" : super
+      def nothing = unhandled? ? "no exception was raised that Python code handled" : super
 
-      def below(_rows)
-        "not in it: what was raised in Python 3.12 and later and no Python code handled" if @unhandled
+      def not_covered
+        [("not in it: what was raised in Python 3.12 and later and no Python code handled" if unhandled?),
+         ("not in it: what was raised in Python 3.11 and C code swallowed" if @pythons.min&.<(12))].compact
       end
+
+      def unhandled? = @pythons.max&.>=(12)
 
       def cells(row)
         strings = row[:strings_ns]&.positive? ? row[:strings_ns] : nil

@@ -359,7 +359,7 @@ module Probescope
         rate = self.class::SAMPLES ? {sample_rate: trace.sample_rate} : {}
         puts Host::Text.json({schema: SCHEMA, command: name, pids: trace.counted, **interval(trace), **rate,
                               processes: trace.processes.map { |one| covered(one) }, rows: shown.rows, rows_left_out: shown.below,
-                              lost: trace.lost, others: trace.others, warnings: @warnings})
+                              not_covered: not_covered, lost: trace.lost, others: trace.others, warnings: @warnings})
       end
 
       # cpu_share: of one processor. looking_share: of it, what the hooks took; nil where the library does not tell.
@@ -385,13 +385,12 @@ module Probescope
 
       def print_table(trace, shown)
         puts head(trace)
-        not_covered = self.class::NOT_COVERED
-        return puts(*["  #{none(trace, shown)}", not_covered && "  #{not_covered}"].compact) if shown.rows.empty?
+        return puts(*[none(trace, shown), *not_covered].map { |line| "  #{line}" }) if shown.rows.empty?
 
         require_relative "../host/table"
         puts "", table(shown.rows)
         puts "", left_out_rows(shown) if shown.more.positive? || shown.below.positive?
-        more = [below(shown.rows), not_covered].compact
+        more = [below(shown.rows), *not_covered].compact
         puts "", *more if more.any?
       end
 
@@ -458,6 +457,9 @@ module Probescope
 
       # Text under the table, or nil.
       def below(_rows) = nil
+
+      # What the figures leave out by their nature, a line each.
+      def not_covered = [self.class::NOT_COVERED].compact
 
       # {method:, route:} of a row, for its JSON; {} when nobody asked. The row's last name is the request's number.
       def request(row, trace)

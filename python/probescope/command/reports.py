@@ -46,6 +46,10 @@ class Report:
         """What stands under the table."""
         return ""
 
+    def not_covered(self) -> List[str]:
+        """What the figures leave out by their nature, a line each."""
+        return [self.NOT_COVERED] if self.NOT_COVERED else []
+
     def warnings(self, room: int) -> List[str]:
         """What makes its figures less than whole. room: of bpftrace's maps."""
         return []
@@ -157,16 +161,20 @@ class Exceptions(Report):
             text(row["formatted_at"]),
         ]
 
-    def _unhandled(self) -> bool:
+    def _minor(self) -> int:
+        """Of CPython 3.N; 0 for another runtime."""
         version = self.result.known.get("version", "").split(".")
-        return self.result.known.get("runtime") == "python" and version[1:2] >= ["12"]
+        return int(version[1]) if self.result.known.get("runtime") == "python" and len(version) > 1 else 0
 
     def nothing(self) -> str:
-        return f"no exception was raised{' that Python code handled' if self._unhandled() else ''}"
+        return f"no exception was raised{' that Python code handled' if self._minor() >= 12 else ''}"
 
-    def below(self, rows: List[Row]) -> str:
-        unhandled = "not in it: what was raised in Python 3.12 and later and no Python code handled"
-        return unhandled if self._unhandled() else ""
+    def not_covered(self) -> List[str]:
+        if not self._minor():
+            return []
+        if self._minor() >= 12:
+            return ["not in it: what was raised in Python 3.12 and later and no Python code handled"]
+        return ["not in it: what was raised in Python 3.11 and C code swallowed"]
 
 
 class Backtraces(Report):
@@ -399,6 +407,7 @@ class SlowCall(NamedTuple):
 class Slow(Report):
     """Its table is told as the calls end; this is for JSON."""
 
+    NOT_COVERED = Calls.NOT_COVERED
     OUTCOMES = ("returned", "raised", "suspended")
 
     def rows(self) -> List[Row]:

@@ -36,7 +36,7 @@ def head(command: str, result: Result) -> List[str]:
 def table(report: Report, rows: List[Dict[str, Any]], top: int) -> List[str]:
     """top: so many rows, 0 for all."""
     if not rows:
-        return [f"  {line}" for line in (report.nothing(), report.NOT_COVERED) if line]
+        return [f"  {line}" for line in (report.nothing(), *report.not_covered()) if line]
     shown = rows[:top] if top else rows
     columns = [list(column) for column in zip(report.HEADINGS, *(report.cells(row) for row in shown))]
     columns = [one for one in columns if one[0] not in report.OPTIONAL or any(cell != "-" for cell in one[1:])]
@@ -46,7 +46,7 @@ def table(report: Report, rows: List[Dict[str, Any]], top: int) -> List[str]:
     lines = ["", *_aligned(columns)]
     if len(rows) > len(shown):
         lines += ["", f"{len(rows) - len(shown):,} more rows; --top 0 shows all"]
-    below = [line for line in (report.below(shown), report.NOT_COVERED) if line]
+    below = [line for line in (report.below(shown), *report.not_covered()) if line]
     return [*lines, "", *below] if below else lines
 
 

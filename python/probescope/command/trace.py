@@ -301,6 +301,7 @@ class Output:
             ],
             "rows": rows,
             "rows_left_out": 0,
+            "not_covered": report.not_covered(),
             "lost": result.lost(),
             "others": {"processes": 0, "rows": 0},
             "warnings": self._warnings,
