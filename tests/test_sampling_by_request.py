@@ -221,7 +221,7 @@ gate.done(used=used, state=state())
         assert run.report["state"] == ["on", None]
         add(sampled, sampled_in(run, "burn"))
         add(clocks, run.report["used"])
-        assert of(sampled) == {name: pytest.approx(share, abs=0.06) for name, share in of(clocks).items()}
+        assert of(sampled) == {name: pytest.approx(share, abs=0.1) for name, share in of(clocks).items()}
 
     attempts(check)
 
