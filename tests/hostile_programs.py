@@ -1250,3 +1250,35 @@ Late()
 1 / 0
 """,
 )
+_program(
+    "requests that come and go in contexts of all sizes",
+    """
+import contextvars, sys, threading
+from probescope import _native
+sys.setswitchinterval(1e-5)
+others = [contextvars.ContextVar(f"other {n}") for n in range(60)]
+def work(n): return sum(range(n % 300))
+def request(n):
+    own = _native.Request("GET", f"/{n % 7}", None)
+    outer = _native.enter_request(own)
+    for other in others[:n % 60]: other.set(n)
+    done = work(n)
+    if n % 3: own.done(200, None)
+    if n % 5: _native.enter_request(outer)
+    return done
+def serve():
+    # One context has the request of another, which may be over.
+    total, last = 0, contextvars.copy_context()
+    for n in range(1500):
+        context = last.copy() if n % 2 else contextvars.Context()
+        total += context.run(request, n)
+        last = context
+        if n % 100 == 0: last = contextvars.Context()
+    totals.append(total)
+totals = []
+threads = [threading.Thread(target=serve) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(totals)
+""",
+)

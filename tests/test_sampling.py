@@ -448,6 +448,23 @@ gate.done()
     assert rows["churn"]["self_samples"] > 0
 
 
+# Who reads memory of another process, or of its own in this way, is given ANSWER.
+SANDBOX = """
+import ctypes, platform, struct
+LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
+ALLOW = 0x7FFF0000
+PR_SET_NO_NEW_PRIVS, FILTER, ALL_THREADS = 38, 1, 1
+process_vm_readv, seccomp = {"x86_64": (310, 317), "aarch64": (270, 277)}[platform.machine()]
+code = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, process_vm_readv), (RETURN, 0, 0, ANSWER), (RETURN, 0, 0, ALLOW)]
+steps = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in code))
+program = ctypes.create_string_buffer(struct.pack("HP", len(code), ctypes.addressof(steps)))
+libc = ctypes.CDLL(None, use_errno=True)
+call = lambda function, *arguments: function(*map(ctypes.c_ulong, arguments))
+assert call(libc.prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+assert call(libc.syscall, seccomp, FILTER, ALL_THREADS, ctypes.addressof(program)) == 0
+"""
+
+
 @pytest.mark.parametrize(
     ("answer", "env", "state"),
     [
@@ -462,20 +479,8 @@ def test_a_sandbox_that_ends_who_reads_memory_is_left_in_peace(trace, answer, en
     run = trace(
         WORK
         + f"ANSWER = {answer}\n"
+        + SANDBOX
         + """
-import ctypes, platform, struct
-LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
-ALLOW = 0x7FFF0000
-PR_SET_NO_NEW_PRIVS, FILTER, ALL_THREADS = 38, 1, 1
-process_vm_readv, seccomp = {"x86_64": (310, 317), "aarch64": (270, 277)}[platform.machine()]
-code = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, process_vm_readv), (RETURN, 0, 0, ANSWER), (RETURN, 0, 0, ALLOW)]
-steps = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in code))
-program = ctypes.create_string_buffer(struct.pack("HP", len(code), ctypes.addressof(steps)))
-libc = ctypes.CDLL(None, use_errno=True)
-call = lambda function, *arguments: function(*map(ctypes.c_ulong, arguments))
-assert call(libc.prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-assert call(libc.syscall, seccomp, FILTER, ALL_THREADS, ctypes.addressof(program)) == 0
-
 gate.on("sample__stats")
 gate.flushed(1)
 run_for(0.5, heavy, light)

@@ -205,6 +205,20 @@ static inline ps_counted *ps_requests_counted(void)
 {
     return PS_ENABLED(STATS__BY_REQUEST) ? ps_requests_counted_now() : NULL;
 }
+#if PS_HAVE_GIL
+/* With the GIL, before any is read. */
+void ps_requests_prepare(void);
+/* The number of the current request in the context whose values are in this tree (copied_context.h); 0: it has none. */
+uint64_t ps_requests_read(uintptr_t tree);
+/* For ps_by_request(), with the GIL: of the request with this number, which may have ended a moment ago. */
+ps_counted *ps_requests_counted_numbered(uint64_t number);
+#else
+static inline void ps_requests_prepare(void) {}
+static inline ps_counted *ps_requests_counted_numbered(uint64_t number)
+{
+    return NULL;
+}
+#endif
 /* Its span_id, or 0. */
 uint64_t ps_requests_id(void);
 PyObject *ps_requests_are_wanted(PyObject *module, PyObject *unused);

@@ -50,6 +50,7 @@ static int start(void)
         change.half_done = true;
         ps_memory_set_limit(change.memory_limit);
         ps_gil_wait_init();
+        ps_requests_prepare();
         error = ps_parts_install(&vm);
         change.half_done = false;
     }

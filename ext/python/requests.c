@@ -4,10 +4,14 @@
  */
 #include "hooks.h"
 
+#include "copied_context.h"
+#include "copy.h"
 #include "request.h"
 
-typedef struct {
-    PyObject_HEAD ps_request request;
+typedef struct Request {
+    PyObject_HEAD uint64_t number; /* No other ever has it. Where there is no GIL: nothing */
+    struct Request *next;          /* of those that live and are in the same place */
+    ps_request request;
 } Request;
 
 static PyTypeObject request_type;
@@ -24,6 +28,53 @@ static ps_text text_of(PyObject *value)
     return (ps_text){bytes, (size_t)size};
 }
 
+#if PS_HAVE_GIL
+/*
+ * Samples name requests by their numbers: a request may be gone when its samples are taken from the queue (stacks.h). What ended last is
+ * remembered with its label, for longer than a sample waits: it takes the GIL to end a request, as it does to take samples.
+ */
+enum { PLACES = 1024, ENDED = 4096 };
+static struct {
+    uint64_t last; /* number */
+    Request *living[PLACES];
+    struct {
+        uint64_t number;
+        const ps_site *label;
+    } ended[ENDED];
+    uint32_t generation; /* of ps_sites_generation, which these labels are of */
+} requests;
+
+static void note_start(Request *request)
+{
+    request->number = ++requests.last;
+    Request **place = &requests.living[request->number % PLACES];
+    request->next = *place;
+    *place = request;
+}
+
+static void forget_stale_labels(void)
+{
+    if (PS_LIKELY(requests.generation == ps_sites_generation)) return;
+    requests.generation = ps_sites_generation;
+    memset(requests.ended, 0, sizeof(requests.ended));
+}
+
+static void note_end(Request *request)
+{
+    Request **at = &requests.living[request->number % PLACES];
+    while (*at != request) at = &(*at)->next;
+    *at = request->next;
+    const ps_counted *counted = &request->request.counted;
+    if (!counted->label || counted->generation != ps_sites_generation) return;
+    forget_stale_labels();
+    requests.ended[request->number % ENDED].number = request->number;
+    requests.ended[request->number % ENDED].label = counted->label;
+}
+#else
+static void note_start(Request *request) {}
+static void note_end(Request *request) {}
+#endif
+
 static PyObject *request_new(PyTypeObject *type, PyObject *given, PyObject *named)
 {
     PyObject *method, *path, *header, *scheme = Py_None;
@@ -34,6 +85,7 @@ static PyObject *request_new(PyTypeObject *type, PyObject *given, PyObject *name
     ps_trace_context(span, PS_REQUEST_PROBES);
     ps_request_start(&request->request, text_of(method), text_of(path), text_of(scheme), text_of(header),
                      !ps_trace_context_is_kept(), span);
+    note_start(request);
     return (PyObject *)request;
 }
 
@@ -64,6 +116,7 @@ static PyObject *request_start_job(PyObject *type, PyObject *given)
     ps_request_start_job(&request->request, text_of(name), text_of(header), !ps_trace_context_is_kept(), span,
                          text_of(system), text_of(queue));
     ps_turn_end(&turn);
+    note_start(request);
     return (PyObject *)request;
 }
 
@@ -80,6 +133,7 @@ static void request_dealloc(PyObject *self)
     ps_turn turn;
     ps_turn_begin(&turn);
     ps_request_forget(&((Request *)self)->request);
+    note_end((Request *)self);
     ps_turn_end(&turn);
     PyObject_Free(self);
 }
@@ -148,6 +202,36 @@ ps_counted *ps_requests_counted_of(PyThreadState *thread)
     Py_DECREF(request);
     return Py_TYPE(request) == &request_type ? &ps_requests_of(request)->counted : NULL;
 }
+
+#if PS_HAVE_GIL
+void ps_requests_prepare(void)
+{
+    ps_copied_context_init(current);
+}
+
+uint64_t ps_requests_read(uintptr_t tree)
+{
+    struct {
+        PyObject_HEAD uint64_t number;
+    } head;
+    _Static_assert(offsetof(Request, number) == sizeof(PyObject), "they begin alike");
+    uintptr_t request = ps_copied_context_value(tree);
+    if (!request || !ps_copy(&head, (void *)request, sizeof(head))) return 0;
+    return head.ob_base.ob_type == &request_type ? head.number : 0;
+}
+
+ps_counted *ps_requests_counted_numbered(uint64_t number)
+{
+    static ps_counted ended;
+    if (!number || !PS_ENABLED(STATS__BY_REQUEST)) return NULL;
+    for (Request *at = requests.living[number % PLACES]; at; at = at->next)
+        if (at->number == number) return &at->request.counted;
+    forget_stale_labels();
+    if (requests.ended[number % ENDED].number != number) return NULL;
+    ended = (ps_counted){.label = requests.ended[number % ENDED].label, .generation = requests.generation};
+    return &ended;
+}
+#endif
 
 uint64_t ps_requests_id(void)
 {

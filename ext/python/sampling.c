@@ -12,6 +12,7 @@
 
 #include "atomic.h"
 #include "clock.h"
+#include "copied_context.h"
 #include "coverage.h"
 #include "eval_breaker.h"
 #include "info.h"
@@ -65,10 +66,9 @@ static bool forget_rows(void)
     return true;
 }
 
-/* Whose request a stack belongs to is known with the GIL, and a moment after the tick it may be another. */
 static bool reads(void)
 {
-    return PS_READ(sampling.reads) && !PS_ENABLED(STATS__BY_REQUEST);
+    return PS_READ(sampling.reads) && (!PS_ENABLED(STATS__BY_REQUEST) || ps_copied_context_works());
 }
 
 static ps_row *row_of_copy(ps_copied_code *code)
@@ -102,7 +102,7 @@ static void take_read(void)
             ps_row *row = row_of_copy(stack->frame[i].code);
             if (!row->excluded) frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
         }
-        ps_samples_add(frames, count, 0, stack->weight, stack->thread_id, NULL);
+        ps_samples_add(frames, count, 0, stack->weight, stack->thread_id, ps_requests_counted_numbered(stack->request));
     }
 }
 

@@ -12,6 +12,7 @@
 
 #include "atomic.h"
 #include "clock.h"
+#include "copied_context.h"
 #include "copy.h"
 #include "cpu_timer.h"
 #include "gil_wait.h"
@@ -275,18 +276,22 @@ static bool read_frames(struct reader *reader, uintptr_t at, uint64_t now)
 
 /*
  * Where the innermost frame has been left while it was copied, its caller may stand at a later line already: once more, up to three times. The
- * rest of the stack takes longer, and is not asked about: what runs for a short time would be left each time.
+ * rest of the stack takes longer, and is not asked about: what runs for a short time would be left each time. The request is that of the context
+ * before and after the frame was copied: where the thread went on to another one, once more as well.
  */
 static bool read_stack(const struct thread *thread, uint64_t now)
 {
     struct reader reader;
     struct ps_walked_frame innermost;
+    bool by_request = PS_ENABLED(STATS__BY_REQUEST);
     for (int tries = 0; tries < 4; tries++) {
         reader.page = 0;
-        uintptr_t at = current_frame(thread);
+        uintptr_t tree = by_request ? ps_copied_context_tree(thread->state) : 0, at = current_frame(thread);
         if (!at) return false;
         bool is_copied = read_frame(&reader, &innermost, at);
         if (tries < 3 && (!is_copied || current_frame(thread) != at)) continue;
+        stacks.read.request = tree ? ps_requests_read(tree) : 0;
+        if (tries < 3 && by_request && ps_copied_context_tree(thread->state) != tree) continue;
         stacks.read.collects = ps_collections_in(at);
         if (read_frames(&reader, at, now)) return true;
     }
@@ -295,8 +300,8 @@ static bool read_stack(const struct thread *thread, uint64_t now)
 
 static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
 {
-    return one->state_id == other->state_id && one->collects == other->collects && one->count == other->count &&
-           memcmp(one->frame, other->frame, one->count * sizeof(one->frame[0])) == 0;
+    return one->state_id == other->state_id && one->request == other->request && one->collects == other->collects &&
+           one->count == other->count && memcmp(one->frame, other->frame, one->count * sizeof(one->frame[0])) == 0;
 }
 
 /*

@@ -22,6 +22,7 @@ typedef struct ps_read_stack {
     uint64_t state_id;  /* of the PyThreadState */
     uint64_t thread_id; /* gettid() */
     uint64_t weight;    /* CPU time that it stands for, ns */
+    uint64_t request;   /* its number; 0: none, or nobody wants to know */
     bool collects;      /* the garbage collector runs on top of it */
     uint32_t count;
     struct {
