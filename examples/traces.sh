@@ -49,7 +49,7 @@ fi
 [ -x "$jaeger" ] || fail "JAEGER=$jaeger cannot be run" "JAEGER=/path/to/jaeger-all-in-one $0"
 as_root=()
 if [ "$(id -u)" != 0 ]; then
-  sudo -v 2>/dev/null || fail "the bridge needs root, and sudo does not let you" "run it as root, or as a user who may use sudo"
+  sudo true 2>/dev/null || fail "the bridge needs root, and sudo does not let you" "run it as root, or as a user who may use sudo"
   as_root=(sudo env "PATH=$PATH" "LANG=$LANG") # hands signals on
 fi
 packages=$root/vendor/python/$("$python" -c 'import platform; print(platform.python_version())')

@@ -78,7 +78,7 @@ module Probescope
       root = File.dirname(__dir__)
       return if File.exist?(native_path) || !File.exist?(File.join(root, "Rakefile"))
 
-      warn("probescope: no probes: #{unavailable_reason}. Bundler compiles nothing by path: bundle exec rake compile, in #{root}")
+      warn("probescope: no probes: #{unavailable_reason}. Bundler compiles nothing by path: bin/setup run, in #{root}")
     end
 
     private

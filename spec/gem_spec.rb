@@ -115,6 +115,19 @@ RSpec.describe "The gem" do
     expect(use_gem_on(prefix, 6)).to include("(Probescope::Provider) by #{prefix}/lib/libstapsdt.so.0: #{limits}")
   end
 
+  # GIVEN a checkout, WHEN its command is started without Bundler, THEN it looks for gems where bin/setup has put them, too.
+  it "has a command that works in a checkout after bin/setup" do
+    checkout = unpack("#{dir}/checkout")
+    gems = FileUtils.mkdir_p("#{checkout}/vendor/bundle/#{Gem.ruby_engine}/#{Gem.ruby_api_version}").first
+    started = "ARGV.replace(%w[--version]); begin; load '#{checkout}/exe/probescope'; rescue SystemExit; puts Gem.path; end"
+    expect(ruby("-e", started).lines(chomp: true)).to include(gems, "#{dir}/gems")
+    incomplete = "require '#{checkout}/lib/probescope/cli'; puts Probescope::CLI.complete"
+    expect(ruby("-e", incomplete)).to eq("install probescope anew, with what it depends on\n")
+    FileUtils.mkdir_p("#{checkout}/bin")
+    FileUtils.touch("#{checkout}/bin/setup")
+    expect(ruby("-e", incomplete)).to eq("#{checkout}/bin/setup run\n")
+  end
+
   # Only these tools are there.
   def install_with(*names)
     tools = FileUtils.mkdir_p("#{dir}/tools").first
@@ -139,6 +152,6 @@ RSpec.describe "The gem" do
     FileUtils.touch("#{checkout}/Rakefile")
     bundle "path: #{checkout.inspect}"
     expect(required_by_bundler).to say(available: false)
-      .and match(/^probescope: no probes: .* Bundler compiles nothing by path:.*bundle exec rake compile, in #{checkout}$/)
+      .and match(%r{^probescope: no probes: .* Bundler compiles nothing by path: bin/setup run, in #{checkout}$})
   end
 end

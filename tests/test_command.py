@@ -460,6 +460,7 @@ def test_says_what_is_missing_and_what_to_do(bpf, program, children):
     assert err.startswith(
         f"probescope: process {pid} does not have probescope loaded\n  try: start it with PROBESCOPE=1"
     )
+    assert "`probescope doctor` says whether the library was built" in err
     assert command("trace", "hot", "-p", pid)[0] == 1
     assert command("doctor", "-p", pid)[0] == 1
 

@@ -33,6 +33,8 @@ VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument);
 /* wake.c: called where the application's thread has the VM lock, in a forked child, and on the watcher's thread. */
 void ps_wake_init(void);
 void ps_wake_after_fork(void);
+/* The thread, as gettid() calls it there; 0: it has none. */
+int ps_native_id(VALUE thread);
 /* Wakes the main thread, so that it runs the job. False: it does not wait, or not where it can be woken unnoticed. */
 bool ps_wake(void);
 

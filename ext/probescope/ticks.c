@@ -465,8 +465,8 @@ const char *ps_ticks_begin(bool *later)
     hook_threads();
     VALUE list = rb_funcall(rb_cThread, rb_intern("list"), 0);
     for (long i = 0; i < RARRAY_LEN(list); i++) {
-        VALUE tid = rb_funcall(RARRAY_AREF(list, i), rb_intern("native_thread_id"), 0);
-        if (FIXNUM_P(tid)) arm(FIX2INT(tid), RARRAY_AREF(list, i));
+        int tid = ps_native_id(RARRAY_AREF(list, i));
+        if (tid) arm(tid, RARRAY_AREF(list, i));
     }
     return NULL;
 }

@@ -28,6 +28,7 @@
 #include "copy.h"
 #include "hooks.h"
 #include "task_file.h"
+#include "thread_id.h"
 
 static void (*handler)(int); /* Ruby's, for signals that are trapped; NULL: not found, and nothing is woken */
 static int main_thread;      /* as gettid() calls it there */
@@ -54,10 +55,23 @@ static void find_handler(void)
     }
 }
 
+/*
+ * Ruby 3.1 and 3.2 know the main thread of a child that was forked by the number that it had in its parent. So that number is asked for
+ * on the thread itself, or was found before, or once the child was forked.
+ */
+int ps_native_id(VALUE thread)
+{
+    if (thread == rb_thread_current()) return (int)ps_thread_id();
+    if (main_thread && thread == rb_thread_main()) return main_thread;
+    VALUE id = rb_funcall(thread, rb_intern("native_thread_id"), 0);
+    return FIXNUM_P(id) ? FIX2INT(id) : 0;
+}
+
 void ps_wake_init(void)
 {
-    VALUE id = rb_funcall(rb_thread_main(), rb_intern("native_thread_id"), 0);
-    main_thread = FIXNUM_P(id) ? FIX2INT(id) : (int)getpid();
+    main_thread = 0;
+    int known = ps_native_id(rb_thread_main());
+    main_thread = known ? known : (int)getpid();
     find_handler();
 }
 

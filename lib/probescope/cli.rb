@@ -46,10 +46,16 @@ module Probescope
       $stdout.reopen(File::NULL)
       1
     rescue LoadError => e
-      complain(Host::Error.new("the installation is not complete: #{e.message}", "install probescope anew, with what it depends on"))
+      complain(Host::Error.new("the installation is not complete: #{e.message}", complete))
     rescue StandardError, NotImplementedError => e
       require_relative "host/crash"
       complain(Host::Crash.new(Host::Crash.of(e)))
+    end
+
+    # What completes this copy: only a checkout has a bin/setup.
+    def complete
+      setup = File.expand_path("../../bin/setup", __dir__)
+      File.exist?(setup) ? "#{setup} run" : "install probescope anew, with what it depends on"
     end
 
     def dispatch(name = nil, *arguments)

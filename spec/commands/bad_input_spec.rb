@@ -72,7 +72,7 @@ RSpec.describe "Bad input" do
 
     it "is one without probescope: it says how to load it" do
       bare = target("$stdout.sync = true; puts 'ready'; sleep", loaded: false).ready
-      expect(refuse("hot", "-p", bare.pid)).to include("does not have probescope loaded").and include("probescope run -- COMMAND")
+      expect(refuse("hot", "-p", bare.pid)).to include("does not have probescope loaded").and include("probescope run -- COMMAND", "doctor")
       expect(refuse("hot", "-p", host_target.pid, "-p", bare.pid)).to include("process #{bare.pid} does not have probescope loaded")
     end
 

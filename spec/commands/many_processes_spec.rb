@@ -3,6 +3,7 @@
 require "spec_helper"
 require "support/host_helpers"
 require "support/process_trees"
+require "probescope/commands/calls"
 
 # An attach takes bpftrace about a second, so most examples look at several things of one.
 RSpec.describe "Several processes", :bpf do
@@ -75,13 +76,18 @@ RSpec.describe "Several processes", :bpf do
     expect(command.wait.exitstatus).to eq(0), command.to_s
 
     expect(result(command)).to include("pids" => [one.pid, two.pid], "seconds" => 4.0, "others" => {"processes" => 1, "rows" => 3})
-    expect(command.err).to include("1 other process has the same library and were switched on too; rows left out: 3")
+    expect(command.err).to include("1 other process has the same library and was switched on too; rows left out: 3")
     expect(result(command)["rows"].to_h { |row| row.values_at("function", "calls") })
       .to eq("Parser#step2" => 3 * 4, "Parser#step1" => 2 * 4 * 2, "Parser#step0" => 4 * 2)
     expect(result(command)["rows"]).to all(include("max_ns" => 2000, "mean_ns" => 3000))
     expect(result(command)["lost"]).to include("rows" => 2 * 4 * 2, "samples" => 5 * 4 * 2)
     expect(File.exist?(folder)).to be(false)
     await("off") { info_of(other).semaphore("stats__done").zero? }
+  end
+
+  it "have others named without a number where these have ended" do
+    said = "probescope: other processes that have ended had the same library and were switched on too; rows left out: 10\n"
+    expect { Probescope::Commands::Calls.new.send(:check_others, { processes: 0, rows: 10 }) }.to output(said).to_stderr
   end
 
   # A process with this number, or nil when others were faster each time.

@@ -67,4 +67,29 @@ RSpec.describe "The commands on a Ruby process", :bpf do
                                                   separator: "#", error: "ArgumentError",
                                                   allocates: "def allocate", allocated: "Object",
                                                   formatted: "backtrace", asks: "e.backtrace"
+
+  # Ruby 3.1 and 3.2 know a forked child's main thread by its number in the parent, which has no timer in the child.
+  [true, false].each do |before|
+    it "samples a child as it does the parent, forked #{before ? "after" : "before"} probescope was loaded" do
+      parent = target(<<~RUBY, loaded: before).ready
+        #{burn.lines.first}
+        child = fork do
+          require #{"#{Support::ROOT}/lib/probescope/auto".inspect}
+          loop { burn }
+        end
+        require #{"#{Support::ROOT}/lib/probescope/auto".inspect}
+        $stdout.sync = true
+        puts "child \#{child}", "ready"
+        loop { burn }
+      RUBY
+      child = parent.out[/^child (\d+)/, 1].to_i
+      said = [parent.pid, child].map do |pid|
+        expect(probescope("hot", "-p", pid, "-d", 1).status.exitstatus).to eq(0)
+        probescope("status", "-p", pid, "--json").json["rows"].find { |row| row["name"] == "sample__stats" }["reason"]
+      end
+      expect(said.last).to eq(said.first)
+    ensure
+      Process.kill(:KILL, child) if child
+    end
+  end
 end

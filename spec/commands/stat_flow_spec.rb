@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "support/host_helpers"
+require "probescope/commands/flow"
 
 # Commands that show what comes as it comes, on Ruby processes that work when they are told to and know what they did.
 RSpec.describe "The live commands on a Ruby process", :bpf do
@@ -157,6 +158,19 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
     # What came to its end, in that order.
     def finished(lines)
       lines.grep_v(->(line) { line["event"] == "enter" }).map { |line| [line["depth"], line["function"], line["outcome"]] }
+    end
+
+    # bpftrace attaches to returns before it attaches to entries.
+    it "begins with an entry" do
+      flow = Probescope::Commands::Flow.new
+      flow.send(:prepare)
+      lines = ["< 1 7 7 1 1 2000000 2000000 0\tShop#price", "< 2 7 7 1 0 5000 4000 0\tShop#pay", "> 3 7 7 1 0 3\tShop#pay\t/shop.rb",
+               "< 4 7 7 1 0 5000 4000 0\tShop#pay", "= 4 7"]
+      expect { lines.each { |line| flow.send(:receive, line) } }.to output(<<~TEXT).to_stdout
+        flow of process 7, thread 7
+          ELAPSED      SELF  CALL
+          5.00 us   4.00 us  Shop#pay  /shop.rb:3
+      TEXT
     end
 
     it "shows the calls of one thread; of one function; long ones; through exceptions, losses, SystemStackError and fibers" do

@@ -17,6 +17,22 @@ RSpec.describe "bin/demo" do
       expect(child.err).to match(/\A(demo|traces): (tracing|the bridge) needs root, and sudo does not let you.*\n(  try: .*\n)?\z/)
       expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - began).to be < 10
     end
+
+    # GIVEN a rule without a password beside one with a password, WHEN `sudo -v` asks for it all the same, THEN that is no refusal.
+    it "takes a sudo that runs commands without a password, and would want one for `sudo -v`: #{script}" do
+      skip "needs root" unless Process.uid.zero?
+      Dir.mktmpdir do |folder|
+        File.chmod(0o755, folder)
+        File.write("#{folder}/sudo", "#!/bin/sh\ntest \"$1\" != -v\n", perm: 0o755)
+        # Nothing is done after that question: each program of Ruby and Python succeeds, and does nothing.
+        env = Support.plain_env.merge("PATH" => "#{folder}:#{ENV.fetch("PATH")}", "JAEGER" => "/bin/true", "RUBY" => "/bin/true",
+                                      "PYTHON" => "/bin/true")
+        child = keep(Support::Child.new("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash",
+                                        File.join(Support::ROOT, script), env: env))
+        child.wait(within: 60)
+        expect(child.err).not_to include("sudo does not let you")
+      end
+    end
   end
 
   it "says in one sentence what the machine lacks" do

@@ -119,6 +119,8 @@ module Probescope
       def follow(event)
         return lost(event) if event.is_a?(Integer)
         return unless event.thread == @thread
+        # bpftrace attaches to returns before it attaches to entries.
+        return unless @entered ||= event.mark == ">"
 
         context, depth, *figures = event.figures
         if event.mark == ">"

@@ -332,9 +332,12 @@ module Probescope
       def check_others(others)
         return if others.values.sum.zero?
 
-        count = others[:processes]
-        say("#{count} other #{count == 1 ? "process has" : "processes have"} the same library and were switched on too; " \
-            "rows left out: #{others[:rows]}")
+        which = case others[:processes]
+                when 0 then "other processes that have ended had the same library and were"
+                when 1 then "1 other process has the same library and was"
+                else "#{others[:processes]} other processes have the same library and were"
+                end
+        say("#{which} switched on too; rows left out: #{others[:rows]}")
       end
 
       def check_lost(lost)

@@ -18,8 +18,8 @@ module Probescope
     module Foreign
       SYMBOL = "probescope_info"
       HOW_TO_LOAD = "start it with `probescope run -- COMMAND`, or add `gem \"probescope\", require: \"probescope/auto\"` " \
-                    "to its Gemfile and restart it; where it is in the Gemfile, `bundle exec probescope doctor` in its folder says " \
-                    "whether it was compiled for its Ruby"
+                    "to its Gemfile and restart it; where that was done, `probescope doctor` (`bundle exec` in the Gemfile's folder) " \
+                    "says whether the library was built for its Ruby"
       HOW_TO_LOAD_PYTHON = "install the package for its Python (`pip install /path/to/checkout`), then start it with " \
                            "`probescope run -- COMMAND`; on Python 3.14 and later `venv/bin/probescope attach PID`, of the package, " \
                            "loads it into the running one"

@@ -20,7 +20,7 @@ from probescope.command.own import own_probes
 SYMBOL = "probescope_info"
 HOW_TO_LOAD = (
     "start it with PROBESCOPE=1 where the package is installed, or with `probescope run`; on Python 3.14 and later "
-    "`probescope attach PID` loads it"
+    "`probescope attach PID` loads it; where that was done, `probescope doctor` says whether the library was built"
 )
 
 
