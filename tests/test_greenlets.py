@@ -222,6 +222,48 @@ def test_gevent_patched_all_through(trace):
     assert int(run.program.line("after ")) < 128_000
 
 
+# The child of a fork ends what its threads have kept, on the thread that goes on, here in a greenlet.
+FORKS = """
+import gate, greenlet, os, probescope, threading
+
+def begins():
+    ready.set()
+    threading.Event().wait()
+
+def switches():
+    main.switch()
+
+def forks():
+    if os.fork() == 0:
+        while True: switches()
+    gate.done(status=os.wait()[1])
+
+def another():
+    while True: switches()
+
+def outer():
+    one, two = greenlet.greenlet(forks), greenlet.greenlet(another)
+    one.switch()
+    if one.dead: return
+    for _ in range(5):
+        two.switch()
+        one.switch()
+    probescope.uninstall()
+    os._exit(0)
+
+ready = threading.Event()
+main = greenlet.getcurrent()
+gate.on("function__stats")
+threading.Thread(target=begins, daemon=True).start()
+ready.wait()
+outer()
+"""
+
+
+def test_a_greenlet_forks_beside_threads(trace):
+    assert trace(FORKS, {"function__stats": ["function", "calls"]}).report == {"status": 0}
+
+
 REQUESTS = """
 import gate, gevent, time
 from opentelemetry import trace

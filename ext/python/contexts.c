@@ -96,8 +96,8 @@ static void free_context(PyObject *capsule)
     free_shadow(context->running);
     ps_stack_free(context->own.stack);
     ps_turn_end(&turn);
+    if (current == context) current = NULL;
     free(context);
-    current = NULL; /* of the thread that ends, which is the one that runs this; for another it finds its own again */
 }
 
 static const char key_name[] = "probescope.stack";
@@ -138,7 +138,8 @@ static ps_stack *find_stack(void)
 {
     ps_error error = ps_error_save();
     struct context *context = find_context();
-    if (context) {
+    /* One of this generation has shadows that wait. */
+    if (context && context->generation != contexts.generation) {
         free_shadow(context->running);
         context->running = &context->own;
         context->generation = contexts.generation;

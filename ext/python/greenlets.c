@@ -90,13 +90,15 @@ bool ps_greenlets_needs_upkeep(void)
 void ps_greenlets_upkeep(void)
 {
     PS_WRITE(greenlets.looked_ns, ps_monotonic_ns());
-    if (!greenlets.settrace) find_functions();
+    if (greenlets.settrace) return; /* since somebody asked whether this is needed */
+    find_functions();
     if (greenlets.settrace) ps_contexts_begin();
 }
 
 void ps_greenlets_switch(bool on)
 {
     PS_WRITE(greenlets.on, on);
-    if (on) ps_greenlets_upkeep();
-    else ps_contexts_end();
+    if (!on) ps_contexts_end();
+    else if (greenlets.settrace) ps_contexts_begin();
+    else ps_greenlets_upkeep();
 }
