@@ -22,8 +22,8 @@ RSpec.describe "The JSON of the commands" do
            "histogram" => [{"min" => 1, "max" => nil, "count" => 1}], "wall_share" => 0.5}
     lost = %w[events rows map_full samples details].to_h { |name| [name, 0] }
     whole = {"schema" => 1, "command" => "gc", "pids" => [1], "begin" => "2026-01-01T00:00:00.000000Z", "end" => nil, "seconds" => 1.0,
-             "cpu_share" => nil, "looking_share" => nil, "processes" => [], "rows" => [row], "rows_left_out" => 0, "lost" => lost,
-             "others" => {"processes" => 0, "rows" => 0}, "warnings" => []}
+             "cpu_share" => nil, "looking_share" => nil, "processes" => [], "rows" => [row], "rows_left_out" => 0,
+             "not_covered" => ["not in it: all"], "lost" => lost, "others" => {"processes" => 0, "rows" => 0}, "warnings" => []}
     expect(whole).to fit_the_schema_of("gc")
     [whole.except("schema"), whole.merge("schema" => 2), whole.merge("more" => 1), whole.merge("begin" => "now"),
      whole.merge("rows" => [row.merge("count" => "1")]), whole.merge("rows" => [row.except("kind")]),

@@ -17,8 +17,8 @@ RSpec.describe "The commands that trace", :bpf do
 
   it "says everything of its JSON object, always" do
     result = json("exceptions")
-    expect(result.keys).to eq(%w[schema command pids begin end seconds cpu_share looking_share processes rows rows_left_out lost others
-                                 warnings])
+    expect(result.keys).to eq(%w[schema command pids begin end seconds cpu_share looking_share processes rows rows_left_out
+                                 not_covered lost others warnings])
     expect(result).to include("schema" => 1, "command" => "exceptions", "cpu_share" => 0.5, "rows_left_out" => 0)
     from, to = result.values_at("begin", "end").map { |time| Time.iso8601(time) }
     expect(from).to be_within(60).of(Time.now)

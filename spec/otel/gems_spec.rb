@@ -56,7 +56,9 @@ RSpec.describe "The gems of probescope otel", :bpf do
     before = ["unshare", "-m", "sh", "-c", mounted, "sh",
               "setpriv", "--reuid=daemon", "--regid=daemon", "--init-groups", "sudo", "-n"]
     arguments = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
-    keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments))
+    # As an installed gem's command: that of a checkout finds what bin/setup has put there.
+    command = [RbConfig.ruby, "-I", File.join(Support::ROOT, "lib"), "-r", "probescope/cli", "-e", "exit Probescope::CLI.start(ARGV)"]
+    keep(Support::Child.new(*before, *command, *arguments))
   end
 
   let(:server) { keep(Support::OtlpServer.new) }

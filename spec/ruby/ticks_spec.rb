@@ -169,9 +169,9 @@ RSpec.describe "samples at the tick", :bpf do
       spin while cpu < ends
       Gate.done seen: seen, trapped: trapped, before: before, state: state
     RUBY
-    # Until the watcher looks each running thread may have had one.
+    # Until the watcher looks, twenty times a second where it gets a CPU, each tick brings one.
     expect(run.report).to include(seen: Signal.list["URG"], trapped: run.report[:before] + 1)
-    expect(run.report[:before]).to be <= 3
+    expect(run.report[:before]).to be <= 99
     expect(run.report[:state].last).to eq("charged at the next check: the application handles SIGURG")
     expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 30
   end

@@ -39,7 +39,7 @@ module Support
     # Every bpftrace that traces this process.
     def tracers_of(pid)
       Dir["/proc/[0-9]*/cmdline"].select do |path|
-        words = File.read(path).split("\0")
+        words = File.binread(path).split("\0")
         File.basename(words.first.to_s) == "bpftrace" && words.each_cons(2).include?(["-p", pid.to_s])
       rescue SystemCallError
         false
