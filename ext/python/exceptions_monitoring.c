@@ -91,9 +91,11 @@ static const ps_site *rescuer_at(PyCodeObject *code, long offset)
 {
     const ps_site *site = ps_places_find(&rescuers, NULL, code, offset);
     if (PS_LIKELY(site != NULL)) return site;
-    /* The first instruction of a handler may have no line. */
-    int line = -1;
-    for (int i = 0; line <= 0 && i < 4; i++) line = PyCode_Addr2Line(code, (int)offset + 2 * i);
+    /* The first instruction of a handler may have no line. After the last one CPython reads on behind its table of lines. */
+    enum { UNIT = 2, UNITS = 4 };
+    int line = -1, end = (int)Py_SIZE(code) * UNIT;
+    for (int at = (int)offset; line <= 0 && at < end && at < offset + UNITS * UNIT; at += UNIT)
+        line = PyCode_Addr2Line(code, at);
     PyObject *globals = PyEval_GetGlobals(); /* borrowed */
     site = ps_code_site_at(code, globals, line);
     ps_places_put(&rescuers, NULL, code, offset, (void *)site, NULL);

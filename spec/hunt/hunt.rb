@@ -191,7 +191,7 @@ class Hunt
   def keep(seed, outcome)
     FileUtils.mkdir_p(@cases)
     alone = again(seed, outcome, ALONE, loaded: false)
-    idle = again(seed, outcome, 1, loaded: true) unless alone.last.kind == outcome.kind
+    idle = again(seed, outcome, 1, loaded: true) unless alone.any? { |one| one.kind == outcome.kind }
     told = "#{name}, seed #{seed}: #{outcome.how[0, 200]} (without the library: #{ends(alone)}"
     told << (idle ? "; without a tracer: #{ends(idle)})" : ")")
     file = "#{@cases}/#{name.tr(" ", "-")}-#{seed}.txt"
@@ -210,6 +210,8 @@ class Hunt
   end
 
   def ends(outcomes)
+    return "not tried" if outcomes.empty?
+
     outcomes.map { |one| one.good ? "ends well" : one.how[0, 100] }.tally.map { |how, times| "#{times} x #{how}" }.join(", ")
   end
 
