@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "compat.h"
 #include "hooks.h"
+#include "info.h"
 #include "looking.h"
 #include "probe.h"
 
@@ -86,9 +87,23 @@ void ps_collections_init(void)
     rb_gc_register_address(&collection.hook);
 }
 
+static void refuse(void)
+{
+    ps_info_state(PS_PROBE_GC__START, PS_STATE_REFUSED, ps_gc_hooks_reason());
+    ps_info_state(PS_PROBE_GC__DONE, PS_STATE_REFUSED, ps_gc_hooks_reason());
+}
+
+void ps_collections_forbid(void)
+{
+    if (collection.on) rb_tracepoint_disable(collection.hook);
+    collection.on = false;
+    refuse();
+}
+
 bool ps_collections_switch(uint32_t wanted)
 {
-    bool on = (wanted & PS_GC_PROBES) != 0;
+    bool on = (wanted & PS_GC_PROBES) && ps_gc_hooks_allowed();
+    if (!ps_gc_hooks_allowed()) refuse();
     if (on == collection.on) return true;
     collection.under_way = collection.inside = false;
     if (on) rb_tracepoint_enable(collection.hook);

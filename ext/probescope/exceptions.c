@@ -310,6 +310,7 @@ static void disarm(void)
 void ps_exceptions_forbid_newobj(void)
 {
     disarm();
+    watch_frees(false);
     ps_info_state(PS_PROBE_EXCEPTION__STATS, PS_STATE_DEGRADED, ps_newobj_reason());
 }
 

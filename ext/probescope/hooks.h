@@ -146,13 +146,17 @@ bool ps_jit_may_come(void);
 const char *ps_jit_refuses_calls(void);
 const char *ps_jit_refuses_raises(void);
 
-/* ractors.c: may allocations be hooked? Not on a Ruby that crashes then, once it has Ractors. */
+/* ractors.c: may allocations be hooked, and collections and frees? Not on a Ruby that crashes then, once it has Ractors. */
 void ps_ractors_init(void);
 bool ps_newobj_allowed(void);
 const char *ps_newobj_reason(void);
-/* Called when that changes: takes the hooks out at once. */
+bool ps_gc_hooks_allowed(void);
+const char *ps_gc_hooks_reason(void);
+/* Called when that changes: take the hooks out at once. */
 void ps_exceptions_forbid_newobj(void);
 void ps_objects_forbid_newobj(void);
+void ps_collections_forbid(void);
+void ps_ticks_forbid(void);
 
 /* contexts.c: the shadow stack of the current fiber; NULL where it cannot be traced (a Ractor, a frozen thread). */
 void ps_contexts_init(void);

@@ -133,12 +133,13 @@ static void nothing(VALUE tracepoint, void *unused) {}
 /*
  * Up to 3.2 Ruby takes the hooks of a define_method body for the whole VM's when the last of them goes, and then believes that the VM has
  * none: TracePoints of everybody, the application's too, miss calls, collections and allocations. When a hook of the VM's
- * comes, Ruby adds up again which there are. (docs/decisions/205-hooks-of-a-body-are-not-the-vms.md)
+ * comes, Ruby adds up again which there are. The event of this one is not of the heap: ractors.c.
+ * (docs/decisions/205-hooks-of-a-body-are-not-the-vms.md)
  */
-static void add_up_hooks(void)
+void ps_add_up_hooks(void)
 {
 #if RUBY_API_VERSION_CODE < 30300
-    VALUE tracepoint = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_END_SWEEP, nothing, NULL);
+    VALUE tracepoint = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_SWITCH, nothing, NULL);
     rb_tracepoint_enable(tracepoint);
     rb_tracepoint_disable(tracepoint);
 #endif
@@ -147,7 +148,7 @@ static void add_up_hooks(void)
 void ps_disable_on(VALUE tracepoint, VALUE iseq_or_method)
 {
     rb_tracepoint_disable(tracepoint);
-    if (RTEST(rb_obj_is_method(iseq_or_method))) add_up_hooks();
+    if (RTEST(rb_obj_is_method(iseq_or_method))) ps_add_up_hooks();
 }
 
 VALUE ps_find_method(VALUE module, VALUE name)

@@ -58,6 +58,8 @@ void ps_write_barrier(VALUE tracepoint, VALUE method);
 bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise);
 /* The reverse, of what was enabled there. */
 void ps_disable_on(VALUE tracepoint, VALUE iseq_or_method);
+/* Has Ruby up to 3.2 find out again which events hooks of the whole VM want. */
+void ps_add_up_hooks(void);
 /* Has the JIT throw away code that was compiled with hooks in it. */
 void ps_kick_jit(void);
 

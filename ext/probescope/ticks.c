@@ -424,6 +424,8 @@ static const char *refusal(void)
     /* It leaves in a new frame the position of an older one, and looks for a line there outside of the method. */
     if (RUBY_API_VERSION_CODE < 30300 && ps_jit_is_on())
         return "charged at the next check: compiled code has no lines before Ruby 3.3";
+    if (!ps_gc_hooks_allowed())
+        return "charged at the next check: this version of Ruby crashes when collections are hooked and Ractors exist";
     if (!has_frames()) return "charged at the next check: stacks are not where this version of Ruby has them";
     /* A native thread without a Ruby thread has no stack. */
     if (shared && strcmp(shared, "1") == 0)
@@ -496,6 +498,14 @@ void ps_ticks_end(void)
         ticks.collections = Qnil;
     }
     __atomic_store_n(&ticks.in_gc, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Samples are taken at the next check from now on: refusal() says why. */
+void ps_ticks_forbid(void)
+{
+    if (!ticks.on) return;
+    ps_ticks_end();
+    ps_watcher_recheck();
 }
 
 bool ps_ticks_are_on(void)

@@ -302,6 +302,45 @@ RSpec.describe "an application that is traced" do
     expect(run.target.info.state("object__stats")).to eq(state).or eq(:off)
   end
 
+  # Ruby before 3.1.4 starts a Ractor's thread without a stack for frames: ext/probescope/ractors.c.
+  it "creates Ractors while a thread is inside a TracePoint's block, which keeps Ruby from taking out hooks", :bpf do
+    run = start(<<~RUBY, { object__stats: %i[class allocated], gc__done: %i[kind] })
+      Warning[:experimental] = false
+      Gate.on :object__stats, :gc__done
+      inside, go_on = Thread::Queue.new, Thread::Queue.new
+      def hooked = 1
+      trace = TracePoint.new(:call) { |call| inside << go_on.pop if call.method_id == :hooked }
+      thread = Thread.new { trace.enable { hooked } }
+      Thread.pass until go_on.num_waiting == 1
+      ractors = Array.new(3) { Ractor.new { 1 } }
+      go_on << 1
+      thread.join
+      Gate.done done: ractors.sum { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+    RUBY
+    run.finish
+    expect(run.report[:done]).to eq(3)
+    expect(run.target.err).to be_empty
+  end
+
+  { gc__done: %i[kind], sample__stats: %i[function self], exception__stats: %i[type raised] }.each do |probe, fields|
+    it "creates Ractors whose first object begins a collection, with #{probe} on", :bpf do
+      run = start(<<~RUBY, { probe => fields })
+        Warning[:experimental] = false
+        Gate.on :#{probe}
+        200.times { raise ArgumentError rescue 1 }
+        GC.stress = true
+        ractors = Array.new(3) { Ractor.new { 1 } }
+        GC.stress = false
+        Gate.done done: ractors.sum { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take },
+                  state: Probescope.status[:probes][:#{probe}].first
+      RUBY
+      run.finish
+      expect(run.report[:done]).to eq(3)
+      expect(run.target.err).to be_empty
+      expect(run.report[:state]).to eq(probe == :gc__done ? "refused" : "degraded") if RUBY_VERSION.match?(/\A3\.1\.[0-3]\z/)
+    end
+  end
+
   it "may freeze its threads", :bpf do
     target, = traced(<<~RUBY, all)
       class Cold
