@@ -53,7 +53,8 @@ class HooksIn
     @cycles = cycles
     @busy = busy
     @programs = only ? PROGRAMS.slice(*only) : PROGRAMS
-    version = IO.popen([ENV.fetch("RUBY", RbConfig.ruby), "-e", "print RUBY_VERSION"], &:read)
+    say = "print RUBY_VERSION, (' with YJIT' if defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?)"
+    version = IO.popen([ENV.fetch("RUBY", RbConfig.ruby), "-e", say], &:read)
     @column = "#{version}#{", #{busy} processes spin" if busy.positive?}"
   end
 

@@ -38,6 +38,8 @@ class Overhead
     Row.new(label: "stackprof, wall, 100 Hz", peer: "stackprof"),
     Row.new(label: "Vernier, wall, 100 Hz", peer: "vernier")
   ].freeze
+  # The class that an event is of has to be looked at then.
+  SHARED_CALLS = CALLS.values_at(0, 5)
   LINES = [
     Row.new(label: "`line` into `count()`", probes: %w[line], action: COUNT),
     Row.new(label: "TracePoint with a Ruby block that counts", peer: "tracepoint_line", reference: true)
@@ -64,6 +66,7 @@ class Overhead
   ].freeze
   SECTIONS = [
     ["One call and its return", "call", CALLS],
+    ["One call of a method that two classes have, and its return", "shared_call", SHARED_CALLS],
     ["One line", "line", LINES],
     ["One turn of the VM lock (`Thread.pass`, two threads)", "turn", TURNS_OF_THREADS],
     ["One raise, 10 frames deep", "raise", RAISES],

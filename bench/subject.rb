@@ -15,14 +15,17 @@ module Subject
   # A JIT compiles what was called so often.
   WARM_UP = 100
   # How often in a round; enough for a few ms of work each.
-  WORK = { "call" => 200_000, "line" => 200_000, "turn" => 4_000, "raise" => 10_000, "deep_raise" => 4_000, "deepest_raise" => 500,
-           "alloc" => 100_000, "strings" => 1_000, "caller" => 10_000 }.freeze
+  WORK = { "call" => 200_000, "shared_call" => 200_000, "line" => 200_000, "turn" => 4_000, "raise" => 10_000, "deep_raise" => 4_000,
+           "deepest_raise" => 500, "alloc" => 100_000, "strings" => 1_000, "caller" => 10_000 }.freeze
   # Frames below the raise.
   DEPTHS = { "raise" => 10, "deep_raise" => 100, "deepest_raise" => 1000 }.freeze
 
+  def self.callee; end
+
   module_function
 
-  def callee; end
+  # Two classes have it: the module, and its singleton class.
+  def shared_callee; end
 
   def raise_at(depth)
     depth.zero? ? raise(ArgumentError, "x") : raise_at(depth - 1)
@@ -32,6 +35,14 @@ module Subject
     i = 0
     while i < times
       callee
+      i += 1
+    end
+  end
+
+  def shared_call(times)
+    i = 0
+    while i < times
+      shared_callee
       i += 1
     end
   end
@@ -106,6 +117,7 @@ module Subject
   def run(work, times)
     case work
     when "call" then call(times)
+    when "shared_call" then shared_call(times)
     when "line" then line(times)
     when "turn" then turn(times)
     when "alloc" then alloc(times)

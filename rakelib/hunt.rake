@@ -57,6 +57,8 @@ module HuntTask
       touch "#{venv}/ready", verbose: false
     end
     ENV["PYTHON"] = File.expand_path("#{venv}/bin/python")
+    without = !system(ENV.fetch("PYTHON"), "-c", "import greenlet", err: File::NULL)
+    puts "hunt: Python #{version} without greenlets, which pip cannot get for it" if without
     sh ENV.fetch("PYTHON"), "setup.py", "--quiet", "build_ext", "--inplace", verbose: false, out: File::NULL, err: File::NULL
   end
 end

@@ -1,6 +1,6 @@
 """Figures that the command shows."""
 
-from probescope.command.text import duration, size
+from probescope.command.text import decimal, duration, size
 
 
 def test_figures_have_three_digits_also_when_they_are_rounded_up():
@@ -26,3 +26,8 @@ def test_figures_have_three_digits_also_when_they_are_rounded_up():
     ]
     assert (duration(None), size(None)) == ("-", "-")
     assert duration(12_345 * 10**9) == "12345 s"
+
+
+def test_what_is_a_thousand_and_more_has_no_fraction():
+    figures = (None, 0, 37.25, 999.94, 999.96, 6704.6, 171_384.1)
+    assert [decimal(figure) for figure in figures] == ["-", "0.0", "37.2", "999.9", "1,000", "6,705", "171,384"]

@@ -322,6 +322,18 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         expect(running.out).to match(/\btrifle \(until \d\d:\d\d:\d\d\.\d{3}\)/).and include("(until TIME): not counted since then")
       end
 
+      it "is said beside the lines of stat when it happens, and once" do
+        skip "of another CPython: 3.12 and later" unless one_by_one
+        program = start(suffix, code)
+        running = probescope_start("stat", "-p", program.pid)
+        await_taken_out(program)
+        said = /^probescope: process #{program.pid} serves function__stats only in part: 1 function is not counted any more/
+        await("what stat says", within: 60) { running.err.match?(said) }
+        running.signal(:INT)
+        expect(running.wait(within: 60)).to be_success, running.err
+        expect(running.err.scan(said).size).to eq(1), running.err
+      end
+
       it "leaves a forked child all hooks" do
         attempts do
           program = start(suffix, code)

@@ -23,6 +23,11 @@ RSpec.describe "Figures" do
     expect(figure.share(0.4049)).to eq("40.5 %")
   end
 
+  it "shows no fraction of what is a thousand and more" do
+    expect([0, 37.25, 999.94, 999.96, 6704.6, 171_384.1].map { |number| figure.decimal(number) })
+      .to eq(%w[0.0 37.2 999.9 1,000 6,705 171,384])
+  end
+
   it "shows what is unknown as a dash" do
     expect(%i[time bytes count share decimal].map { |name| figure.public_send(name, nil) }.uniq).to eq(["-"])
   end

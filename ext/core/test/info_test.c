@@ -1,6 +1,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "atomic.h"
@@ -140,6 +141,46 @@ static void is_whole_again_in_a_child(void)
     CHECK_STRING(probescope_info.note, "still writable");
 }
 
+/* ---- A thread waits for another one that writes ---- */
+
+static int waiting;
+
+static void *write_flag(void *unused)
+{
+    (void)unused;
+    PS_WRITE_RELEASE(waiting, (int)syscall(SYS_gettid));
+    ps_info_flag(PS_INFO_JIT, 1);
+    return NULL;
+}
+
+/* How often that thread has left its CPU by itself. */
+static int times_left(int thread)
+{
+    char path[64], line[128];
+    int times = 0;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/status", thread);
+    FILE *status = fopen(path, "r");
+    while (status && fgets(line, sizeof(line), status))
+        if (sscanf(line, "voluntary_ctxt_switches: %d", &times) == 1) break;
+    if (status) fclose(status);
+    return times;
+}
+
+/* The one that writes may be below it in priority, and on the same CPU. */
+static void leaves_its_cpu_to_the_one_that_writes(void)
+{
+    pthread_t writer;
+    probescope_info.sequence |= 1;
+    pthread_create(&writer, NULL, write_flag, NULL);
+    AWAIT(PS_READ_ACQUIRE(waiting));
+    int before = times_left(waiting);
+    AWAIT(times_left(waiting) > before + 10);
+    PS_WRITE_RELEASE(probescope_info.sequence, PS_READ(probescope_info.sequence) + 1);
+    pthread_join(writer, NULL);
+    CHECK(probescope_info.flags & PS_INFO_JIT);
+    CHECK_EQUAL(probescope_info.sequence % 2, 0);
+}
+
 /* ---- Two threads write, a host reads ---- */
 
 enum { WRITES = 20000 };
@@ -204,6 +245,7 @@ int main(void)
     RUN(cuts_texts_that_are_too_long);
     RUN(moves_the_sequence_by_two_with_each_write);
     RUN(is_whole_again_in_a_child);
+    RUN(leaves_its_cpu_to_the_one_that_writes);
     RUN(is_never_read_half_written);
     return check_report("info");
 }

@@ -77,6 +77,8 @@ module Probescope
 
         @states[answer[:pid]] = answer[:states]
         @telling[answer[:pid]] = answer[:tells_of_cut]
+        # At once: lines come until Ctrl-C, and from now on their figures are lower.
+        answer[:in_part].to_h.each { |probe, reason| say(only_in_part([answer[:pid]], probe, reason)) }
       end
 
       # Each process has a second of its own: a line is due when all have told theirs, or when one tells its next.

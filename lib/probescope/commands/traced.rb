@@ -293,10 +293,11 @@ module Probescope
 
           degraded = probes.select { |_, probe| probe[:state] == "degraded" }
           say(why) if refused.any?
-          part = "#{list(degraded.keys)} #{degraded.one? ? "serves" : "serve"} #{name} only in part"
-          say("#{part}: #{degraded.values.first[:reason]}") if degraded.any?
+          say(only_in_part(degraded.keys, name, degraded.values.first[:reason])) if degraded.any?
         end
       end
+
+      def only_in_part(pids, probe, reason) = "#{list(pids)} #{pids.one? ? "serves" : "serve"} #{probe} only in part: #{reason}"
 
       # Probes that processes took out themselves, and what they say of their own settings.
       def check_taken_out(trace)
@@ -353,7 +354,10 @@ module Probescope
       }.freeze
 
       # A line on stderr, which JSON has among its warnings.
+      # Once: what commands say while they run is true at their end, too.
       def say(text)
+        return if @warnings.include?(text)
+
         @warnings << text
         warn("probescope: #{Host::Text.clean(text)}")
       end

@@ -12,7 +12,12 @@ module Probescope
       # 0.123 -> "12.3 %"
       def share(number) = number.nil? ? "-" : format("%.1f %%", number * 100)
 
-      def decimal(number) = number.nil? ? "-" : format("%.1f", number)
+      # 12.345 -> "12.3", 6704.5 -> "6,705"
+      def decimal(number)
+        return "-" if number.nil?
+
+        number.round(1) < 1000 ? format("%.1f", number) : count(format("%.0f", number).to_i)
+      end
 
       # Nanoseconds -> "950 ns", "1.23 us", "12.3 ms", "123 s"
       def time(nanoseconds)

@@ -115,6 +115,11 @@ module Probescope
       # {name => state} of the probes that are traced.
       def states = snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:state] }
 
+      # {name => why} of those that tell of a part alone.
+      def in_part
+        snapshot[:probes].slice(*@probes).select { |_, probe| probe[:state] == "degraded" }.transform_values { |probe| probe[:reason] }
+      end
+
       # Says why nothing is known of it, should that be so. To be asked while bpftrace is still attached.
       def absence
         @run_delay_ns ||= RunDelay.between(@delays_before, RunDelay.of(pid, MOST_THREADS)) if @delays_before

@@ -195,7 +195,9 @@ module Probescope
         Participant.look(alive, @looked).each { |one| tell_states(one) if one.keep }
       end
 
-      def tell_states(one) = @tell.call(:states, pid: one.pid, states: one.states, tells_of_cut: one.tells_of_cut?)
+      def tell_states(one)
+        @tell.call(:states, pid: one.pid, states: one.states, in_part: one.in_part, tells_of_cut: one.tells_of_cut?)
+      end
 
       def everybody_ended = interrupt(:target_ended, grace: @alone ? 0.5 : 0)
 

@@ -46,7 +46,10 @@ def share(part: Optional[float]) -> str:
 
 
 def decimal(number: Optional[float]) -> str:
-    return "-" if number is None else f"{number:.1f}"
+    """ "12.3", "6,705"."""
+    if number is None:
+        return "-"
+    return f"{number:.1f}" if round(number, 1) < 1000 else f"{number:,.0f}"
 
 
 def _scaled(number: Optional[int], units: Units) -> str:
