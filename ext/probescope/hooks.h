@@ -131,6 +131,10 @@ static inline ps_counted *ps_requests_counted(void)
 {
     return PS_ENABLED(STATS__BY_REQUEST) ? ps_requests_counted_now() : NULL;
 }
+/* The Probescope::Native::Request of the thread's current fiber, or nil. VM lock held. */
+VALUE ps_requests_of(VALUE thread);
+/* For ps_by_request(). NULL: the value is no request, or nobody listens to stats__by_request. */
+ps_counted *ps_requests_counted_in(VALUE request);
 /* Its span_id, or 0. */
 uint64_t ps_requests_id(void);
 

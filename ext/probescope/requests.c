@@ -9,6 +9,7 @@
 
 #include "hooks.h"
 #include "request.h"
+#include "ticks.h"
 
 static void free_request(void *request)
 {
@@ -16,8 +17,15 @@ static void free_request(void *request)
     ruby_xfree(request);
 }
 
+static void mark_nothing(void *request) {}
+
+/*
+ * A request that nobody says is done counts when it is freed. Its samples keep it through several collections, in which it must not become
+ * old: then it would stay until the next major collection. Objects without write barriers do not become old. From Ruby 3.3 on a type
+ * without a mark function counts as one with write barriers.
+ */
 static const rb_data_type_t request_type = {
-    "probescope/request", {NULL, free_request, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
+    "probescope/request", {mark_nothing, free_request, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY};
 static VALUE request_class;
 static ID key_of_request;
 
@@ -83,13 +91,20 @@ static bool is_request(VALUE value)
 static VALUE enter_request(VALUE self, VALUE request)
 {
     VALUE thread = rb_thread_current(), outer = rb_thread_local_aref(thread, key_of_request);
-    if (!RB_OBJ_FROZEN(thread)) rb_thread_local_aset(thread, key_of_request, request);
+    if (RB_OBJ_FROZEN(thread)) return outer;
+    rb_thread_local_aset(thread, key_of_request, request);
+    ps_ticks_enter(request);
     return outer;
+}
+
+VALUE ps_requests_of(VALUE thread)
+{
+    return rb_thread_local_aref(thread, key_of_request);
 }
 
 ps_request *ps_requests_current(void)
 {
-    VALUE request = rb_thread_local_aref(rb_thread_current(), key_of_request);
+    VALUE request = ps_requests_of(rb_thread_current());
     return is_request(request) ? RTYPEDDATA_DATA(request) : NULL;
 }
 
@@ -97,6 +112,12 @@ ps_counted *ps_requests_counted_now(void)
 {
     ps_request *request = ps_requests_current();
     return request ? &request->counted : NULL;
+}
+
+ps_counted *ps_requests_counted_in(VALUE request)
+{
+    if (!PS_ENABLED(STATS__BY_REQUEST) || !is_request(request)) return NULL;
+    return &((ps_request *)RTYPEDDATA_DATA(request))->counted;
 }
 
 uint64_t ps_requests_id(void)

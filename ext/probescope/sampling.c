@@ -123,7 +123,7 @@ void ps_sampling_take(void)
 {
     if (!sampling.on || !ps_contexts_on_main_ractor()) return;
     ps_tick tick;
-    while (ps_ticks_next(&tick)) add(&tick, NULL);
+    while (ps_ticks_next(&tick)) add(&tick, ps_requests_counted_in(tick.request));
     if (!ps_ticks_are_on()) take_now();
 }
 
@@ -149,11 +149,9 @@ static void state(uint32_t wanted, const char *reason)
 /* Stacks are read at the tick, where that can be. False: that is not known yet. */
 static bool choose_way(uint32_t wanted)
 {
-    const char *reason = NULL;
-    bool later = false;
-    if (wanted & PS_BIT(STATS__BY_REQUEST)) reason = "charged at the next check: whose request it is is known there";
-    if (!reason) reason = ps_ticks_begin(&later);
-    else ps_ticks_end();
+    bool later;
+    const char *reason = ps_ticks_begin(&later);
+    ps_ticks_by_request(!reason && wanted & PS_BIT(STATS__BY_REQUEST));
     if (!later) state(wanted, reason);
     return !later;
 }

@@ -61,6 +61,7 @@ struct thread {
     uint64_t charged_ns; /* its CPU time up to its last sample */
     uint64_t due_ns;     /* its CPU time at the next one */
     VALUE ruby;          /* before 3.3: the Thread that the native thread runs, or ran last */
+    VALUE request;       /* of its current fiber, while somebody listens to stats__by_request; else nil */
     uint64_t stood_ns;   /* the watcher's: its CPU time when it last looked whether the thread stands still */
 };
 
@@ -79,6 +80,7 @@ static struct {
     pthread_mutex_t arming;
     uint32_t threads; /* places in use, and free ones between them */
     struct thread thread[THREADS_MAX];
+    bool by_request; /* somebody listens to stats__by_request */
     bool lines_late; /* code of a JIT has not written where it is: the job that is asked for at once finds the line */
     struct entry *ring;
     uint32_t head, tail;
@@ -155,6 +157,7 @@ static void take(struct thread *thread, bool in_gc, uint64_t cpu)
     int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, tick->frames, tick->lines);
     tick->count = count > 0 ? (uint32_t)count : 0;
     tick->in_gc = in_gc;
+    tick->request = PS_READ(thread->request);
     tick->thread_id = (uint64_t)thread->tid;
     tick->weight = weight;
     thread->charged_ns = cpu;
@@ -255,6 +258,7 @@ static void start(struct thread *thread, int tid)
         return;
     }
     thread->timer = timer;
+    thread->request = Qnil;
     thread->random = ((uint32_t)ps_monotonic_ns() ^ (uint32_t)tid * 2654435761u) | 1;
     thread->charged_ns = ps_clock_try(ps_cpu_clock_of(tid));
     /* Ruby has still to make a new thread the current one, which takes some us. */
@@ -347,6 +351,7 @@ static void postpone(uint64_t now) {}
 static void on_begin(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
 {
     if (PS_READ(ticks.on)) arm((int)ps_thread_id(), rb_thread_current());
+    ps_ticks_enter(Qnil);
 }
 
 static void on_end(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
@@ -473,6 +478,54 @@ const char *ps_ticks_begin(bool *later)
     return NULL;
 }
 
+/* With `arming`. Each native thread remembers its place, as requests begin and fibers switch often. */
+static struct thread *place_of_this(int tid)
+{
+    static __thread uint32_t place;
+    if (place < ticks.threads && ticks.thread[place].tid == tid) return &ticks.thread[place];
+    struct thread *thread = find(tid);
+    if (thread) place = (uint32_t)(thread - ticks.thread);
+    return thread;
+}
+
+void ps_ticks_enter(VALUE request)
+{
+    if (!ticks.by_request) return;
+    pthread_mutex_lock(&ticks.arming);
+    struct thread *thread = place_of_this((int)ps_thread_id());
+    if (thread) PS_WRITE(thread->request, request);
+    pthread_mutex_unlock(&ticks.arming);
+}
+
+/*
+ * On the fiber that goes on. The handler cannot look up the request: it may have interrupted a change of the table that holds a fiber's
+ * variables.
+ */
+static void on_fiber_switch(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
+{
+    if (ps_contexts_on_main_ractor()) ps_ticks_enter(ps_requests_of(rb_thread_current()));
+}
+
+/* With the VM lock, so that the thread is in the same request until this is done. */
+static void look_up_request(VALUE ruby)
+{
+    int tid = ps_native_id(ruby);
+    pthread_mutex_lock(&ticks.arming);
+    struct thread *thread = tid ? find(tid) : NULL;
+    if (thread) PS_WRITE(thread->request, ticks.by_request ? ps_requests_of(ruby) : Qnil);
+    pthread_mutex_unlock(&ticks.arming);
+}
+
+void ps_ticks_by_request(bool wanted)
+{
+    if (!wanted && !ticks.by_request) return;
+    if (wanted && !ticks.by_request) rb_add_event_hook(on_fiber_switch, RUBY_EVENT_FIBER_SWITCH, Qnil);
+    if (!wanted) rb_remove_event_hook(on_fiber_switch);
+    ticks.by_request = wanted;
+    VALUE list = rb_funcall(rb_cThread, rb_intern("list"), 0);
+    for (long i = 0; i < RARRAY_LEN(list); i++) look_up_request(RARRAY_AREF(list, i));
+}
+
 /* Any thread's. */
 static void delete_timers(void)
 {
@@ -490,6 +543,7 @@ void ps_ticks_end(void)
 {
     PS_WRITE(ticks.asked, false);
     PS_WRITE(ticks.failed, false);
+    ps_ticks_by_request(false);
     delete_timers();
     if (is_ours()) sigaction(SIGNAL, &(struct sigaction){.sa_handler = SIG_DFL}, NULL); /* which ignores a late one */
     unhook_threads();
@@ -565,6 +619,7 @@ bool ps_ticks_next(ps_tick *to)
     to->thread_id = from->thread_id;
     to->weight = from->weight;
     to->in_gc = from->in_gc;
+    to->request = from->request;
     to->count = from->count;
     memcpy(to->frames, from->frames, from->count * sizeof(*from->frames));
     memcpy(to->lines, from->lines, from->count * sizeof(*from->lines));
@@ -585,10 +640,14 @@ void ps_ticks_mark(void)
 {
     rb_gc_mark(ticks.collections);
     for (uint32_t i = 0; i < PS_READ(ticks.threads); i++)
-        if (PS_READ(ticks.thread[i].tid)) rb_gc_mark(ticks.thread[i].ruby);
+        if (PS_READ(ticks.thread[i].tid)) {
+            rb_gc_mark(ticks.thread[i].ruby);
+            rb_gc_mark(ticks.thread[i].request);
+        }
     for (uint32_t i = ticks.tail; ticks.ring && i != PS_READ_ACQUIRE(ticks.head); i++) {
         const struct entry *entry = &ticks.ring[i % RING];
         if (!PS_READ_ACQUIRE(entry->ready)) continue;
+        rb_gc_mark(entry->tick.request);
         for (uint32_t f = 0; f < entry->tick.count; f++) rb_gc_mark(entry->tick.frames[f]);
     }
 }
@@ -608,4 +667,5 @@ void ps_ticks_after_fork(void)
     if (!ticks.on) return;
     ticks.generation += ticks.generation + 1 ? 1 : 2;
     arm((int)ps_thread_id(), rb_thread_current());
+    if (ticks.by_request) ps_ticks_enter(ps_requests_of(rb_thread_current()));
 }

@@ -20,7 +20,8 @@ typedef struct ps_tick {
     uint64_t thread_id;
     uint64_t weight; /* CPU time that it stands for, ns */
     uint32_t count;
-    bool in_gc; /* a collection ran on that stack */
+    bool in_gc;    /* a collection ran on that stack */
+    VALUE request; /* Probescope::Native::Request; any other value: none, or nobody listens to stats__by_request */
     VALUE frames[PS_SAMPLE_FRAMES_MAX];
     int lines[PS_SAMPLE_FRAMES_MAX];
 } ps_tick;
@@ -31,6 +32,10 @@ typedef struct ps_tick {
  */
 const char *ps_ticks_begin(bool *later);
 void ps_ticks_end(void);
+/* With the VM lock, after each ps_ticks_begin(): each tick has its request from now on, or none has. */
+void ps_ticks_by_request(bool wanted);
+/* With the VM lock: the current fiber of this thread is in that request from now on. nil: in none. */
+void ps_ticks_enter(VALUE request);
 bool ps_ticks_are_on(void);
 /* The watcher's, at each of its ticks. */
 bool ps_ticks_look(uint64_t now);

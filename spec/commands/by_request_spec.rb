@@ -82,8 +82,9 @@ RSpec.describe "The commands with --by-request", :bpf do
         burning = rows.transform_values { |own| own.find { |row| row["function"] == "#{prefix}burn" }&.fetch("total_share") }.compact
         burning.delete(nil) # the request that was under way when the tracer came
         expect(burning.keys).to contain_exactly("GET /a", "GET /b")
-        # Chance alone takes 9 points of 250 samples in one run of 1,000. Ruby's are charged at the next check.
-        expect(burning["GET /a"] / burning.values.sum).to be_within(suffix == "py" ? 0.09 : 0.13).of(0.75)
+        # Chance alone takes 9 points of 250 samples in one run of 1,000. At the next check it is more.
+        at_tick = suffix == "py" || Support::RUBY_TICKS
+        expect(burning["GET /a"] / burning.values.sum).to be_within(at_tick ? 0.09 : 0.13).of(0.75)
         expect(burning.values.sum).to be > 0.8
       end
     end
