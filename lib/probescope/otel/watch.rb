@@ -2,6 +2,7 @@
 
 require "set"
 require_relative "../host/descendants"
+require_relative "../host/foreign"
 require_relative "../host/library"
 require_relative "../host/named"
 require_relative "../host/participant"
@@ -101,7 +102,7 @@ module Probescope
 
       # [[pid, user], ...]: the first process of each user, the second of each, ...
       def in_turns(pids)
-        owned = pids.sort.filter_map { |pid| Host::Survey.owner(pid)&.then { |owner| [pid, owner] } }
+        owned = pids.sort.filter_map { |pid| Host::Foreign.owner(pid)&.then { |owner| [pid, owner] } }
         turns = Hash.new(0)
         owned.sort_by.with_index { |(_, owner), i| [turns[owner] += 1, i] }
       end
