@@ -175,13 +175,12 @@ module Probescope
       def start_exporter(input)
         Process.fork do
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
-          kept = [input, $stdin, $stdout, $stderr]
-          Probescope::Otel::Nobody.become(kept, @gems.user) if @gems.user
+          Probescope::Otel::Nobody.become([input], @gems.user) if @gems.user
           @gems.use
           require_relative "../otel/exporter"
           exporter = Probescope::Otel::Exporter.new(input, {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics,
                                                             **names(Probescope::Otel::Resources.own)})
-          Probescope::Otel::Nobody.become(kept) unless @gems.user
+          Probescope::Otel::Nobody.become([input]) unless @gems.user
           exporter.run
           exit!(0)
         rescue LoadError => e
