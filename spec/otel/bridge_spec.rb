@@ -76,8 +76,8 @@ RSpec.describe "probescope otel", :bpf do
     expect(report["received"]["slow_calls"]).to eq(report["traces"]["exported"])
   end
 
-  # GIVEN root's shell with a file open that root alone may read, THEN what exports has neither that file nor that terminal: who finds a hole
-  # in it could type into the terminal what the shell obeys.
+  # GIVEN root's shell with a file open that root alone may read, THEN what exports has neither that file nor that terminal. Whoever finds a
+  # hole in it could type into the terminal what the shell obeys.
   it "keeps root's terminal and open files from what exports" do
     process = target(app).ready
     words = [RbConfig.ruby, Support::EXE, "otel", "-p", process.pid.to_s, "--slow", "1ms", "--endpoint", server.endpoint]
@@ -94,7 +94,7 @@ RSpec.describe "probescope otel", :bpf do
   ensure
     FileUtils.rm_rf(File.dirname(secret))
     Process.kill(:TERM, pid) if pid
-    out&.each_line { nil } rescue nil # rubocop:disable Style/RescueModifier -- EIO is its end
+    out&.each_line { nil } rescue nil # -- EIO is its end
     Process.wait(pid) if pid
   end
 

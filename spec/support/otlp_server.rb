@@ -42,7 +42,8 @@ module Support
     def endpoint = "http#{"s" if @tls}://127.0.0.1:#{@port}"
 
     # :take, :part (one log record of each request is rejected), :down (nobody listens), :reset, :hang, :trickle (an answer that does
-    # not end), :endless (one that does not end either, as fast as it is read), :endless_head, :bomb (200 MiB in 1 MiB of gzip), :garble (no HTTP), or an answer such as "503 Service Unavailable\r\nRetry-After: 2".
+    # not end), :endless (the same as fast as it is read), :endless_head, :bomb (200 MiB in 1 MiB of gzip), :garble (no HTTP), or an answer
+    # such as "503 Service Unavailable\r\nRetry-After: 2".
     def behaviour=(wanted)
       was_down = @behaviour == :down
       @behaviour = wanted

@@ -40,6 +40,7 @@ module Probescope
         attr_reader :answer
 
         def start(*) = noting { super }
+
         # A connection's own timeout is for each read of it.
         def request(wanted, *)
           # What is compressed may become a thousand times as long.
