@@ -77,10 +77,11 @@ module Probescope
       # [names of its cgroups that root gave, those below which another user gave], a line for each hierarchy: systemd hands a part of the
       # tree to each user, who may name a cgroup there as a container of somebody else is named.
       def groups(pid, root = CGROUPS)
-        File.binread("/proc/#{pid}/cgroup").lines.map do |line|
+        parts = File.binread("/proc/#{pid}/cgroup").lines.map do |line|
           _, controllers, path = line.chomp.split(":", 3)
           of_root(folders(controllers, root), path)
-        end.transpose.map { |paths| paths.join("\n") }
+        end
+        parts.transpose.map { |paths| paths.join("\n") }
       end
 
       # Where a hierarchy is mounted, perhaps.
