@@ -421,6 +421,12 @@ def test_what_bpftrace_complains_of_has_a_sentence_of_ours_and_all_of_its_own(to
     assert error.next_step != "probescope doctor"
 
 
+def test_what_sudo_complains_of_is_nothing_that_bpftrace_says():
+    error = complaint("sudo: a terminal is required to read the password\nsudo: a password is required\n", "failed", "")
+    assert str(error).startswith("cannot get the privilege to trace: sudo: a terminal is required")
+    assert error.next_step == "run the command as root, or as a user who may use sudo"
+
+
 def test_what_bpftrace_complains_of_is_shown_whole_where_nobody_knows_it():
     assert str(complaint("ERROR: of a new kind\nmore\n", "failed", "")) == (
         "bpftrace failed; it says: ERROR: of a new kind; more"
