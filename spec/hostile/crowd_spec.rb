@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "hostile/files"
+require "probescope/host/descendants"
 require "probescope/host/selection"
 require "probescope/otel/program"
 require "probescope/otel/watch"
@@ -64,5 +65,21 @@ RSpec.describe "A crowd of one user's processes", :bpf do
     Probescope::Host::Named.new("nobody-has-it").among(pids)
     users = asked.map(&owner).compact
     expect(users.first(users.uniq.size)).to match_array(users.uniq)
+  end
+
+  # A process of that user's, which has 60 threads and four children that have as many, is among the servers.
+  it "hides no other user's children behind its threads" do
+    script = "4.times { break unless fork }; 60.times { Thread.new { sleep } }; puts 'ready'; $stdout.flush; sleep"
+    become = %W[setpriv --reuid=#{stranger} --regid=#{stranger} --clear-groups]
+    threads = keep(Support::Child.new(*become, RbConfig.ruby, "-e", script))
+    await("all of them") { threads.out.scan("ready").size >= 5 }
+    server = keep(Support::Child.new("sh", "-c", "#{Support::HostTarget.binary}; true"))
+    server.await_line(/\Aready$/)
+    own = Probescope::Host::Descendants.of(server.pid)
+    stub_const("Probescope::Host::Descendants::MOST_READ", 100)
+    found = Probescope::Host::Descendants.of(threads.pid, server.pid)
+    expect(own.size).to eq(1)
+    expect(found).to include(*own)
+    expect(found.size).to be_between(2, 5)
   end
 end

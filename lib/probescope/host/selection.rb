@@ -51,7 +51,7 @@ module Probescope
       def newcomers(known)
         return [] unless @workers
 
-        children = @roots.flat_map { |pid| Descendants.of(pid) }.uniq - known
+        children = Descendants.of(*@roots) - known
         @strangers.keep(children)
         children.filter_map do |pid|
           @strangers.look(pid) { Target.try(pid) }

@@ -70,7 +70,7 @@ module Probescope
         roots = @order[:pids].select { |pid| File.exist?("/proc/#{pid}") } | with_name
         return roots unless @order[:workers]
 
-        roots | roots.flat_map { |pid| Host::Descendants.of(pid) }
+        roots | Host::Descendants.of(*roots)
       end
 
       def with_name
