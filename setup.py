@@ -64,7 +64,9 @@ class BuildExtension(build_ext):
             try:
                 super().run()
             except Exception as error:  # of several kinds, which differ from one setuptools to the next
-                reason = f"{NO_COMPILER}: {error}"
+                # Without all of the compiler's options, which are a screenful.
+                told = re.sub(r"Command '\['([^']+)'.*\]' ", r"\1 ", str(error))
+                reason = f"{NO_COMPILER}: {told}"
         folder = "python/probescope" if self.inplace else os.path.join(self.build_lib, "probescope")
         note = Path(folder, "unavailable.txt")
         if reason:

@@ -153,5 +153,10 @@ RSpec.describe "The gem" do
     bundle "path: #{checkout.inspect}"
     expect(required_by_bundler).to say(available: false)
       .and match(%r{^probescope: no probes: .* Bundler compiles nothing by path: bin/setup run, in #{checkout}$})
+    FileUtils.mkdir_p("#{checkout}/bin")
+    FileUtils.touch("#{checkout}/bin/setup")
+    doctor = "ARGV.replace(%w[doctor]); begin; load '#{checkout}/exe/probescope'; rescue SystemExit; end"
+    told = ruby("-S", "bundle", "exec", "ruby", "-e", doctor)
+    expect(told).to match(%r{^NO  this Ruby .* was not built.* -> bin/setup run, in #{checkout}$})
   end
 end

@@ -74,7 +74,9 @@ RSpec.describe "The package whose helper is root's", :bpf do
                 ["/usr/bin/bpftrace", "--version"], [helper, "-e", "p 1"], [helper, ""], ["/var/tracer/copy"],
                 ["/usr/lib/probescope/exe/probescope"],
                 ["/usr/lib/probescope/../probescope/exe/probescope"], ["RUBYOPT=-rx", helper], ["-E", helper], ["-u", "daemon", helper],
-                ["-s"], ["-i"], ["-e", helper], ["-D", "/tmp", helper]]
+                ["-s"], ["-i"], ["-e", helper], ["-D", "/tmp", helper], ["-R", "/var/tracer", helper], ["-g", "shadow", helper],
+                ["-u", "root", "-g", "tracer", helper], ["-C", "100", helper], ["LD_PRELOAD=/var/tracer/copy", helper],
+                ["GEM_HOME=/var/tracer", helper]]
     attempts.each do |words|
       status, out, err = run("sudo", "-n", *words)
       expect([words, status, out]).to eq([words, 1, ""]), err

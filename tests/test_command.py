@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from probescope import _native
 from probescope.abi import PROBES
+from probescope.command import attach
 from probescope.command.complaint import complaint
 from probescope.command.info import HEAD, PROBE, Info
 from probescope.command.result import Result, moment_of
@@ -419,6 +420,34 @@ def test_what_bpftrace_complains_of_has_a_sentence_of_ours_and_all_of_its_own(to
     assert str(error).startswith(f"bpftrace failed: {told['means']}")
     assert str(error).endswith(f"; it says: {'; '.join(kept)}")
     assert error.next_step != "probescope doctor"
+
+
+def test_attach_waits_for_no_file_system_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(attach, "CHILD_SECONDS", 0.2)
+    assert not attach.in_child(lambda: time.sleep(60) is None)
+    assert attach.in_child(lambda: True) and not attach.in_child(lambda: False)
+    assert attach.readable_for(os.getpid(), "/etc/passwd") and not attach.readable_for(os.getpid(), "/nowhere")
+
+
+def test_a_command_that_was_stopped_and_then_killed_leaves_no_tracer():
+    # Ctrl-Z reaches all of the terminal's group, and would keep the shell from seeing the end of its input.
+    catches = "import os, signal, time; signal.signal(signal.SIGINT, lambda *_: os._exit(7)); time.sleep(600)"
+    tracer = [sys.executable, "-c", catches]
+    keeper = subprocess.Popen(["/bin/sh", "-c", KEEPER, "probescope", *tracer], stdin=subprocess.PIPE, process_group=0)
+    time.sleep(0.5)
+    os.killpg(keeper.pid, signal.SIGTSTP)
+    try:
+        keeper.stdin.close()
+        assert keeper.wait(20) == 7
+    finally:
+        if keeper.poll() is None:
+            os.killpg(keeper.pid, signal.SIGCONT)
+
+
+def test_what_sudo_complains_of_is_nothing_that_bpftrace_says():
+    error = complaint("sudo: a terminal is required to read the password\nsudo: a password is required\n", "failed", "")
+    assert str(error).startswith("cannot get the privilege to trace: sudo: a terminal is required")
+    assert error.next_step == "run the command as root, or as a user who may use sudo"
 
 
 def test_what_bpftrace_complains_of_is_shown_whole_where_nobody_knows_it():

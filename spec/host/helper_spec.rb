@@ -113,6 +113,17 @@ RSpec.describe "The helper" do
       expect(tracers_of(process.pid).size).to be <= 1
     end
 
+    # GIVEN Ctrl-Z, which reaches the helper as well, WHEN the command is killed, THEN no hook stays.
+    it "ends with a command that was stopped and then killed" do
+      process = host_target
+      helper = start
+      helper.puts(JSON.generate(trace.merge(pids: [process.pid], seconds: 600)))
+      await("bpftrace", within: 30) { tracers_of(process.pid).any? }
+      helper.signal(:TSTP)
+      helper.close_stdin
+      await("its end") { !helper.alive? && tracers_of(process.pid).empty? }
+    end
+
     # bpftrace takes options behind the program, too: -cCOMMAND runs a command, -oFILE writes to a file.
     it "gives bpftrace no option among the arguments" do
       process = host_target

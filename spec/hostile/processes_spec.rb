@@ -3,9 +3,11 @@
 require "spec_helper"
 require "hostile/files"
 require "support/host_helpers"
+require "support/process_trees"
 require "probescope/host/descendants"
 require "probescope/host/elf"
 require "probescope/host/opened"
+require "probescope/host/reader"
 require "probescope/host/tracer"
 
 # What processes do that lie, hang or cost, WHEN commands look at all of them, THEN each command ends in time, says so of them, and has the
@@ -157,6 +159,50 @@ RSpec.describe "Hostile processes", :bpf do
       pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-info")
       expect(said_of(pid)).to include("was not read within 1 s")
       refused(pid, /was not read within 1 s/)
+    end
+
+    # A child that waits for the file outlives its KILL. It had the command's stdout open as well, so that whoever read that waited, too.
+    it "leave one reader behind for each process, whatever is asked, with nothing open that others wait for" do
+      pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-left")
+      honest = host_target
+      nameless = IO.sysopen("/etc/hostname")
+      reader = Probescope::Host::Reader.new
+      place = reader.ask(:place, honest.pid)
+      before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      found = Array.new(4) { reader.ask_each(:row, [honest.pid, pid, honest.pid]).map { |one| one.is_a?(Hash) ? one[:pid] : one.message } }
+      late = "process #{pid}: it was not read within 1 s"
+      expect(found.uniq).to eq([[honest.pid, late, honest.pid]])
+      expect { reader.ask(:row, pid) }.to raise_error(Probescope::Host::Refused, late)
+      expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - before).to be < 4
+      children = children_of(Process.pid).select { |one| File.read("/proc/#{one}/stat").match?(/\) D /) }
+      expect(children.size).to eq(1)
+      open = Dir.children("/proc/#{children.first}/fd").map { |number| File.readlink("/proc/#{children.first}/fd/#{number}") }
+      expect(open.grep_v(/\Aanon_inode/).sort.uniq).to contain_exactly("/dev/null", "/proc/#{pid}/mem", /\Asocket/)
+      stub_const("Probescope::Host::Reader::MOST_LEFT", 1)
+      expect { reader.ask(:row, honest.pid) }.to raise_error(Probescope::Host::Refused, /other processes of its user are not read/)
+      expect(reader.ask(:counters, place)).to be_an(Array)
+    ensure
+      IO.for_fd(nameless).close
+    end
+
+    it "leave one reader of the wheel's behind for each process" do
+      pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-wheel")
+      source = <<~PYTHON
+        from probescope.command.errors import Refused
+        from probescope.command.reader import Reader
+        reader = Reader()
+        for _ in range(3):
+            try:
+                reader.ask("find", #{pid}) and reader.ask("snapshot", reader.ask("find", #{pid}))
+            except Refused as refused:
+                print(refused, flush=True)
+        input()
+      PYTHON
+      env = Support.plain_env.merge(Support::Python.env(loaded: false))
+      child = keep(Support::Child.new(Support::Python.interpreter, "-c", source, env: env, stdin: true))
+      await("three answers") { child.out.lines.size == 3 }
+      expect(child.out.lines.uniq).to eq(["process #{pid}: it was not read within 1 s\n"])
+      expect(children_of(child.pid).count { |one| File.read("/proc/#{one}/stat").match?(/\) D /) }).to eq(1)
     end
 
     # It has the file's first request, so that the kernel does not end the bpftrace that waits for it.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "etc"
+require "pty"
 require "spec_helper"
 require "support/host_helpers"
 require "support/jaeger"
@@ -73,6 +74,28 @@ RSpec.describe "probescope otel", :bpf do
     report = JSON.parse(bridge.await_line(/{"received.*/, stream: :err)[0])
     expect(report["cut_short"]).to eq(1)
     expect(report["received"]["slow_calls"]).to eq(report["traces"]["exported"])
+  end
+
+  # GIVEN root's shell with a file open that root alone may read, THEN what exports has neither that file nor that terminal. Whoever finds a
+  # hole in it could type into the terminal what the shell obeys.
+  it "keeps root's terminal and open files from what exports" do
+    process = target(app).ready
+    words = [RbConfig.ruby, Support::EXE, "otel", "-p", process.pid.to_s, "--slow", "1ms", "--endpoint", server.endpoint]
+    secret = File.join(Dir.mktmpdir, "secret")
+    File.write(secret, "", perm: 0o600)
+    out, _, pid = PTY.spawn("sh", "-c", "exec 9<#{secret}; exec \"$@\"", "sh", *words)
+    bridge = Struct.new(:pid).new(pid)
+    await("spans", within: 60) { server.spans.any? }
+    expect([files(pid).include?(secret), File.readlink("/proc/#{pid}/fd/0")]).to match([true, %r{\A/dev/pts/}])
+    exporter = exporter_of(bridge)
+    expect([files(exporter).include?(secret), File.readlink("/proc/#{exporter}/fd/0")]).to eq([false, "/dev/null"])
+    session, terminal = File.read("/proc/#{exporter}/stat").rpartition(")").last.split.values_at(3, 4)
+    expect([session, terminal]).to eq([exporter.to_s, "0"])
+  ensure
+    FileUtils.rm_rf(File.dirname(secret))
+    Process.kill(:TERM, pid) if pid
+    out&.each_line { nil } rescue nil # -- EIO is its end
+    Process.wait(pid) if pid
   end
 
   # Processes of that name. Others end meanwhile.

@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "probescope/otel/resources"
+require "support/host_helpers"
 require "support/otlp_server"
 require "support/process_trees"
 
@@ -100,6 +101,27 @@ RSpec.describe "probescope otel and containers" do
     names.each do |groups, (id, uid)|
       expect(Probescope::Otel::Resources.container("#{groups}\n", "")).to eq({"container.id" => id, "k8s.pod.uid" => uid}.compact)
     end
+  end
+
+  # GIVEN a part of the tree of cgroups that systemd has handed to a user, and a cgroup there which that user has named as somebody else's
+  # container, THEN its name is a claim.
+  it "takes a container's name from root alone" do
+    name = "probescope-spec.slice/user@1000.service"
+    forged = make_cgroup("#{name}/docker-#{container}.scope") or skip "no cgroups here"
+    process = host_target
+    File.write("#{forged}/cgroup.procs", process.pid.to_s)
+    said = -> { Probescope::Otel::Resources.of(process.pid, {runtime: "ruby", version: "3.1"}) }
+    expect(said.call).to match(hash_including(attributes: hash_including("container.id" => container), claims: {}))
+    File.chown(1000, 1000, File.dirname(forged))
+    claimed = said.call
+    expect(claimed[:attributes]).not_to have_key("container.id")
+    expect(claimed[:claims]).to eq("container.id" => container)
+    # Docker hands a container's own cgroup to its users, and names it itself.
+    File.chown(0, 0, File.dirname(forged))
+    File.chown(1000, 1000, forged)
+    expect(said.call[:attributes]).to include("container.id" => container)
+  ensure
+    remove_cgroups
   end
 
   it "takes the volumes of other pods, which a node mounts, for nobody's" do

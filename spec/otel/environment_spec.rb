@@ -151,6 +151,21 @@ RSpec.describe "The environment of probescope otel" do
     FileUtils.rm_rf(@folder)
   end
 
+  # Who may run `probescope otel` by sudo and nothing else reads no file by it, and holds it up by none.
+  it "shows nothing of the file that is to hold the endpoint, and waits for none" do
+    @folder = Dir.mktmpdir
+    File.write(file = File.join(@folder, "shadow"), "root:$y$secret:20228:0:99999:7:::\n", perm: 0o600)
+    File.mkfifo(fifo = File.join(@folder, "fifo"))
+    [file, fifo, "/dev/zero"].each do |path|
+      result = probescope("otel", "-p", Process.pid, "--endpoint", "@#{path}")
+      expect(result.status.exitstatus).to eq(2)
+      expect(result.err).to match(/\Aprobescope: the first line of #{path} is no URL of an OTLP.HTTP endpoint\n  try: --endpoint @/)
+      expect(result.err).not_to include("secret")
+    end
+  ensure
+    FileUtils.rm_rf(@folder)
+  end
+
   it "is told of where figures would be other ones" do
     name = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
     expect([{}, {name => "Cumulative"}].map { |given| transport.complaint(given) }).to eq([nil, nil])

@@ -49,6 +49,42 @@ RSpec.describe Probescope::Otel::Sender do
     end
   end
 
+  # Whoever comes first listens at localhost:4318 while no Collector runs. In MiB.
+  {endless: [true, "Net::ProtocolError"], endless_head: [true, "Net::ProtocolError"], bomb: [false, "400"]}.each do |behaviour, verdict|
+    it "keeps little of an answer that is #{behaviour}" do
+      backend = keep(server.call)
+      backend.behaviour = behaviour
+      script = <<~RUBY
+        require "probescope/otel/exporters"
+        require "probescope/otel/transport"
+        require "opentelemetry-logs-sdk"
+        OpenTelemetry.logger = Logger.new(File::NULL)
+        def peak = File.read("/proc/self/status")[/VmHWM:\\s+(\\d+)/, 1].to_i / 1024
+        record = OpenTelemetry::SDK::Logs::LogRecordData
+        fields = {timestamp: 1, observed_timestamp: 1, severity_number: 13, attributes: {}, total_recorded_attributes: 0,
+                  trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT, resource: OpenTelemetry::SDK::Resources::Resource.create({}),
+                  instrumentation_scope: OpenTelemetry::SDK::InstrumentationScope.new("spec", "0")}
+        record = record.new(*record.members.map { |member| fields[member] })
+        exporter = Probescope::Otel::Exporters::Logs.new(endpoint: "#{backend.endpoint}/v1/logs",
+                                                         transport: Probescope::Otel::Transport.new("logs", {}))
+        before = peak
+        taken = exporter.deliver([record], timeout: 5)
+        p [taken, !exporter.again.nil?, exporter.reason, peak - before]
+      RUBY
+      child = keep(Support::Child.new(RbConfig.ruby, "-I#{Support::ROOT}/lib", "-e", script, env: ENV.to_h))
+      child.wait
+      taken, again, reason, grown = JSON.parse(child.out)
+      expect([taken, again, reason]).to eq([false, *verdict]), child.to_s
+      expect(grown).to be < 32
+    end
+  end
+
+  it "lets no backend ask for more than five minutes" do
+    far = (Time.now + 1_000_000).httpdate
+    asked = ["7", "0", "99999999999999", far, (Time.now - 100).httpdate, "soon"]
+    expect(asked.map { |text| Probescope::Otel::Exporters.seconds(text) }).to eq([7, 0, 300, 300, 0, 0])
+  end
+
   it "keeps the newest figures of each process alone" do
     queue = Probescope::Otel::FairQueue.new(Float::INFINITY, latest: true, weigh: :sum.to_proc)
     [[1, [3]], [2, [4]], [1, [5, 1]]].each { |process, bundle| queue.push(process, bundle) }

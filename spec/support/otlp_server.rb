@@ -42,10 +42,12 @@ module Support
     def endpoint = "http#{"s" if @tls}://127.0.0.1:#{@port}"
 
     # :take, :part (one log record of each request is rejected), :down (nobody listens), :reset, :hang, :trickle (an answer that does
-    # not end), :garble (no HTTP), or an answer such as "503 Service Unavailable\r\nRetry-After: 2".
+    # not end), :endless (the same as fast as it is read), :endless_head, :bomb (200 MiB in 1 MiB of gzip), :garble (no HTTP), or an answer
+    # such as "503 Service Unavailable\r\nRetry-After: 2".
     def behaviour=(wanted)
       was_down = @behaviour == :down
       @behaviour = wanted
+      @bomb ||= compressed_zeros(200) if wanted == :bomb
       if wanted == :down then stop
       elsif was_down then start
       end
@@ -118,6 +120,9 @@ module Support
       when :part then part(socket, head, body)
       when :hang then sleep
       when :trickle then trickle(socket)
+      when :endless then endless(socket, "HTTP/1.1 503 Busy\r\n\r\n")
+      when :endless_head then endless(socket, "HTTP/1.1 503 Busy\r\nX: ")
+      when :bomb then bomb(socket)
       when :garble
         socket.write("garbled\r\n")
         socket.close
@@ -134,6 +139,21 @@ module Support
         socket.write(" ")
         sleep 0.1
       end
+    end
+
+    def endless(socket, head)
+      socket.write(head)
+      loop { socket.write("x" * (1 << 20)) }
+    end
+
+    def bomb(socket)
+      socket.write("HTTP/1.1 400 Bad\r\nContent-Encoding: gzip\r\nContent-Length: #{@bomb.bytesize}\r\n\r\n#{@bomb}")
+    end
+
+    def compressed_zeros(mebibytes)
+      zeros = "\0" * (1 << 20)
+      gzip = Zlib::Deflate.new(1, 31)
+      Array.new(mebibytes) { gzip.deflate(zeros) }.join + gzip.finish
     end
 
     def keep(socket, head, body, answer = "")

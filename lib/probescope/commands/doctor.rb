@@ -21,6 +21,7 @@ module Probescope
         probescope doctor
         probescope doctor -p 4711
       TEXT
+      CHECKOUT = File.expand_path("../../..", __dir__)
       MARKS = {good: "ok", note: "--", bad: "NO"}.freeze
       # A reason of ext/python/monitoring.c.
       TOOL_IDS_TAKEN = "tool ids are taken"
@@ -84,6 +85,8 @@ module Probescope
 
       def reinstall
         return "the gem goes into the application: docs/guide/loading.md" if Host::Client.packaged?
+        # gem pristine finds no gem that Bundler has by a path, and compiles none.
+        return "bin/setup run, in #{CHECKOUT}" if File.exist?("#{CHECKOUT}/bin/setup")
 
         "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem pristine probescope"
       end

@@ -23,6 +23,8 @@ module Probescope
       PAGES = 256
       # bpftrace wants a little more than the longest name.
       STRINGS = 200
+      LONGEST_URL = 4096
+      ENDPOINT_FILE = "--endpoint @/etc/probescope/endpoint"
       USAGE = "otel -p PID... | --comm NAME [options]"
       ABOUT = <<~TEXT
         Sends what running processes do to an OpenTelemetry backend, over OTLP/HTTP, until Ctrl-C or TERM: slow calls as spans
@@ -97,16 +99,24 @@ module Probescope
                              "write the URL into a file that nobody else may read: --endpoint @FILE; or OTEL_EXPORTER_OTLP_ENDPOINT")
       end
 
+      # Nothing of the file is shown: sudo may let a user run this command who may not read every file.
       def url_in(path)
-        File.open(path) do |file|
+        File.open(path, File::RDONLY | File::NONBLOCK) do |file|
           open = file.stat.mode.anybits?(0o007)
-          url = file.gets.to_s.strip
+          url = file.gets("\n", LONGEST_URL).to_s.strip
+          raise CLI::Usage.new("the first line of #{path} is no URL of an OTLP/HTTP endpoint", ENDPOINT_FILE) unless url?(url)
           return url unless open && Probescope::Otel::Endpoints.credentials(url)
 
           raise CLI::Usage.new("everybody on this machine can read the password in #{path}", "chmod o= #{path}")
         end
       rescue SystemCallError => e
-        raise CLI::Usage.new("--endpoint @#{path} cannot be read: #{e.message}", "--endpoint @/etc/probescope/endpoint")
+        raise CLI::Usage.new("--endpoint @#{path} cannot be read: #{e.message}", ENDPOINT_FILE)
+      end
+
+      def url?(text)
+        Probescope::Otel::Endpoints.new(text, {})
+      rescue CLI::Usage
+        nil
       end
 
       def slow(text)
@@ -165,13 +175,12 @@ module Probescope
       def start_exporter(input)
         Process.fork do
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
-          kept = [input, $stdin, $stdout, $stderr]
-          Probescope::Otel::Nobody.become(kept, @gems.user) if @gems.user
+          Probescope::Otel::Nobody.become([input], @gems.user) if @gems.user
           @gems.use
           require_relative "../otel/exporter"
           exporter = Probescope::Otel::Exporter.new(input, {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics,
                                                             **names(Probescope::Otel::Resources.own)})
-          Probescope::Otel::Nobody.become(kept) unless @gems.user
+          Probescope::Otel::Nobody.become([input]) unless @gems.user
           exporter.run
           exit!(0)
         rescue LoadError => e

@@ -15,6 +15,7 @@ module Probescope
     # privilege (Reader), because whatever a process maps may keep its reader waiting: a file of FUSE does, opened, read or as memory.
     #
     # Each question returns plain data. What goes wrong is a Refused with a reason; whatever else were raised here becomes one in Reader.
+    # .born and .owner may be asked outside of the child, too: the kernel takes no lock of the process for them.
     module Foreign
       SYMBOL = "probescope_info"
       HOW_TO_LOAD = "start it with `probescope run -- COMMAND`, or add `gem \"probescope\", require: \"probescope/auto\"` " \
@@ -113,6 +114,13 @@ module Probescope
       def born(pid)
         fields = File.read("/proc/#{pid}/stat").rpartition(") ").last.split
         fields[19] unless %w[Z X].include?(fields[0])
+      rescue SystemCallError
+        nil
+      end
+
+      # Its real user: the folder in /proc belongs to root where a process hides its memory. nil when it is gone.
+      def owner(pid)
+        File.read("/proc/#{pid}/status", 2048)[/^Uid:\s+(\d+)/, 1]&.to_i
       rescue SystemCallError
         nil
       end

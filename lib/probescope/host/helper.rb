@@ -38,6 +38,8 @@ module Probescope
         # inherits what is ignored, and has to obey an INT.
         trap("INT") { nil }
         trap("HUP", "IGNORE")
+        # Ctrl-Z stops the command. A helper that was stopped with it would not see that it is killed then.
+        trap("TSTP", "IGNORE")
         trap("TERM") { @terminated = true }
         answer("ready", {})
         loop { turn }

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "in_turns"
 require_relative "names"
 require_relative "reader"
 
@@ -10,6 +11,8 @@ module Probescope
       # Seconds for the titles of all processes, and until one that could not be read in time is read again.
       SECONDS = 1.0
       PAUSE = 300.0
+      # Titles of more take so long that it matters whose come first.
+      MANY = 1000
 
       def initialize(name)
         @name = name
@@ -20,6 +23,7 @@ module Probescope
         @slow.select! { |_, again_at| again_at > now }
         named, others = pids.partition { |pid| Names.comm?(pid, @name) }
         others -= @slow.keys
+        others = InTurns.of(others).map(&:first) if others.size > MANY
         titles = Reader.ask_each(:title, others, limit: now + SECONDS)
         named + others.zip(titles).filter_map { |pid, title| pid if match?(pid, title) }
       end

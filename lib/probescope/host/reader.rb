@@ -2,6 +2,7 @@
 
 require "io/wait"
 require "socket"
+require_relative "descriptors"
 require_relative "foreign"
 require_relative "refused"
 
@@ -9,14 +10,21 @@ module Probescope
   module Host
     # Puts questions about foreign processes (Foreign) to a child, one after the other, and has an answer or a Refused within seconds
     # whatever a process does: a child that does not answer is killed, and the next question starts another one. A child that waits for a
-    # file of FUSE may outlive its KILL until that file answers, so nobody waits for its end.
+    # file of FUSE may outlive its KILL until that file answers, so nobody waits for its end. As long as it has not ended, the process for
+    # which it waits is asked nothing more: each question would leave one more such child behind.
     class Reader
       # Seconds that an answer may take, and that it may take while the child waits for a CPU or uses one.
       LIMIT = 1.0
       LONGEST = 5.0
       # Bytes of address space that the child may take more than it has at first.
       MEMORY = 96 << 20
+      # Killed children of one user's processes that have not ended; beyond that no other process of that user is looked at.
+      MOST_LEFT = 4
 
+      # A killed child: the thread that waits for its end, and whose process it read.
+      Left = Struct.new(:thread, :owner)
+      # The answer in the place of those that there was no time for.
+      REST = [:rest].freeze
       Late = Class.new(StandardError)
       Ended = Class.new(StandardError)
 
@@ -37,6 +45,7 @@ module Probescope
 
       def initialize
         @parent = Process.pid
+        @left = {} # by [pid, start time]: Left
       end
 
       # False in a forked child.
@@ -45,44 +54,67 @@ module Probescope
       # question: a method of Foreign, which takes a PID or a Place first. Returns what it returns; an IO at the end of an Array is the same
       # open file here. Raises Refused.
       def ask(question, subject, *arguments)
+        held(subject)&.then { |refused| raise refused }
         put([question, [subject], *arguments])
-        kind, value, with_file = take.first
+        kind, value, with_file = take
         raise Refused.new(*value) if kind == :refused
 
         with_file ? [*value, @socket.recv_io(File, "rb")] : value
       rescue Late, Ended => e
-        stop
-        pid = subject.is_a?(Integer) ? subject : subject.pid
-        raise Refused.new(:slow, "process #{pid}: #{e.is_a?(Late) ? "it was not read within #{LIMIT.round} s" : "its reader ended"}")
+        raise lost(subject, e)
       end
 
       # The same question about several: a value or a Refused for each, in their order; from that moment on for no more of them.
       def ask_each(question, subjects, limit: nil)
         answers = []
-        answers.concat(some(question, subjects.drop(answers.size), limit)) while answers.size < subjects.size && (limit.nil? || now < limit)
+        answers.concat(some(question, subjects.drop(answers.size))) while answers.size < subjects.size && (limit.nil? || now < limit)
         answers
       end
 
       private
 
-      # Answers about the first of them. The child gives those that it has after a while.
-      def some(question, subjects, limit)
+      # Answers about the first of them, one at least: those that the child gives within a while.
+      def some(question, subjects)
+        held(subjects.first)&.then { |refused| return [refused] }
+        subjects = subjects.take_while { |subject| held(subject).nil? }
+        answers = []
         put([question, subjects])
-        take.map { |kind, value| kind == :value ? value : Refused.new(*value) }
-      rescue Late, Ended # because of one of them
-        stop
-        subjects.each_with_object([]) do |subject, answers|
-          break answers if limit && now > limit
-
-          answers << attempt(question, subject)
+        while answers.size < subjects.size && (answer = take) != REST
+          kind, value = answer
+          answers << (kind == :value ? value : Refused.new(*value))
         end
+        answers
+      rescue Late, Ended => e
+        answers << lost(subjects[answers.size], e)
       end
 
-      def attempt(question, subject)
-        ask(question, subject)
-      rescue Refused => e
-        e
+      # A Refused where a child that was killed has not ended, else nil. subject: as #ask takes it; of a Place the process was read before.
+      def held(subject)
+        return if @left.empty?
+
+        @left.select! { |_, one| one.thread.alive? }
+        pid = pid_of(subject)
+        return late(pid) if @left.key?(identity(subject))
+        return unless subject.is_a?(Integer)
+
+        owner = Foreign.owner(pid)
+        return if @left.count { |_, one| one.owner == owner } < MOST_LEFT
+
+        Refused.new(:slow, "process #{pid}: other processes of its user are not read, and it is left out with them")
       end
+
+      # Ends the child, which did not answer about that one. Returns the Refused.
+      def lost(subject, error)
+        thread = stop
+        pid = pid_of(subject)
+        @left[identity(subject)] = Left.new(thread, Foreign.owner(pid))
+        error.is_a?(Late) ? late(pid) : Refused.new(:slow, "process #{pid}: its reader ended")
+      end
+
+      def late(pid) = Refused.new(:slow, "process #{pid}: it was not read within #{LIMIT.round} s")
+
+      def pid_of(subject) = subject.is_a?(Integer) ? subject : subject.pid
+      def identity(subject) = subject.is_a?(Integer) ? [subject, Foreign.born(subject)] : [subject.pid, subject.born]
 
       # One that was killed meanwhile is replaced.
       def put(message)
@@ -94,6 +126,7 @@ module Probescope
         Frames.write(@socket, message)
       end
 
+      # The next frame.
       def take
         began = moved = now
         until @socket.wait_readable(LIMIT / 4)
@@ -120,14 +153,16 @@ module Probescope
       def start
         @socket, other = UNIXSocket.pair
         @pid = Process.fork { Child.new(other).run }
-        Process.detach(@pid)
+        @thread = Process.detach(@pid)
         other.close
       end
 
+      # Returns the thread that waits for the end of the child.
       def stop
         Process.kill(:KILL, @pid)
+        @thread
       rescue Errno::ESRCH
-        nil
+        @thread
       ensure
         @socket.close
         @socket = nil
@@ -163,7 +198,7 @@ module Probescope
         def run
           prepare
           while (question, subjects, *arguments = Frames.read(@socket))
-            reply(answers(question, subjects, arguments))
+            reply(question, subjects, arguments)
           end
         ensure
           exit!(0)
@@ -174,29 +209,32 @@ module Probescope
         def prepare
           Process.setproctitle("probescope: reader of processes")
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
-          ObjectSpace.each_object(IO) { |io| io.close unless io.closed? || io == @socket }
+          # Whoever reads what the parent prints waits for the end of all that have it open.
+          $stdin.reopen(File::NULL)
+          [$stdout, $stderr].each { |io| io.reopen(File::NULL, "w") }
+          Descriptors.keep([@socket])
           # Whatever is read is bytes, and becomes text where it is handed out.
           Encoding.default_external = Encoding::BINARY
           Process.setrlimit(:AS, (File.read("/proc/self/statm").to_i * 4096) + MEMORY)
         end
 
-        def reply(answers)
-          files = answers.filter_map { |answer| file(answer) }
-          Frames.write(@socket, answers)
-          files.each do |file|
-            @socket.send_io(file)
-            file.close
+        # Each answer by itself, so that the parent knows at which process the child hangs. After a while, that there are no more.
+        def reply(question, subjects, arguments)
+          began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+          subjects.each_with_index do |subject, i|
+            return Frames.write(@socket, REST) if i.positive? && Process.clock_gettime(Process::CLOCK_MONOTONIC) - began > ROW
+
+            hand_out(answer(question, subject, arguments))
           end
         end
 
-        # Those that there are after a while, one at least.
-        def answers(question, subjects, arguments)
-          began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-          subjects.each_with_object([]) do |subject, found|
-            break found if found.any? && Process.clock_gettime(Process::CLOCK_MONOTONIC) - began > ROW
+        def hand_out(answer)
+          file = file(answer)
+          Frames.write(@socket, answer)
+          return unless file
 
-            found << answer(question, subject, arguments)
-          end
+          @socket.send_io(file)
+          file.close
         end
 
         # The open file of an answer goes by itself, and a mark in its place.

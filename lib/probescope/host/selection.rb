@@ -2,6 +2,7 @@
 
 require_relative "descendants"
 require_relative "error"
+require_relative "in_turns"
 require_relative "named"
 require_relative "refused"
 require_relative "strangers"
@@ -43,15 +44,14 @@ module Probescope
         without_workers(found - named) if @workers && (found.map(&:pid) - @roots).empty?
         raise too_many(@pids) if @pids.size > @most
 
-        @notes << "#{found.size} processes are too many for one command: #{found.size - @most} are left out" if found.size > @most
-        found.first(@most)
+        found.size > @most ? some_of(found) : found
       end
 
       # Targets among the processes that descend from those asked for. known: numbers to leave out.
       def newcomers(known)
         return [] unless @workers
 
-        children = @roots.flat_map { |pid| Descendants.of(pid) }.uniq - known
+        children = Descendants.of(*@roots) - known
         @strangers.keep(children)
         children.filter_map do |pid|
           @strangers.look(pid) { Target.try(pid) }
@@ -74,6 +74,14 @@ module Probescope
         names = Target.all.first.map(&:name).tally.map { |name, count| "#{name} (#{count})" }
         there = names.empty? ? "no process has it" : "there are: #{names.sort.join(", ")}"
         raise Error.new("no process with probescope is named #{@comm.inspect}; #{there}", "probescope ps")
+      end
+
+      # Those that were asked for by number, and of the others those of each user in turns: no user keeps those of others out.
+      def some_of(found)
+        @notes << "#{found.size} processes are too many for one command: #{found.size - @most} are left out"
+        asked_for, others = found.partition { |target| @pids.include?(target.pid) }
+        by_pid = others.to_h { |target| [target.pid, target] }
+        (asked_for + InTurns.of(by_pid.keys).map { |pid, _| by_pid.fetch(pid) }).first(@most)
       end
 
       # A master need not have the library itself.

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "foreign"
 require_relative "reader"
 require_relative "refused"
 
@@ -20,13 +21,6 @@ module Probescope
       # Every process that there is.
       def self.pids = Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i).sort
 
-      # Its real user: the folder in /proc belongs to root where a process hides its memory. nil when it is gone.
-      def self.owner(pid)
-        File.read("/proc/#{pid}/status", 2048)[/^Uid:\s+(\d+)/, 1]&.to_i
-      rescue SystemCallError
-        nil
-      end
-
       # question: as Reader.ask takes it.
       def initialize(pids, question, seconds: SECONDS)
         @question = question
@@ -35,7 +29,7 @@ module Probescope
         @set_aside = {}
         @slow = {}
         @writing = {} # those that were, and are asked once more
-        @queues = pids.group_by { |pid| self.class.owner(pid) }.except(nil)
+        @queues = pids.group_by { |pid| Foreign.owner(pid) }.except(nil)
         @spent = Hash.new(0.0)
         @limit = now + seconds
         turn(next_owner) until @queues.empty? || now > @limit

@@ -17,6 +17,22 @@ module Probescope
 
       # The last answer of a backend, or why there is none: the exporters keep neither.
       module Answers
+        # Bytes of an answer, its head included: whoever listens at the endpoint may send without end.
+        MOST_BYTES = 1 << 20
+
+        # Of a connection's socket.
+        module Counted
+          # How many bytes may be read yet.
+          attr_writer :left
+
+          def read_nonblock(...)
+            super.tap do |read|
+              @left -= read.bytesize if read.is_a?(String)
+              raise Net::ProtocolError, "an answer of more than #{MOST_BYTES} bytes" if @left.negative?
+            end
+          end
+        end
+
         # No answers, which the exporters take for final ones, but for EOFError.
         BROKEN = [Timeout::Error, IOError, Net::ProtocolError, Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError].freeze
         # The name of a class.
@@ -24,11 +40,24 @@ module Probescope
         attr_reader :answer
 
         def start(*) = noting { super }
+
         # A connection's own timeout is for each read of it.
-        def request(*) = noting { @answer = Timeout.timeout(read_timeout, Net::ReadTimeout) { super } }
+        def request(wanted, *)
+          # What is compressed may become a thousand times as long.
+          wanted["accept-encoding"] = "identity"
+          @socket&.io&.left = MOST_BYTES
+          noting { @answer = Timeout.timeout(read_timeout, Net::ReadTimeout) { super } }
+        end
+
         def forget = @answer = @error = nil
 
         private
+
+        # Called by Net::HTTP, also when it connects anew within a request.
+        def on_connect
+          super
+          @socket.io.extend(Counted).left = MOST_BYTES
+        end
 
         def noting
           yield
@@ -41,6 +70,7 @@ module Probescope
       module Verdict
         # Answers after which OTLP has another try make sense.
         AGAIN = %w[408 429 502 503 504].freeze
+        MESSAGE_BYTES = 300
 
         # Seconds after which to try again, 0 where the backend did not say, nil when that is of no use.
         attr_reader :again
@@ -88,7 +118,7 @@ module Probescope
         def partly
           partial = self.class::RESPONSE.decode(@http.answer.body.to_s).partial_success or return true
           @rejected = partial[self.class::REJECTED]
-          @rejection = partial.error_message
+          @rejection = partial.error_message.byteslice(0, MESSAGE_BYTES).scrub("")
           true
         rescue Google::Protobuf::ParseError
           true # not all backends answer with what they should
@@ -111,13 +141,15 @@ module Probescope
                    "rejected_data_points")
       BY_SIGNAL = {"traces" => Spans, "logs" => Logs, "metrics" => Metrics}.freeze
 
+      # Seconds that a backend may ask to be left alone. It may be another one by then, at the same endpoint.
+      LONGEST_PAUSE = 300
+
       module_function
 
       # Retry-After: seconds or a date.
       def seconds(text)
-        return text.to_i if text.match?(/\A\d+\z/)
-
-        [Time.httpdate(text) - Time.now, 0].max
+        seconds = text.match?(/\A\d+\z/) ? text.to_i : Time.httpdate(text) - Time.now
+        seconds.clamp(0, LONGEST_PAUSE)
       rescue ArgumentError
         0
       end

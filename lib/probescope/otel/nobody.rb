@@ -2,6 +2,7 @@
 
 require "etc"
 require_relative "../host/capabilities"
+require_relative "../host/descriptors"
 
 module Probescope
   module Otel
@@ -11,13 +12,22 @@ module Probescope
     module Nobody
       module_function
 
-      # keep: IOs that stay open; others lead to what only the privileged may read.
+      # keep: IOs that stay open beside stdout and stderr; others lead to what only the privileged may read.
       # user: Etc::Passwd, for root.
       def become(keep, user = Etc.getpwnam("nobody"))
-        ObjectSpace.each_object(IO) { |io| io.close unless io.closed? || keep.include?(io) }
+        Host::Descriptors.keep(keep)
+        $stdin.reopen(File::NULL)
+        leave_terminal
         change_user(user) if Process.euid.zero?
         Host::Capabilities.set(0)
         Host::Capabilities.no_new_privileges
+      end
+
+      # A process may type into its controlling terminal (TIOCSTI), where root's shell reads it.
+      def leave_terminal
+        Process.setsid
+      rescue Errno::EPERM # it leads a group, which its parent has made for it
+        nil
       end
 
       def change_user(user)

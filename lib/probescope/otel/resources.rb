@@ -12,6 +12,7 @@ module Probescope
       POD = /pod(#{UID})/
       # The kubelet mounts a file of the pod's on each container's /etc/hosts.
       HOSTS = %r{/pods/(#{UID})/etc-hosts /etc/hosts }
+      CGROUPS = "/sys/fs/cgroup"
       RUNTIMES = {"ruby" => "ruby", "python" => "cpython"}.freeze
 
       module_function
@@ -21,10 +22,11 @@ module Probescope
       # the process context that it has published, as hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
       def of(pid, snapshot)
         environment = environment(pid)
+        groups, claimed = groups(pid)
         executable = File.readlink("/proc/#{pid}/exe").sub(/ \(deleted\)\z/, "")
         {attributes: {"process.pid" => own_number(pid), "process.executable.path" => text(executable), **runtime(snapshot), **host(pid),
-                      **container(File.binread("/proc/#{pid}/cgroup"), mounts(pid))},
-         claims: parse(environment["OTEL_RESOURCE_ATTRIBUTES"]),
+                      **container(groups, mounts(pid))},
+         claims: {**container(claimed, ""), **parse(environment["OTEL_RESOURCE_ATTRIBUTES"])},
          service_name: environment["OTEL_SERVICE_NAME"], executable: text(File.basename(executable)),
          published: ProcessContext.read(pid)&.unpack1("H*")}
       rescue SystemCallError
@@ -70,6 +72,32 @@ module Probescope
       def runtime(snapshot)
         name, version = snapshot.values_at(:runtime, :version)
         {"process.runtime.name" => RUNTIMES.fetch(name, name), "process.runtime.version" => version}
+      end
+
+      # [names of its cgroups that root gave, those below which another user gave], a line for each hierarchy: systemd hands a part of the
+      # tree to each user, who may name a cgroup there as a container of somebody else is named.
+      def groups(pid, root = CGROUPS)
+        parts = File.binread("/proc/#{pid}/cgroup").lines.map do |line|
+          _, controllers, path = line.chomp.split(":", 3)
+          of_root(folders(controllers, root), path)
+        end
+        parts.transpose.map { |paths| paths.join("\n") }
+      end
+
+      # Where a hierarchy is mounted, perhaps.
+      def folders(controllers, root)
+        controllers.empty? ? [root, "#{root}/unified"] : ["#{root}/#{controllers.delete_prefix("name=")}"]
+      end
+
+      # [the beginning of the path whose names root gave, the rest]: who owns a folder names what is in it. In a cgroup namespace the
+      # folders are not to be seen, and all of it is root's.
+      def of_root(folders, path)
+        names = path.split("/").drop(1)
+        folder = folders.find { |one| names.any? && File.directory?("#{one}/#{names.first}") } or return [path, ""]
+        given = names.each_index.find { |i| File.stat([folder, *names.first(i + 1)].join("/")).uid != 0 } || names.size
+        [names.first(given + 1), names.drop(given + 1)].map { |some| "/#{some.join("/")}" }
+      rescue SystemCallError
+        [path, ""]
       end
 
       # groups and mounts: the process's /proc/PID/cgroup and mountinfo. Where containers are nested the innermost one counts. From

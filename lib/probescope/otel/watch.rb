@@ -2,6 +2,7 @@
 
 require "set"
 require_relative "../host/descendants"
+require_relative "../host/in_turns"
 require_relative "../host/library"
 require_relative "../host/named"
 require_relative "../host/participant"
@@ -29,6 +30,7 @@ module Probescope
         @named = Host::Named.new(@order[:comm])
         @strangers = Host::Strangers.new
         @found = {} # pid => Participant
+        @owners = {} # of these: pid => user
         @slow = {} # by user: [seconds of the pause, when it is over]
       end
 
@@ -37,7 +39,7 @@ module Probescope
         pids = wanted.to_set
         @strangers.keep(pids)
         @found.values.select(&:refused).each { |one| set_aside(one, one.refused) }
-        @found.select! { |pid, one| pids.include?(pid) && one.alive? }
+        @found.reject { |pid, one| pids.include?(pid) && one.alive? }.each_key { |pid| drop(pid) }
         add((pids - @found.keys).to_a)
         @found.values
       end
@@ -56,7 +58,7 @@ module Probescope
 
       # That one is traced no more, because of an Error.
       def set_aside(one, error)
-        @found.delete(one.pid)
+        drop(one.pid)
         @strangers.look(one.pid) { raise error }
       rescue Host::Error => e
         @refused.call(e.in_one_line)
@@ -68,7 +70,7 @@ module Probescope
         roots = @order[:pids].select { |pid| File.exist?("/proc/#{pid}") } | with_name
         return roots unless @order[:workers]
 
-        roots | roots.flat_map { |pid| Host::Descendants.of(pid) }
+        roots | Host::Descendants.of(*roots)
       end
 
       def with_name
@@ -79,13 +81,13 @@ module Probescope
 
       def add(pids)
         limit = now + SECONDS
-        in_turns(pids).each do |pid, owner|
+        Host::InTurns.of(pids.sort).each do |pid, owner|
           break if now > limit
           next if @slow.key?(owner) && now < @slow[owner].last
-          break @refused.call("more than #{MOST} processes: the others are left out") if @found.size >= MOST
+          next unless room_for?(owner)
 
           one = @strangers.look(pid) { participant(pid) }
-          @found[pid] = one if one
+          take(one, owner) if one
         rescue Host::Error => e
           kind = e.kind if e.is_a?(Host::Refused)
           pause(owner) if kind == :slow
@@ -93,17 +95,36 @@ module Probescope
         end
       end
 
+      # Where there are as many as can be, a user has room who has fewer than another one by two: no user keeps those of others out.
+      def room_for?(owner)
+        return true if @found.size < MOST
+
+        counts = @owners.values.tally
+        return true if counts.values.max > counts.fetch(owner, 0) + 1
+
+        @refused.call("more than #{MOST} processes: the others are left out")
+        false
+      end
+
+      # In the place of the last one of the user who has the most, where there is no other place.
+      def take(one, owner)
+        if @found.size >= MOST
+          greediest, = @owners.values.tally.max_by(&:last)
+          drop(@found.keys.reverse.find { |pid| @owners[pid] == greediest })
+        end
+        @found[one.pid] = one
+        @owners[one.pid] = owner
+      end
+
+      def drop(pid)
+        @found.delete(pid)
+        @owners.delete(pid)
+      end
+
       # A second goes by for each process that is not read in time: others of its user wait, too.
       def pause(owner)
         pause = [(@slow[owner]&.first || Host::Strangers::FIRST_REFUSED) * 2, Host::Strangers::MOST_REFUSED].min
         @slow[owner] = [pause, now + pause]
-      end
-
-      # [[pid, user], ...]: the first process of each user, the second of each, ...
-      def in_turns(pids)
-        owned = pids.sort.filter_map { |pid| Host::Survey.owner(pid)&.then { |owner| [pid, owner] } }
-        turns = Hash.new(0)
-        owned.sort_by.with_index { |(_, owner), i| [turns[owner] += 1, i] }
       end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 RESTART = "restart the process with PROBESCOPE=1 where the package is installed"
 # The process runs the script when its main thread runs Python code the next time.
 SECONDS = 10
+CHILD_SECONDS = 5.0
 
 
 def run(options: Any) -> int:
@@ -133,7 +135,7 @@ def readable_for(pid: int, *paths: str) -> bool:
         found = dict(re.findall(r"^(Uid|Gid|Groups):[ \t]*(.*)", file.read(), re.MULTILINE))
     user, group = (int(found[name].split()[1]) for name in ("Uid", "Gid"))
     if os.geteuid() != 0 or user == 0:
-        return all(os.access(f"/proc/{pid}/root{path}", os.R_OK) for path in paths)
+        return in_child(lambda: all(os.access(f"/proc/{pid}/root{path}", os.R_OK) for path in paths))
     return in_child(lambda: readable_as(pid, user, group, list(map(int, found["Groups"].split())), paths))
 
 
@@ -146,6 +148,7 @@ def readable_as(pid: int, user: int, group: int, groups: List[int], paths: Seque
 
 
 def in_child(question: Callable[[], bool]) -> bool:
+    """False also where there is no answer: the root of a process may be a file system that gives none."""
     pid = os.fork()
     if pid == 0:
         answer = False
@@ -153,4 +156,11 @@ def in_child(question: Callable[[], bool]) -> bool:
             answer = question()
         finally:
             os._exit(0 if answer else 1)
-    return os.waitpid(pid, 0)[1] == 0
+    deadline = time.monotonic() + CHILD_SECONDS
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    return False

@@ -53,6 +53,9 @@ MOST_LINES = 20
 def complaint(text: str, what: str, next_step: str) -> CommandError:
     """An error for that text of bpftrace's. what: what it was to do. next_step: where the text is none that we know."""
     said = lines(text)
+    if said and said[0].startswith("sudo: "):  # bpftrace never began
+        step = "run the command as root, or as a user who may use sudo"
+        return CommandError(f"cannot get the privilege to trace: {'; '.join(said)}", step)
     meaning, step = next(
         (found for pattern, found in MEANINGS.items() if any(re.search(pattern, line) for line in said)),
         ("", next_step),

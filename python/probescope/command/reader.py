@@ -1,7 +1,8 @@
 """Puts questions about foreign processes (foreign.py) to a child, and has an answer or a CommandError within seconds.
 
 A child that does not answer is killed, and the next question starts another one. A child that waits for a file of FUSE may outlive its KILL
-until that file answers, so nobody waits for its end.
+until that file answers, so nobody waits for its end. As long as it has not ended, its process is asked nothing more: each question would
+leave one more such child behind.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import signal
 import socket
 import struct
 import time
-from typing import Any, List, NoReturn, Optional
+from typing import Any, Dict, List, NoReturn, Optional
 
 from probescope.command import foreign
 from probescope.command.errors import CommandError, Refused
 
 # Seconds that an answer may take, and that it may take while the child waits for a CPU or uses one.
 LIMIT, LONGEST = 1.0, 5.0
+LATE = f"it was not read within {LIMIT:.0f} s"
 # Bytes of address space that the child may take more than it has at first.
 MEMORY = 96 << 20
 SIZE = struct.Struct("<I")
@@ -31,15 +33,19 @@ class Reader:
         self._socket: Optional[socket.socket] = None
         self._pid = 0
         self._cpu: List[bytes] = []
+        self._left: Dict[int, int] = {}  # by the process that it read: a killed child that has not ended
 
     def ask(self, question: str, subject: Any, *arguments: Any) -> Any:
         """question: a function of foreign.py, which takes a PID or a Place first. Returns what it returns. Raises CommandError."""
+        pid = subject if isinstance(subject, int) else subject.pid
+        if not self._has_ended(pid):
+            raise Refused("slow", f"process {pid}: {LATE}")
         try:
             answer = self._put((question, subject, *arguments))
         except (OSError, EOFError) as error:
+            self._left[pid] = self._pid
             self._stop()
-            pid = subject if isinstance(subject, int) else subject.pid
-            why = f"it was not read within {LIMIT:.0f} s" if isinstance(error, TimeoutError) else "its reader ended"
+            why = LATE if isinstance(error, TimeoutError) else "its reader ended"
             raise Refused("slow", f"process {pid}: {why}") from None
         if isinstance(answer, CommandError):
             raise answer
@@ -79,9 +85,19 @@ class Reader:
         self._socket = None
         try:
             os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, os.WNOHANG)
-        except (ProcessLookupError, ChildProcessError):
+        except ProcessLookupError:
             pass
+
+    def _has_ended(self, pid: int) -> bool:
+        """False while a killed child that read this process waits for it."""
+        child = self._left.get(pid)
+        try:
+            if child and not os.waitpid(child, os.WNOHANG)[0]:
+                return False
+        except ChildProcessError:
+            pass
+        self._left.pop(pid, None)
+        return True
 
 
 def _child(connection: socket.socket) -> NoReturn:

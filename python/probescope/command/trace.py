@@ -21,13 +21,13 @@ from probescope.command.target import Target, find
 from probescope.command.text import SCHEMA, clean, to_json
 from probescope.command.tool import ENVIRONMENT
 
-# Runs bpftrace until its input ends, which it does whenever this command ends, also when that is killed. Ctrl-C is for this command:
-# bpftrace has a session of its own. It is told to leave once it catches SIGINT. 0.17 forgets a signal that comes while it reads events, and
-# waits for them again; then it is told again. While it prints its maps a signal would end it, and the rest would be lost.
+# Runs bpftrace until its input ends, which it does whenever this command ends, also when that is killed. Ctrl-C and Ctrl-Z are for this
+# command: bpftrace has a session of its own. It is told to leave once it catches SIGINT. 0.17 forgets a signal that comes while it reads
+# events, and waits for them again; then it is told again. While it prints its maps a signal would end it, and the rest would be lost.
 KEEPER = """
 umask 077
 cd /
-trap '' INT
+trap '' INT TSTP
 catches_int() {
   while read -r field mask; do
     if [ "$field" = SigCgt: ]; then
