@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "etc"
 require "spec_helper"
 require "hostile/files"
 require "probescope/host/links"
@@ -65,6 +66,34 @@ RSpec.describe "Trust in libraries", :bpf do
     process = copied { |copy| File.chown(stranger, nil, copy) }
     expect(traced("-p", process.pid, "--workers", env: {"SUDO_UID" => stranger.to_s}).first).to eq([process.pid])
     expect(traced("-p", process.pid, "--workers", env: {"SUDO_UID" => "1"}).first).to eq([])
+  end
+
+  # As Ubuntu makes files of a user (umask 002). Here the user daemon, whose group nobody else is in.
+  it "is for files that the group of that user alone may write to" do
+    own = copied(shared = folder("own", mode: 0o775, user: 1)) { |copy| File.chown(1, 1, copy) && File.chmod(0o775, copy) }
+    File.chown(1, 1, shared)
+    other = copied(folder("other")) { |copy| File.chown(1, Etc.getgrnam("adm").gid, copy) && File.chmod(0o775, copy) }
+    pids, err = traced("-p", own.pid, "-p", other.pid, env: {"SUDO_UID" => "1"})
+    expect(pids).to eq([own.pid])
+    expect(err).to match(/process #{other.pid} is left out: its library \S+ may be written to by others than its owner/)
+    expect(traced("-p", own.pid, "--workers").last).to match(/belongs to user 1\n/)
+  end
+
+  it "is not for a group with somebody else in it" do
+    group = Probescope::Host::PrivateGroup
+    user = Struct.new(:name, :gid).new("alice", 1000)
+    allow(Etc).to receive(:getpwuid).and_return(user)
+    File.write(passwd = hostile_file(""), "alice:x:1000:1000::/:/bin/sh\n")
+    stub_const("Probescope::Host::PrivateGroup::PASSWD", passwd)
+    groups = {["alice", []] => 1000, ["alice", ["alice"]] => 1000, ["alice", %w[alice bob]] => nil, ["users", []] => nil}
+    groups.each do |(name, members), gid|
+      allow(Etc).to receive(:getgrgid).and_return(Struct.new(:name, :mem).new(name, members))
+      expect(group.find(1000)).to eq(gid)
+    end
+    allow(Etc).to receive(:getgrgid).and_return(Struct.new(:name, :mem).new("alice", []))
+    File.write(passwd, "bob:x:1001:1000::/:/bin/sh\n", mode: "a")
+    expect(group.find(1000)).to be_nil
+    expect(group.of(0)).to be_nil
   end
 
   it "is not for what a file system in user space says" do

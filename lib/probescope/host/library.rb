@@ -4,6 +4,7 @@ require "digest"
 require "rbconfig"
 require_relative "../abi"
 require_relative "elf"
+require_relative "private_group"
 require_relative "refused"
 
 module Probescope
@@ -91,7 +92,7 @@ module Probescope
       def writable(stat, users)
         return "belongs to user #{stat.uid}" unless users.include?(stat.uid)
 
-        "may be written to by others than its owner" if stat.mode.anybits?(0o022) && !(stat.directory? && stat.sticky?)
+        "may be written to by others than its owner" if PrivateGroup.writable_by_others?(stat, users) && !(stat.directory? && stat.sticky?)
       end
 
       def untrusted(file, why)

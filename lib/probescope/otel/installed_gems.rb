@@ -4,6 +4,7 @@ require "rbconfig"
 require "rubygems"
 require_relative "../host/caller"
 require_relative "../host/error"
+require_relative "../host/private_group"
 require_relative "../host/tool"
 
 module Probescope
@@ -44,7 +45,7 @@ module Probescope
         places.each do |place|
           stat = File.lstat(place)
           return "#{place} belongs to user #{stat.uid}" unless [0, user.uid].include?(stat.uid)
-          return "others than its owner may write to #{place}" if !stat.symlink? && stat.mode.anybits?(0o022)
+          return "others than its owner may write to #{place}" if !stat.symlink? && Host::PrivateGroup.writable_by_others?(stat, [user.uid])
         end
         nil
       end

@@ -1,0 +1,44 @@
+# frozen_string_literal: true
+
+require "etc"
+
+module Probescope
+  module Host
+    # Debian and Ubuntu give each user a group of the same name, and files that this group may write to (umask 002).
+    module PrivateGroup
+      PASSWD = "/etc/passwd"
+
+      @known = {}
+
+      module_function
+
+      # The number of a user's group where nobody else is in it, or nil. Of root nil: root's files have no need of it.
+      def of(uid)
+        return @known[uid] if @known.key?(uid)
+
+        @known[uid] = find(uid)
+      end
+
+      # Whether others than the owner of a file may write to it. stat: File::Stat. users: those who may.
+      def writable_by_others?(stat, users)
+        return true if stat.mode.anybits?(0o002)
+
+        stat.mode.anybits?(0o020) && users.none? { |uid| of(uid) == stat.gid }
+      end
+
+      def find(uid)
+        return if uid.zero?
+
+        user = Etc.getpwuid(uid)
+        group = Etc.getgrgid(user.gid)
+        user.gid if group.name == user.name && (group.mem - [user.name]).empty? && alone?(user)
+      rescue ArgumentError # the system knows no such user, or group
+        nil
+      end
+
+      def alone?(user)
+        File.foreach(PASSWD).map { |line| line.split(":") }.none? { |name, _, _, gid| gid == user.gid.to_s && name != user.name }
+      end
+    end
+  end
+end
