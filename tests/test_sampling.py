@@ -356,6 +356,64 @@ gate.done(**clocks)
     attempts(check)
 
 
+@needs_ticks_in_time
+def test_long_system_calls_are_their_callers_on_a_busy_machine(trace, children):
+    """A kernel that is not preemptible takes no CPU away in them, so ticks come late there: such calls had 10 points of 32 too few."""
+    for _ in range(4):
+        children.append(Child([sys.executable, "-c", "while True: pass"]))
+    names = "send", "receive", "brief"
+    sampled, clocks = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+
+    def check():
+        run = trace(
+            WORK
+            + """
+import socket
+data = bytes(800_000)
+listening = socket.create_server(("127.0.0.1", 0))
+one = socket.create_connection(listening.getsockname())
+other, _ = listening.accept()
+one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2_000_000)
+other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_000_000)
+clocks = dict.fromkeys(("send", "receive", "brief"), 0)
+
+def send(): one.sendall(data)
+
+def receive():
+    left = len(data)
+    while left: left -= len(other.recv(left))
+
+def brief():
+    n = 0
+    while n < 5_000: n += 1
+
+def measured(function):
+    start = time.thread_time()
+    function()
+    clocks[function.__name__] += time.thread_time() - start
+
+gate.on("sample__stats")
+gate.flushed(1)
+ends = time.process_time() + 4
+while time.process_time() < ends:
+    measured(send)
+    measured(receive)
+    measured(brief)
+gate.flushed(2)
+gate.done(**clocks)
+""",
+            STATS,
+        )
+        rows = run.totals("sample__stats")
+        for name in names:
+            sampled[name] += rows[name]["self"]
+            clocks[name] += run.report[name]
+        shares, expected = of(sampled), of(clocks)
+        assert shares == {name: pytest.approx(expected[name], abs=0.08) for name in names}, (shares, expected)
+
+    attempts(check)
+
+
 def test_collections_are_a_row_of_their_own_above_the_stack_that_they_interrupt(trace):
     """What a finalizer runs meanwhile is the finalizer's."""
     names = "collections", "litter", "finalizers"
