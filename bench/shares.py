@@ -133,6 +133,19 @@ while before < ends + seconds:
     before = after
 clocks = {"brief": used, "(other)": time.process_time() - begun - used}
 """,
+    # Work that begins each time after a wait, and is over before a slice of the scheduler's.
+    "woken": """
+def first():
+    n = 0
+    while n < 8_000: n += 1
+def second():
+    n = 0
+    while n < 8_000: n += 1
+def third():
+    n = 0
+    while n < 8_000: n += 1
+run_for(seconds, lambda: time.sleep(0.003), *(lambda f=f: timed(f) for f in (first, second, third)))
+""",
     # The same with the clocks read once in a while, not around each call.
     "loops-unclocked": """
 def heavies():

@@ -414,6 +414,42 @@ gate.done(**clocks)
     attempts(check)
 
 
+def test_callers_of_generators_have_what_these_use(trace):
+    """The frame of a generator that was left while its stack was read has no caller: a tenth of some stacks ended there."""
+    run = trace(
+        """
+import gate, time
+
+def inner():
+    while True: yield
+
+def outer(depth):
+    yield from outer(depth - 1) if depth else inner()
+
+async def work():
+    steps = outer(30)
+    ends = time.process_time() + 3
+    while time.process_time() < ends:
+        for _ in range(1000): next(steps)
+
+def main():
+    try: work().send(None)
+    except StopIteration: pass
+
+gate.on("sample__stats")
+gate.flushed(1)
+main()
+gate.flushed(2)
+gate.done()
+""",
+        STATS,
+    )
+    rows = run.totals("sample__stats")
+    whole = sum(row["self"] for name, row in rows.items() if not name.startswith("gate."))
+    assert rows["main"]["total"] > 0.85 * whole, (rows, whole)
+    assert rows["outer"]["total"] > 0.65 * whole, (rows, whole)
+
+
 def test_collections_are_a_row_of_their_own_above_the_stack_that_they_interrupt(trace):
     """What a finalizer runs meanwhile is the finalizer's."""
     names = "collections", "litter", "finalizers"
