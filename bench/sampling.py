@@ -1,6 +1,8 @@
 """What samples cost a Python process: CPU time while a tracer listens to them, over the same work while nobody does.
 
     sudo python bench/sampling.py [PAIRS]      # 60 pairs by default, a minute; probescope has to be importable
+    sudo python bench/sampling.py 20 --waiting 62 --working 1      # 64 threads, of which 2 work
+    sudo python bench/sampling.py 20 --calling 63                  # which are in short system calls all the time
 
 One process that works all the time. Turns of the same work with and without a tracer alternate; each is timed by the CPU clock of the
 thread that works, on which the stacks are walked, and by those of probescope's own threads. Ticks come by the wall clock: on a machine that
@@ -12,11 +14,13 @@ one: a second process that does nothing else is measured in the turns without a 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import platform
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -54,11 +58,12 @@ def ours():
 
 
 def turn():
-    """CPU time in ns of the thread that works, and of ours; wall time."""
-    own, clock, wall = ours(), time.thread_time_ns(), time.monotonic_ns()
+    """CPU time in ns of the thread that works, of ours, and of the process; wall time."""
+    own, clock, whole, wall = ours(), time.thread_time_ns(), time.process_time_ns(), time.monotonic_ns()
     for _ in range(PIECES):
         work()
-    return time.thread_time_ns() - clock, ours() - own, time.monotonic_ns() - wall
+    spent = time.thread_time_ns() - clock, ours() - own, time.process_time_ns() - whole
+    return (*spent, time.monotonic_ns() - wall)
 
 
 def turn_in(context):
@@ -91,28 +96,70 @@ class Sleeper:
         self._process.wait()
 
 
-def main(pairs):
+def call():
+    time.sleep(0.0002)
+    os.stat(__file__)
+
+
+def start_others(options):
+    """Threads beside the one that is measured."""
+
+    def always(function):
+        while True:
+            function()
+
+    # A lock that nobody ever gives.
+    never = threading.Lock()
+    never.acquire()
+    for function, number in ((never.acquire, options.waiting), (work, options.working), (call, options.calling)):
+        for _ in range(number):
+            threading.Thread(target=always, args=(function,), daemon=True).start()
+
+
+def main(options):
     probescope.install()
+    start_others(options)
     turn()
     listener, sleeper = Listener("sample__stats"), Sleeper()
-    added, threads, of_one_cpu = [], [], []
-    for _ in range(pairs):
+    added, threads, of_process, of_one_cpu = [], [], [], []
+    for _ in range(options.pairs):
         # Both begin after a wait for the hooks: a thread that has slept is given the CPU for longer at a time.
-        (busy, own, wall), (plain, _, _) = turn_in(listener), turn_in(sleeper)
+        (busy, own, whole, wall), (plain, *_) = turn_in(listener), turn_in(sleeper)
         added.append(busy / plain - 1)
         threads.append(own / plain)
+        of_process.append(own / whole)
         of_one_cpu.append(own / wall)
     listener.finish()
     sleeper.finish()
     (walks, error), (watcher, watcher_error) = middle(added), middle(threads)
     whole, whole_error = walks + watcher, (error**2 + watcher_error**2) ** 0.5
+    others = [f"{number} {what}" for what, number in vars(options).items() if what != "pairs" and number]
     print(
-        f"{platform.python_version()}: {whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread that "
-        f"works and {watcher:.2%} in threads of ours, which is {middle(of_one_cpu)[0]:.2%} of one CPU; {pairs} pairs, "
-        f"load {os.getloadavg()[0]:.1f}. A process that only sleeps and wakes 99 times a second: "
-        f"{sleeper.spent / sleeper.wall:.2%} of one CPU, {sleeper.spent / sleeper.wakes / 1000:.0f} us a wake"
+        f"{platform.python_version()}, {options.pairs} pairs, load {os.getloadavg()[0]:.1f}",
+        *others,
+        sep=", ",
+        end=": ",
     )
+    # Beside others that have the GIL in turns, what the thread takes longer says nothing.
+    if not others:
+        print(
+            f"{whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread that works and {watcher:.2%} in "
+            "threads of ours",
+            end="; ",
+        )
+    print(
+        f"threads of ours {middle(of_process)[0]:.2%} of the process, {middle(of_one_cpu)[0]:.2%} of one CPU. "
+        f"A process that only sleeps and wakes 99 times a second: {sleeper.spent / sleeper.wall:.2%} of one CPU, "
+        f"{sleeper.spent / sleeper.wakes / 1000:.0f} us a wake",
+        flush=True,
+    )
+    os._exit(0)  # threads that wait for ever do so
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 60)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pairs", type=int, nargs="?", default=60)
+    parser.add_argument("--waiting", type=int, default=0, help="threads that wait")
+    parser.add_argument("--working", type=int, default=0, help="threads that compute as well")
+    parser.add_argument("--calling", type=int, default=0, help="threads that make short system calls")
+    main(parser.parse_args())

@@ -68,6 +68,8 @@ uint32_t ps_watcher_switching(void);
 void ps_watcher_applied(uint32_t probes);
 /* The VM has done a slice of it, and more is to do. */
 void ps_watcher_progress(void);
+/* The kernel gives this thread, the watcher's, a CPU at once when it wakes up, unless a system call keeps all of them. */
+void ps_watcher_goes_first(void);
 /* Have the VM asked again, though no semaphore changed: what the hooks cover did. */
 void ps_watcher_recheck(void);
 

@@ -107,6 +107,7 @@ static ps_copied_code *copy_code(uintptr_t address, const PyCodeObject *head, ui
                              .filename = (uintptr_t)head->co_filename,
                              .lines = (uintptr_t)head->co_linetable,
                              .first_line = head->co_firstlineno,
+                             .suspends = (head->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0,
                              .name_size = name_size,
                              .path_size = path_size,
                              .name = keep(name, name_size),

@@ -18,6 +18,7 @@ typedef struct ps_copied_code {
     uintptr_t address;
     uintptr_t qualname, filename, lines; /* where the originals are: another code object has others */
     int first_line;
+    bool suspends;               /* a generator's or a coroutine's, which has a caller whenever it runs */
     uint64_t checked_ns;         /* when the original was last found unchanged */
     char *name, *path;           /* with NUL */
     size_t name_size, path_size; /* without it */

@@ -34,6 +34,7 @@ enum {
     FEW = 16,                     /* threads, each of which is looked at in every tick. Where there are more: */
     IDLE = 16,                    /* ticks in which a thread did not run, before it is looked at in one of as many */
     ASKED_MOST = 16,              /* threads that the kernel is asked about in one tick */
+    TRIES_TO_MEND = 12,           /* to read the callers of a stack that was torn */
     WAIT_MOST_NS = 100000000,     /* for so long a stack is left in the queue */
     CARRIED_MOST_NS = 1000000000  /* CPU time that a thread used while no stack of it was read. More is missed */
 };
@@ -63,6 +64,7 @@ static struct {
     uint32_t tick;
     uint64_t missed_ns;
     ps_read_stack read; /* the last one */
+    ps_read_stack torn; /* the one before, which ended too early */
     /* The queue. `taken` is the VM's, the rest is the watcher's. */
     ps_read_stack *queue;
     uint64_t put, taken;
@@ -253,38 +255,68 @@ static long offset_of(const struct ps_walked_frame *frame, uintptr_t code)
     return (long)((uintptr_t)frame->instruction - code - offsetof(PyCodeObject, co_code_adaptive));
 }
 
-/* False: what was read is no stack, because the thread ran on meanwhile. */
-static bool read_frames(struct reader *reader, uintptr_t at, uint64_t now)
+enum stack { NO_STACK, TORN, WHOLE };
+
+/*
+ * What was read is no stack, or ends too early, because the thread ran on meanwhile. The frame of a generator that was left has no caller any
+ * more: its callers would not have what it uses in their totals.
+ */
+static enum stack read_frames(struct reader *reader, uintptr_t at, uint64_t now)
 {
     ps_read_stack *stack = &stacks.read;
-    bool lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
+    bool lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME), is_torn = false;
     struct ps_walked_frame frame;
     stack->count = 0;
     for (int i = 0; at && i < PS_SAMPLE_FRAMES_MAX * 2 && stack->count < PS_SAMPLE_FRAMES_MAX; i++) {
-        if (!read_frame(reader, &frame, at)) return stack->count > 0;
+        is_torn = true;
+        if (!read_frame(reader, &frame, at)) break;
         at = (uintptr_t)frame.previous;
-        if (is_internal(&frame)) continue;
+        is_torn = !is_internal(&frame);
+        if (!is_torn) continue;
         uintptr_t address = untagged(frame.code);
         ps_copied_code *code = ps_copied_code_at(address, (uintptr_t)frame.globals, !stack->count, now);
-        if (!code) return stack->count > 0;
+        if (!code) break;
         uint32_t line = lines ? ps_copied_code_line(code, offset_of(&frame, address)) : 0;
         stack->frame[stack->count].code = code;
         stack->frame[stack->count++].line = line;
+        is_torn = code->suspends && !at;
     }
-    return stack->count > 0;
+    if (!stack->count) return NO_STACK;
+    return is_torn ? TORN : WHOLE;
+}
+
+static void copy_stack(ps_read_stack *to, const ps_read_stack *from)
+{
+    memcpy(to, from, offsetof(ps_read_stack, frame) + from->count * sizeof(from->frame[0]));
+}
+
+/*
+ * Gives the stack that was torn its callers, from one that was read right after it: those of its outermost function there, or all, where the
+ * thread has left that. To take the later stack alone would leave out what runs in generators.
+ */
+static void mend_torn(void)
+{
+    ps_read_stack *torn = &stacks.torn;
+    const ps_read_stack *whole = &stacks.read;
+    uint32_t first = whole->count;
+    while (first && whole->frame[first - 1].code != torn->frame[torn->count - 1].code) first--;
+    for (uint32_t i = first; i < whole->count && torn->count < PS_SAMPLE_FRAMES_MAX; i++)
+        torn->frame[torn->count++] = whole->frame[i];
+    copy_stack(&stacks.read, torn);
 }
 
 /*
  * Where the innermost frame has been left while it was copied, its caller may stand at a later line already: once more, up to three times. The
- * rest of the stack takes longer, and is not asked about: what runs for a short time would be left each time. The request is that of the context
- * before and after the frame was copied: where the thread went on to another one, once more as well.
+ * rest of the stack takes longer, and is asked about where it ends too early alone: what runs for a short time would be left each time. The
+ * request is that of the context before and after the frame was copied: where the thread went on to another one, once more as well.
  */
 static bool read_stack(const struct thread *thread, uint64_t now)
 {
     struct reader reader;
     struct ps_walked_frame innermost;
     bool by_request = PS_ENABLED(STATS__BY_REQUEST);
-    for (int tries = 0; tries < 4; tries++) {
+    stacks.torn.count = 0;
+    for (int tries = 0; tries < (stacks.torn.count ? TRIES_TO_MEND : 4); tries++) {
         reader.page = 0;
         uintptr_t tree = by_request ? ps_copied_context_tree(thread->state) : 0, at = current_frame(thread);
         if (!at) return false;
@@ -293,9 +325,13 @@ static bool read_stack(const struct thread *thread, uint64_t now)
         stacks.read.request = tree ? ps_requests_read(tree) : 0;
         if (tries < 3 && by_request && ps_copied_context_tree(thread->state) != tree) continue;
         stacks.read.collects = ps_collections_in(at);
-        if (read_frames(&reader, at, now)) return true;
+        enum stack found = read_frames(&reader, at, now);
+        if (found == WHOLE && stacks.torn.count) mend_torn();
+        if (found == WHOLE) return true;
+        if (found == TORN && !stacks.torn.count) copy_stack(&stacks.torn, &stacks.read);
     }
-    return false;
+    if (stacks.torn.count) copy_stack(&stacks.read, &stacks.torn);
+    return stacks.torn.count > 0;
 }
 
 static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
@@ -419,6 +455,8 @@ static void ask_for_short_slices(void)
     if (syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0) != 0 || own.policy != SCHED_OTHER) return;
     own.runtime_ns = SLICE_NS;
     syscall(SYS_sched_setattr, 0, &own, 0);
+    /* Earlier kernels say nothing against it, and 0 here. */
+    if (syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0) == 0 && own.runtime_ns == SLICE_NS) ps_watcher_goes_first();
 }
 
 /* The watcher's thread, once: so that ticks come when they are due, and short sleeps are not made twice as long. */
