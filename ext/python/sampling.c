@@ -176,6 +176,7 @@ static void tell_how(bool are_read)
 bool ps_sampling_tick(uint64_t now)
 {
     static bool were_read;
+    if (!PS_HAVE_GIL) return false; /* refused: no sample is taken in any way */
     bool are_read = reads();
     if (are_read != were_read || !PS_READ(sampling.told)) tell_how(are_read);
     if (are_read && !were_read) ps_stacks_forget_clocks();
@@ -202,7 +203,7 @@ void ps_sampling_after_fork(void)
 
 const char *ps_sampling_refused(void)
 {
-    return PS_HAVE_GIL ? NULL : "this Python runs without a GIL: no thread stands still while its stack is looked at";
+    return PS_HAVE_GIL ? NULL : "this Python runs without a GIL: to read stacks at the tick was not tried there";
 }
 
 bool ps_sampling_switch(uint32_t wanted)
