@@ -4,7 +4,7 @@
 #
 #   sudo bundle exec ruby bench/beside.rb -p PID --rbspy /path/to/rbspy
 #   sudo bundle exec ruby bench/beside.rb -p PID --py-spy /path/to/py-spy
-#   sudo bundle exec ruby bench/beside.rb -p PID --stackprof         started with RUBYOPT=-r/path/to/bench/beside_app BESIDE=DIRECTORY
+#   sudo bundle exec ruby bench/beside.rb -p PID --stackprof --vernier    started with RUBYOPT=-r/path/to/bench/beside_app BESIDE=DIRECTORY
 #
 # Prints a table in Markdown: the functions that one of them puts first. Time in C belongs to the function that called it, which all of
 # them can tell. Functions are known by their last name and the end of their path: profilers write both differently.
@@ -68,10 +68,10 @@ module Beside
   end
 
   # See bench/beside_app.rb.
-  def stackprof(folder, seconds)
-    File.write("#{folder}/control", "start\n")
+  def inside(folder, seconds, start: "start", stop: "stop")
+    File.write("#{folder}/control", "#{start}\n")
     sleep seconds
-    File.write("#{folder}/control", "stop\n")
+    File.write("#{folder}/control", "#{stop}\n")
     leaves = JSON.parse(File.read("#{folder}/result"))
     shares(leaves.each_with_object(Hash.new(0)) { |(function, path, count), found| found[key(function, path)] += count })
   end
@@ -98,11 +98,16 @@ end
 options = { turns: 4, seconds: 20, rows: 8 }
 others = {}
 OptionParser.new do |parser|
-  parser.banner = "bench/beside.rb -p PID [--rbspy PATH] [--py-spy PATH] [--stackprof]"
+  parser.banner = "bench/beside.rb -p PID [--rbspy PATH] [--py-spy PATH] [--stackprof] [--vernier]"
   parser.on("-p PID") { |pid| options[:pid] = pid }
   parser.on("--rbspy PATH") { |path| others["rbspy"] = -> { Beside.rbspy(path, options[:pid], options[:seconds]) } }
   parser.on("--py-spy PATH") { |path| others["py-spy"] = -> { Beside.py_spy(path, options[:pid], options[:seconds]) } }
-  parser.on("--stackprof", "BESIDE: see above") { others["stackprof"] = -> { Beside.stackprof(ENV.fetch("BESIDE"), options[:seconds]) } }
+  parser.on("--stackprof", "BESIDE: see above") { others["stackprof"] = -> { Beside.inside(ENV.fetch("BESIDE"), options[:seconds]) } }
+  parser.on("--vernier", "BESIDE: see above") do
+    others["Vernier"] = lambda do
+      Beside.inside(ENV.fetch("BESIDE"), options[:seconds], start: "start vernier", stop: "stop vernier")
+    end
+  end
   parser.on("--turns NUMBER", Integer) { |number| options[:turns] = number }
   parser.on("--seconds NUMBER", Integer) { |number| options[:seconds] = number }
   parser.on("--rows NUMBER", Integer, "the first of each profiler") { |number| options[:rows] = number }

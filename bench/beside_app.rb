@@ -1,10 +1,15 @@
 # frozen_string_literal: true
 
-# Loaded into an application: turns stackprof on and off as bench/beside.rb says in the FIFO $BESIDE/control, and writes into the FIFO
-# $BESIDE/result the functions by samples of their own: a list of [function, path, count]. A sample of C belongs to the function that
-# called it.
+# Loaded into an application: turns stackprof, or Vernier, on and off as bench/beside.rb says in the FIFO $BESIDE/control, and writes into
+# the FIFO $BESIDE/result the functions by samples of their own: a list of [function, path, count]. A sample of C belongs to the function
+# that called it. Of Vernier's samples, which come by the wall clock, those count in which the thread had the VM lock.
 require "json"
 require "stackprof"
+begin
+  require "vernier"
+rescue LoadError # it wants Ruby 3.2
+  nil
+end
 
 folder = ENV.fetch("BESIDE")
 control, result = %w[control result].map { |name| File.join(folder, name) }
@@ -22,9 +27,26 @@ leaves = lambda do |profile|
   found.map { |(name, path), count| [name, path, count] }
 end
 
+vernier = lambda do |profile|
+  found = Hash.new(0)
+  table = profile.stack_table
+  profile.threads.each_value do |thread|
+    thread.values_at(:samples, :weights, :sample_categories).transpose.each do |stack, weight, category|
+      next unless category.zero?
+
+      functions = table.full_stack(stack).map { |id| table.frame_func_idx(table.stack_frame_idx(id)) }
+      leaf = functions.find { |function| !table.func_filename(function).to_s.start_with?("<") }
+      found[[table.func_name(leaf), table.func_filename(leaf)]] += weight if leaf
+    end
+  end
+  found.map { |(name, path), count| [name, path, count] }
+end
+
 Thread.new do
   loop do
     case File.read(control)
+    when "start vernier\n" then Vernier.start_profile(mode: :wall, interval: 10_000)
+    when "stop vernier\n" then File.write(result, JSON.generate(vernier.call(Vernier.stop_profile)))
     when "start\n" then StackProf.start(mode: :cpu, interval: 10_000, raw: true)
     when "stop\n"
       StackProf.stop

@@ -164,12 +164,6 @@ static void give(int table, ps_row *row, const ps_site *label)
     }
 }
 
-/* So small that it stays what it is as a double, which is what JSON's numbers are to many. */
-static uint64_t number_of_label(const char *label, size_t size)
-{
-    return (ps_fnv1a(label, size) >> 16) | 1;
-}
-
 /* Its line is a number. */
 static const ps_site *label_of(const char *method, const char *route)
 {
@@ -181,7 +175,7 @@ static const ps_site *label_of(const char *method, const char *route)
     for (; routes[place]; place = (place + 1) % (ROUTES_MAX * 2))
         if (strcmp(routes[place]->name, label) == 0) return routes[place];
     if (route_count == ROUTES_MAX) return &others;
-    const ps_site *site = ps_site_intern(label, size, "", 0, number_of_label(label, size));
+    const ps_site *site = ps_site_intern(label, size, "", 0, ps_number_of_text(label, size));
     if (site == &ps_site_overflow) return site;
     routes[place] = site;
     route_count++;

@@ -161,6 +161,8 @@ struct ps_more_sample__stats {
     uint64_t total_samples; /* samples with it on the stack, samples */
     const char *request; /* while somebody listens to stats__by_request: method and route of the request in which that was, or empty */
     uint64_t request_number; /* a number for those two, the same in each process, or 0 */
+    const char *builtin; /* the VM's own function, mostly in C, that it called and that ran; or empty. Such a row has no total and no total_samples */
+    uint64_t builtin_number; /* a number for that name, the same in each process, or 0 */
 };
 
 struct ps_more_sample__frame {

@@ -40,6 +40,8 @@ enum { PS_OBJECT_COUNT, PS_OBJECT_BYTES };
 enum { PS_SAMPLE_TOTAL_SAMPLES, PS_SAMPLE_SELF_SAMPLES, PS_SAMPLE_SELF, PS_SAMPLE_TOTAL };
 /* Further places of an exception row, whose own site is named by the type. Of RAISED_IN the name counts: the function. */
 enum { PS_EXCEPTION_RAISED_IN, PS_EXCEPTION_RESCUED_AT, PS_EXCEPTION_ASKED_AT, PS_EXCEPTION_APP_AT };
+/* Of a row of ps_sampled that has the self time in one builtin alone: that builtin, by name. */
+enum { PS_SAMPLE_BUILTIN };
 
 struct ps_stack;
 

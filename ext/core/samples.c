@@ -147,13 +147,30 @@ static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t coun
     pthread_mutex_unlock(&seen_lock);
 }
 
-void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, uint64_t weight, uint64_t thread_id,
-                    ps_counted *request)
+/*
+ * A function's self time in one builtin is in a row of its own, which is fired as one more row of that function. Whoever adds up the rows
+ * of a function has its whole self time. Where memory has no room for such a row, the function's own counts.
+ */
+static ps_row *row_in(ps_row *function, const ps_row *builtin)
+{
+    if (!builtin || ps_row_is_overflow(&ps_sampled, function) || ps_row_is_overflow(&ps_sampled, builtin))
+        return function;
+    ps_row *row = ps_table_try_row(&ps_sampled, (uintptr_t)function, (uintptr_t)builtin, 0);
+    if (!row) return function;
+    if (!row->site) {
+        row->at[PS_SAMPLE_BUILTIN] = builtin->site;
+        PS_WRITE_RELEASE(row->site, function->site);
+    }
+    return row;
+}
+
+void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, const ps_row *builtin,
+                    uint64_t weight, uint64_t thread_id, ps_counted *request)
 {
     if (!count) return;
     PS_ADD(ps_samples_taken, 1);
     ps_row *self = frames[leaf].row;
-    uint64_t *counted = ps_by_request(&ps_sampled, self, request)->count;
+    uint64_t *counted = ps_by_request(&ps_sampled, row_in(self, builtin), request)->count;
     PS_ADD(counted[PS_SAMPLE_SELF], weight);
     PS_ADD(counted[PS_SAMPLE_SELF_SAMPLES], 1);
     for (uint32_t i = 0; i < count; i++) {

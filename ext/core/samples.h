@@ -28,9 +28,12 @@ void ps_samples_end(void);
  * nothing, because the process slept from the tick until now and the stack is that of the sleeper.
  */
 uint64_t ps_samples_weigh(void);
-/* Adds a sample; frames[0] is innermost, frames[leaf] the one that self time is charged to; request: as ps_by_request(). VM lock held. */
-void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, uint64_t weight, uint64_t thread_id,
-                    ps_counted *request);
+/*
+ * Adds a sample; frames[0] is innermost, frames[leaf] the one that self time is charged to. builtin: the row of the VM's own function that
+ * ran above it; NULL: none did, or it is not known which. request: as ps_by_request(). VM lock held.
+ */
+void ps_samples_add(const ps_sample_frame *frames, uint32_t count, uint32_t leaf, const ps_row *builtin,
+                    uint64_t weight, uint64_t thread_id, ps_counted *request);
 /* Fires sample__frame for each stack of the last second and forgets them. The watcher's. Returns the rows fired. */
 uint64_t ps_samples_fire_stacks(void);
 /* Forgets them, and fires nothing: their names are about to go. */

@@ -6,6 +6,7 @@
 #include "atomic.h"
 #include "clock.h"
 #include "growth.h"
+#include "hash.h"
 #include "info.h"
 #include "looking.h"
 #include "overhead.h"
@@ -164,15 +165,18 @@ static bool fire_object(ps_row *row, const struct subject *of)
 /* Sample weights are ns already: they are CPU time, not ticks. */
 static bool fire_sampled(ps_row *row, const struct subject *of)
 {
-    const ps_site *site = of->site;
-    uint64_t total_samples = take(row, PS_SAMPLE_TOTAL_SAMPLES);
-    if (!total_samples) return false;
+    const ps_site *site = of->site, *const *at = of->places->at;
+    uint64_t total_samples = take(row, PS_SAMPLE_TOTAL_SAMPLES), self_samples = take(row, PS_SAMPLE_SELF_SAMPLES);
+    if (!total_samples && !self_samples) return false;
+    const char *builtin = site_or_none(&at[PS_SAMPLE_BUILTIN])->name;
     struct ps_more_sample__stats more = {
         .path = site->path,
-        .self_samples = take(row, PS_SAMPLE_SELF_SAMPLES),
+        .self_samples = self_samples,
         .total_samples = total_samples,
         .request = of->request->name,
         .request_number = of->request->line,
+        .builtin = builtin,
+        .builtin_number = *builtin ? ps_number_of_text(builtin, strlen(builtin)) : 0,
     };
     uint64_t self = take(row, PS_SAMPLE_SELF);
     ps_fire_sample__stats(site->name, site->file, site->line, self, take(row, PS_SAMPLE_TOTAL), &more);

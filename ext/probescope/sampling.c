@@ -89,7 +89,8 @@ static int line_of_now(const ps_tick *tick)
     return same ? rb_sourceline() : 0;
 }
 
-static void add(ps_tick *tick, ps_counted *request)
+/* at_tick: the innermost frame is of the tick. At the next check a builtin may be innermost that only makes that check. */
+static void add(ps_tick *tick, ps_counted *request, bool at_tick)
 {
     ps_sample_frame sample[PS_SAMPLE_FRAMES_MAX];
     uint32_t first = tick->in_gc, count = tick->count, leaf = first;
@@ -107,7 +108,8 @@ static void add(ps_tick *tick, ps_counted *request)
         sample[0] = (ps_sample_frame){row_of_collections(), 0};
         leaf = 0;
     }
-    ps_samples_add(sample, first + count, leaf, tick->weight, tick->thread_id, request);
+    const ps_row *builtin = at_tick && leaf > 0 && sample[0].row->builtin ? sample[0].row : NULL;
+    ps_samples_add(sample, first + count, leaf, builtin, tick->weight, tick->thread_id, request);
 }
 
 static void take_now(void)
@@ -116,14 +118,14 @@ static void take_now(void)
     if (!now.weight) return;
     int count = rb_profile_frames(0, PS_SAMPLE_FRAMES_MAX, now.frames, now.lines);
     now.count = count > 0 ? (uint32_t)count : 0;
-    add(&now, ps_requests_counted());
+    add(&now, ps_requests_counted(), false);
 }
 
 void ps_sampling_take(void)
 {
     if (!sampling.on || !ps_contexts_on_main_ractor()) return;
     ps_tick tick;
-    while (ps_ticks_next(&tick)) add(&tick, ps_requests_counted_in(tick.request));
+    while (ps_ticks_next(&tick)) add(&tick, ps_requests_counted_in(tick.request), true);
     if (!ps_ticks_are_on()) take_now();
 }
 

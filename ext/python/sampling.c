@@ -102,7 +102,8 @@ static void take_read(void)
             ps_row *row = row_of_copy(stack->frame[i].code);
             if (!row->excluded) frames[count++] = (ps_sample_frame){row, stack->frame[i].line};
         }
-        ps_samples_add(frames, count, 0, stack->weight, stack->thread_id, ps_requests_counted_numbered(stack->request));
+        ps_samples_add(frames, count, 0, NULL, stack->weight, stack->thread_id,
+                       ps_requests_counted_numbered(stack->request));
     }
 }
 
@@ -118,7 +119,7 @@ static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
         int line = wants_lines ? ps_walked_line(at) : 0;
         frames[count++] = (ps_sample_frame){row, line > 0 ? (uint32_t)line : 0};
     }
-    ps_samples_add(frames, count, 0, weight, thread_id, ps_requests_counted_of(thread));
+    ps_samples_add(frames, count, 0, NULL, weight, thread_id, ps_requests_counted_of(thread));
 }
 
 static void walk(PyInterpreterState *interpreter)

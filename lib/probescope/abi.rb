@@ -24,7 +24,7 @@ module Probescope
       gc__start: {args: %i[kind generation], more: {}},
       gc__done: {args: %i[kind generation elapsed objects], more: {}},
       sample: {args: %i[function file line weight stack_id], more: {path: 0, thread_id: 8}},
-      sample__stats: {args: %i[function file line self total], more: {path: 0, self_samples: 8, total_samples: 16, request: 24, request_number: 32}},
+      sample__stats: {args: %i[function file line self total], more: {path: 0, self_samples: 8, total_samples: 16, request: 24, request_number: 32, builtin: 40, builtin_number: 48}},
       sample__frame: {args: %i[function file line stack_id index], more: {path: 0}},
       line: {args: %i[function file line], more: {path: 0}},
       gvl__wait: {args: %i[thread_id elapsed], more: {}},

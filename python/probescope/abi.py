@@ -98,7 +98,7 @@ PROBES: Dict[str, Probe] = {
     ),
     "sample__stats": Probe(
         args={"function": str, "file": str, "line": int, "self": int, "total": int},
-        more={"path": str, "self_samples": int, "total_samples": int, "request": str, "request_number": int},
+        more={"path": str, "self_samples": int, "total_samples": int, "request": str, "request_number": int, "builtin": str, "builtin_number": int},
     ),
     "sample__frame": Probe(
         args={"function": str, "file": str, "line": int, "stack_id": int, "index": int},

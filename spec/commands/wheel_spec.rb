@@ -40,6 +40,25 @@ RSpec.describe "python -m probescope trace", :bpf do
       .to include(["enter", "Parser#step0", nil], ["leave", "Parser#step1", "raised"])
   end
 
+  it "hot: names Ruby's builtins that methods spend their time in, as the gem's command does" do
+    skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS
+    process = target(<<~RUBY).ready
+      require "zlib"
+      TEXT = "x" * 1_000_000
+      def sum = Zlib.crc32(TEXT)
+      $stdout.sync = true
+      puts "ready"
+      loop { sum }
+    RUBY
+    [wheel("hot", process, "-d", 3, "--json"), probescope("hot", "-p", process.pid, "-d", 3, "--json")].each do |told|
+      expect(told.json).to fit_the_schema_of("hot")
+      row = told.json["rows"].find { |one| one["function"] == "Object#sum" }
+      expect(row["builtins"].map { |one| one["function"] }).to eq(["Zlib.crc32"])
+      expect(row["builtins"].sum { |one| one["share"] }).to be_within(0.05).of(row["self_share"])
+    end
+    expect(wheel("hot", process, "-d", 2).out).to match(/^SELF .* IN C$/).and match(/Object#sum .* % Zlib\.crc32$/)
+  end
+
   it "has the costliest row whatever its name, every row in JSON, and says how many the table leaves out" do
     out = wheel("exceptions", burst("--rows", 30), "-d", 3).out
     expect(out.lines.grep(/Error\d/).map { |line| line[/Error(\d+)/, 1].to_i }).to eq((10..29).to_a.reverse)

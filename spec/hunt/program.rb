@@ -411,6 +411,24 @@ class Doings
     inner.resume
   end
 
+  # Requests on threads and in fibers: some are done, some are left to the collector. Nothing without the library.
+  def serves_requests
+    return unless defined?(Probescope::Native::Request)
+
+    serve = lambda do |&work|
+      request = Probescope::Native::Request.start("GET", "/#{@dice.rand(50)}", nil, nil)
+      outer = Probescope::Native.enter_request(request)
+      work.call
+    ensure
+      Probescope::Native.enter_request(outer)
+      request.done(200, nil) if request && rare?(2)
+    end
+    fibers = Array.new(3) { Fiber.new { serve.call { 3.times { calls_in_a_loop.then { Fiber.yield } } } } }
+    20.times { fibers.sample(random: @dice).then { |fiber| fiber.resume if fiber.alive? } }
+    thread { |doings| serve.call { doings.calls_in_a_loop } }
+    serve.call { serve.call { calls_in_a_loop } }
+  end
+
   def enumerates_outside
     enumerator = Enumerator.new { |y| 5.times { |n| @object.ensured(n) { y << @object.leaf(n) } } }
     3.times { enumerator.next }

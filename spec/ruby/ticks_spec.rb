@@ -62,6 +62,32 @@ RSpec.describe "samples at the tick", :bpf do
     end
   end
 
+  it "name the builtin, for each method that called it" do
+    rows = trace(common + <<~RUBY, { sample__stats: %i[function self total self_samples total_samples builtin] }).events(:sample__stats)
+      def sum = Zlib.crc32(TEXT)
+      def digest = (Digest::SHA256.digest(TEXT); Zlib.crc32(TEXT))
+      Gate.on :sample__stats
+      Gate.flushed(1)
+      ends = now + 4
+      while now < ends
+        sum
+        digest
+        spin
+      end
+      Gate.done
+    RUBY
+    rows.reject! { |row| row[:self_samples].zero? }
+    whole = rows.group_by { |row| row[:function] }.transform_values { |own| own.sum { |row| row[:self] }.to_f }
+    named = rows.reject { |row| row[:builtin].empty? }
+    expect(named).to all(include(total: 0, total_samples: 0))
+    parts = named.group_by { |row| row.values_at(:function, :builtin) }.transform_values { |own| own.sum { |row| row[:self] } }
+    expect(parts.fetch(["Object#sum", "Zlib.crc32"])).to be > 0.8 * whole["Object#sum"]
+    both = parts.select { |(function, _), _| function == "Object#digest" }.transform_keys(&:last)
+    expect(both.keys.size).to be >= 2
+    expect(both.values.sum).to be > 0.8 * whole["Object#digest"]
+    expect(parts.keys.map(&:first)).not_to include("Object#spin")
+  end
+
   it "charge the jobs of a pool, with and without the VM lock" do
     attempts do
       run = trace(common + <<~RUBY, fields)

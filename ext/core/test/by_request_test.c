@@ -125,10 +125,10 @@ static void gives_samples_with_recursion_counted_once(void)
     ps_row *f = row_of(&ps_sampled, "f"), *g = row_of(&ps_sampled, "g");
     const ps_sample_frame stack[] = {{g, 1}, {f, 1}, {f, 1}};
     ps_counted request = {0};
-    ps_samples_add(stack, 3, 0, 1000, 1, &request);
-    ps_samples_add(stack, 3, 0, 10, 1, NULL);
+    ps_samples_add(stack, 3, 0, NULL, 1000, 1, &request);
+    ps_samples_add(stack, 3, 0, NULL, 10, 1, NULL);
     ps_by_request_known(&request, "GET", "/");
-    ps_samples_add(stack, 3, 0, 1000, 1, &request);
+    ps_samples_add(stack, 3, 0, NULL, 1000, 1, &request);
     ps_by_request_end(&request);
     flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__STATS, NULL), 4);
@@ -164,7 +164,7 @@ static void forgets_what_a_cleared_table_had(void)
     begin_again();
     ps_counted request = {0};
     ps_allocations_add(row_of(&ps_objects, "Set"), 40, &request);
-    ps_samples_add(&(ps_sample_frame){row_of(&ps_sampled, "f"), 1}, 1, 0, 5, 1, &request);
+    ps_samples_add(&(ps_sample_frame){row_of(&ps_sampled, "f"), 1}, 1, 0, NULL, 5, 1, &request);
     ps_table_clear(&ps_objects);
     ps_by_request_known(&request, "GET", "/");
     ps_by_request_end(&request);

@@ -235,8 +235,8 @@ static void fires_samples_in_ns_and_numbers(void)
 {
     RAISE(SAMPLE__STATS);
     ps_sample_frame stack[] = {{row_of(&ps_sampled, "crc"), 3}, {row_of(&ps_sampled, "main"), 20}};
-    ps_samples_add(stack, 2, 0, 10000, 1, NULL);
-    ps_samples_add(stack + 1, 1, 0, 500, 1, NULL);
+    ps_samples_add(stack, 2, 0, NULL, 10000, 1, NULL);
+    ps_samples_add(stack + 1, 1, 0, NULL, 500, 1, NULL);
     flush();
     struct recorded main = recorder_last(PS_PROBE_SAMPLE__STATS, "main"),
                     crc = recorder_last(PS_PROBE_SAMPLE__STATS, "crc");
@@ -247,6 +247,27 @@ static void fires_samples_in_ns_and_numbers(void)
     CHECK_EQUAL(main.arg[4], 10500);
     CHECK_EQUAL(main.more.sampled.self_samples, 1);
     CHECK_EQUAL(main.more.sampled.total_samples, 2);
+    CHECK_STRING(main.more.sampled.builtin, "");
+    CHECK_EQUAL(main.more.sampled.builtin_number, 0);
+    begin_again();
+}
+
+static void fires_the_self_time_in_a_builtin_as_one_more_row(void)
+{
+    RAISE(SAMPLE__STATS);
+    ps_sample_frame stack[] = {{row_of(&ps_sampled, "crc32"), 0}, {row_of(&ps_sampled, "main"), 20}};
+    ps_samples_add(stack, 2, 1, stack[0].row, 10000, 1, NULL);
+    flush();
+    CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__STATS, "main"), 2);
+    struct recorded in_builtin = recorder_last(PS_PROBE_SAMPLE__STATS, "main");
+    CHECK_EQUAL(in_builtin.arg[3], 10000);
+    CHECK_EQUAL(in_builtin.arg[4], 0);
+    CHECK_EQUAL(in_builtin.more.sampled.self_samples, 1);
+    CHECK_EQUAL(in_builtin.more.sampled.total_samples, 0);
+    CHECK_STRING(in_builtin.more.sampled.builtin, "crc32");
+    CHECK(in_builtin.more.sampled.builtin_number != 0);
+    flush();
+    CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__STATS, "main"), 0);
     begin_again();
 }
 
@@ -255,7 +276,7 @@ static void ends_with_stats_done(void)
     for (int i = 0; i < PS_PROBE_COUNT; i++) recorder_semaphore((enum ps_probe)i, 1);
     for (int i = 0; i < 4; i++) row_of(tables[i], "f")->count[i == 3 ? PS_SAMPLE_TOTAL_SAMPLES : 0] = 5;
     ps_sample_frame leaf = {row_of(&ps_sampled, "f"), 3};
-    ps_samples_add(&leaf, 1, 0, 1, 1, NULL);
+    ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
     ps_info_state(PS_PROBE_LINE, PS_STATE_UNSUPPORTED, "not yet");
     struct recorded first = flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), 1);
@@ -491,7 +512,7 @@ static void count_calls(uint64_t *seed)
         PS_ADD(row->count[PS_FUNCTION_SELF], 10);
         if (10 > PS_READ(row->count[PS_FUNCTION_MAX])) PS_WRITE(row->count[PS_FUNCTION_MAX], 10);
         ps_sample_frame leaf = {row_of(&ps_sampled, "leaf"), (uint32_t)number};
-        if (i % 100 == 0) ps_samples_add(&leaf, 1, 0, 1, 1, NULL);
+        if (i % 100 == 0) ps_samples_add(&leaf, 1, 0, NULL, 1, 1, NULL);
     }
 }
 
@@ -548,6 +569,7 @@ int main(void)
     RUN(counts_as_dropped_what_has_no_name_when_it_is_too_late);
     RUN(fires_an_exception_with_all_its_places);
     RUN(fires_samples_in_ns_and_numbers);
+    RUN(fires_the_self_time_in_a_builtin_as_one_more_row);
     RUN(ends_with_stats_done);
     RUN(covers_the_time_since_the_flush_before);
     RUN(tells_all_rows_as_of_one_moment);

@@ -16,6 +16,7 @@ module Probescope
           SELF     share of the on-CPU time in the function itself; what is written in C counts for the function that calls it
           TOTAL    share with everything that it calls; recursion counts once
           SAMPLES  looks that found it on the stack
+          IN C     the part of SELF that one of Ruby's builtins took, mostly written in C: the one that took most. --json has all of them.
       TEXT
       EXAMPLES = <<~TEXT
         probescope hot -p 4711                 for 10 seconds
@@ -29,27 +30,41 @@ module Probescope
       KEYS_BY_REQUEST = 49_152
       SAMPLES = true
       NOTHING = "the process was not on the CPU"
-      HEADINGS = [">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT"].freeze
+      HEADINGS = [">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT", "IN C"].freeze
+      OPTIONAL = ["IN C"].freeze
 
       private
 
       def rows(trace)
+        names = trace.values("builtin").to_h.transform_keys { |number| Host::Trace.number(number) }
+        parts = trace.parts("in_builtin_ns")
         found = trace.rows.map do |row|
           function, file, line = row.names
           {**request(row, trace), function: known(function), file: known(file), line: known(line), self: row.number("self_ns"),
-                                  total: row.number("total_ns"), samples: row.number("samples")}
+                                  total: row.number("total_ns"), samples: row.number("samples"), builtins: builtins(row, parts, names)}
         end
         on_cpu = sum(found, :self)
-        sorted(found, :self, :total).map do |row|
-          total = ratio(row[:total], on_cpu)
-          row.slice(:method, :route, :function, :file, :line).merge(self_share: ratio(row[:self], on_cpu), total_share: total,
-                                                                    samples: row[:samples], share: total)
-        end
+        sorted(found, :self, :total).map { |row| shares(row, on_cpu) }
+      end
+
+      # {name => ns}
+      def builtins(row, parts, names)
+        row.keys.flat_map { |key| parts.key?(key) ? parts[key].to_a : [] }
+           .group_by { |number, _| names[number] }.transform_values { |all| all.sum(&:last) }
+      end
+
+      def shares(row, on_cpu)
+        total = ratio(row[:total], on_cpu)
+        builtins = row[:builtins].sort_by { |name, ns| [-ns, name.to_s] }
+                                 .map { |name, ns| {function: known(name), share: ratio(ns, on_cpu)} }
+        row.slice(:method, :route, :function, :file, :line)
+           .merge(self_share: ratio(row[:self], on_cpu), total_share: total, samples: row[:samples], builtins: builtins, share: total)
       end
 
       def cells(row)
+        most = row[:builtins].first
         [Host::Figure.share(row[:self_share]), Host::Figure.share(row[:total_share]), Host::Figure.count(row[:samples]),
-         row[:function], where(row)]
+         row[:function], where(row), most ? "#{Host::Figure.share(most[:share])} #{most[:function]}" : "-"]
       end
     end
   end

@@ -63,7 +63,8 @@ class Report:
 
 
 class Hot(Report):
-    HEADINGS = (">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT")
+    HEADINGS = (">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT", "IN C")
+    OPTIONAL = ("IN C",)
     NOTHING = "the process was not on the CPU"
     SAMPLES = True
     KEYS_BY_REQUEST = 49_152
@@ -71,22 +72,27 @@ class Hot(Report):
     def rows(self) -> List[Row]:
         found = [
             {**self.request(row), **place(row, "function"), "self": row.number("self_ns"), "total": row.number("total_ns"),
-             "samples": row.number("samples")}
+             "samples": row.number("samples"), "builtins": row.parts("in_builtin_ns")}
             for row in self.result.rows()
         ]  # fmt: skip
         on_cpu = total(found, "self")
+        names = {int(number): name for number, name in self.result.values("builtin")}
         for row in ordered(found, "self", "total"):
             row["self_share"] = ratio(row.pop("self"), on_cpu)
             row["total_share"] = ratio(row.pop("total"), on_cpu)
+            parts = sorted((-ns, names.get(number) or "") for number, ns in row["builtins"].items())
+            row["builtins"] = [{"function": name or None, "share": ratio(-ns, on_cpu)} for ns, name in parts]
         return found
 
     def cells(self, row: Row) -> List[str]:
+        most = next(iter(row["builtins"]), None)
         return [
             share(row["self_share"]),
             share(row["total_share"]),
             count(row["samples"]),
             text(row["function"]),
             where(row),
+            f"{share(most['share'])} {text(most['function'])}" if most else "-",
         ]
 
 

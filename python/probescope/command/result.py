@@ -71,6 +71,10 @@ class Result:
     def rows(self) -> Iterator[Row]:
         return (Row(self._maps, key) for key in self._maps.get("row", {}))
 
+    def values(self, name: str) -> List[Any]:
+        """What a map holds, whatever its keys."""
+        return list(self._maps.get(name, {}).values())
+
     def sum(self, name: str) -> int:
         """Of what is kept for the process as a whole, or over all rows."""
         return sum(map(int, self._maps.get(name, {}).values()))
