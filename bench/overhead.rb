@@ -6,11 +6,13 @@
 #   bundle exec rake bench              # some minutes, as root
 #   bundle exec rake bench RUBY=/path/to/ruby OUTPUT=docs/performance-of-another.md
 #   bundle exec ruby bench/overhead.rb line call programs   # prints these sections alone
+#   ROWS='function__stats|ruby-prof' bundle exec ruby bench/overhead.rb call shared_call   # and of those these rows
 #
 # Figures are ns of the thread's own CPU, least of several rounds; they vary from machine to machine, the ratios less.
 require "json"
 require "rbconfig"
 %w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+require_relative "performance_page"
 require_relative "statistics"
 
 class Overhead
@@ -98,7 +100,7 @@ class Overhead
   end
 
   def write
-    text = [sections(SECTIONS), programs, *others].join("\n")
+    text = [PerformancePage.dated("#{sections(SECTIONS)}\n#{programs}"), *others].join("\n")
     File.write(OUTPUT, "#{text.chomp}\n")
     puts text
   end
@@ -143,7 +145,7 @@ class Overhead
     warn "bench: #{title} ..."
     bare = with_subject(loaded: false) { |subject| settled(subject, work) }
     idle = with_subject { |subject| settled(subject, work) }
-    measured = available(rows).map { |row| [row, *measure_row(row, work)] }
+    measured = available(rows).select { |row| row.label.match?(ENV.fetch("ROWS", "")) }.map { |row| [row, *measure_row(row, work)] }
     reference = measured.find { |row,| row.reference }.then { |_, *figures| added(*figures) }
     table(title, bare, idle, measured, reference)
   end

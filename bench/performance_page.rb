@@ -12,9 +12,17 @@ module PerformancePage
   # The section as it stands there, or "". script: "bench/NAME.rb".
   def section(script) = File.read(PATH)[pattern(script)].to_s
 
+  # The text with a line below each heading that has none yet: when it was measured, and of which commit.
+  def dated(text)
+    commit = IO.popen(["git", "-C", Support::ROOT, "rev-parse", "--short", "HEAD"], err: File::NULL, &:read).strip
+    line = "Measured on #{Time.now.strftime("%Y-%m-%d")}, on commit #{commit}."
+    text.gsub(/^(## .*\n)\n(?!Measured on )/) { "#{Regexp.last_match[1]}\n#{line}\n\n" }
+  end
+
   # Prints the section and puts it in the place of the one before, else at the end.
   def write(script, section)
     text = File.read(PATH)
+    section = dated(section)
     File.write(PATH, text.match?(pattern(script)) ? text.sub(pattern(script)) { section } : "#{text}\n#{section}")
     puts section
   end

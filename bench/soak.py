@@ -2,8 +2,8 @@
 
     sudo python bench/soak.py [CYCLES] [--write]     # 1,000 of all tracers together, beside a warm-up
 
-And how long it takes from the attach to the first hook in a process that is busy. probescope has to be importable. The process runs
-with PROBESCOPE_FORCE=1. --write puts this version's lines into docs/performance.md.
+probescope has to be importable. The process runs with PROBESCOPE_FORCE=1. --write puts this version's line into docs/performance.md.
+bench/attach.py measures how soon hooks come in.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import argparse
 import os
 import platform
 import re
-import statistics
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -51,24 +51,11 @@ for _ in range(7):
 print("ready", flush=True)
 outer(0)
 """
-SPIN = """
-import gate, threading
-def step(n): return n + 1
-def spin():
-    n = 0
-    while True: n = step(n)
-for _ in range(3): threading.Thread(target=spin, daemon=True).start()
-print("ready", flush=True)
-spin()
-"""
-# The lock of the interpreter is not given up inside of a call of C.
-SPIN_IN_C = SPIN.replace("return n + 1", "return sum(range(1_000_000))")
 # Each is a tracer of its own, so that each comes while others are in, go, or come. Every other one waits for its hooks.
 TRACERS = [["function__stats"], ["exception__stats"], ["object__stats", "gc__start", "gc__done"], ["sample__stats"],
            ["backtrace__done"], ["function__entry", "line"], ["function__slow1ms", "object__alloc"],
            ["exception__raise", "stats__done", "sample__frame"]]  # fmt: skip
 WARM_UP = 80
-LATENCIES = 30
 
 OUTPUT = ROOT / "docs/performance.md"
 SECTION = re.compile(r"^<!-- bench/soak.py -->\n.*^<!-- end of bench/soak.py -->\n", re.MULTILINE | re.DOTALL)
@@ -174,21 +161,6 @@ class Soak:
         return "| " + " | ".join([platform.python_version(), str(self.cycles), str(self.switches), *figures]) + " |"
 
 
-def latencies(source: str) -> List[float]:
-    """Milliseconds from the beginning of the attach until the hooks are in."""
-    with started(source) as target:
-        figures = Attacher(target.child.pid, "function__stats", cycles=LATENCIES, await_hooks=True).finish(600)
-        return [figure["hooked_ms"] for figure in figures]
-
-
-def latency_row() -> str:
-    cells = []
-    for source in (SPIN, SPIN_IN_C):
-        took = latencies(source)
-        cells += [f"{statistics.median(took):.0f} ms", f"{max(took):.0f} ms"]
-    return "| " + " | ".join([platform.python_version(), *cells, f"{os.getloadavg()[0]:.1f}"]) + " |"
-
-
 def with_row(rows: List[str], row: str) -> str:
     """The lines of a table with this one in the place of its version's, in the order of versions."""
 
@@ -198,11 +170,18 @@ def with_row(rows: List[str], row: str) -> str:
     return "\n".join(sorted([line for line in rows if version(line) != version(row)] + [row], key=version))
 
 
-def section(known: str, soak: Soak, latency: str) -> str:
-    tables = re.findall(r"^\|---.*\n((?:\|.*\n)*)", known, re.MULTILINE) or ["", ""]
-    soaks, latencies = (table.splitlines() for table in tables)
+def commit() -> str:
+    words = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def section(known: str, soak: Soak) -> str:
+    table = re.search(r"^\|---.*\n((?:\|.*\n)*)", known, re.MULTILINE)
+    soaks = table[1].splitlines() if table else []
     return f"""<!-- bench/soak.py -->
 ## Tracers that come and go on a Python process
+
+Measured on {time.strftime("%Y-%m-%d")}, on commit {commit()}, by the last of these versions.
 
 {len(TRACERS)} tracers at once, so many times in and out together after {WARM_UP} to warm up, on one process with eight threads under
 load, which calls, raises, formats tracebacks, allocates and collects garbage. It runs with PROBESCOPE_FORCE=1, without which
@@ -212,23 +191,15 @@ load, which calls, raises, formats tracebacks, allocates and collects garbage. I
 |---|---|---|---|---|---|---|
 {with_row(soaks, soak.row())}
 
-From the beginning of an attach until the hooks are in, the median and the longest of {LATENCIES}, in a process with four threads
-that spin: in Python, where a thread gives up the interpreter's lock every 5 ms, and in calls of C (`sum(range(1_000_000))`, some
-10 ms), which do not give it up: there the hooks wait for their turn among four threads.
-
-| CPython | spinning in Python: median | longest | in C: median | longest | load |
-|---|---|---|---|---|---|
-{with_row(latencies, latency)}
-
 Written by `bench/soak.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, run by each of these versions.
 <!-- end of bench/soak.py -->
 """
 
 
-def write(soak: Soak, latency: str) -> None:
+def write(soak: Soak) -> None:
     text = OUTPUT.read_text()
     found = SECTION.search(text)
-    new = section(found[0] if found else "", soak, latency)
+    new = section(found[0] if found else "", soak)
     OUTPUT.write_text(text.replace(found[0], new) if found else f"{text}\n{new}")
 
 
@@ -242,10 +213,8 @@ def main() -> int:
         f"Python {platform.python_version()}: {soak.cycles} times in and out in {soak.seconds:.0f} s, {soak.switches} switches"
     )
     print(f"  {soak.before.line()}\n  {soak.after.line()}\n{soak.failed}", end="", flush=True)
-    latency = latency_row()
-    print(latency)
     if options.write and not soak.failed:
-        write(soak, latency)
+        write(soak)
     return bool(soak.failed)
 
 

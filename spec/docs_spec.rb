@@ -36,6 +36,12 @@ RSpec.describe "The documents" do
     expect(without.select { |_, tables| tables.positive? }).to eq({})
   end
 
+  it "say of each figure of performance.md when it was measured, and of which commit" do
+    sections = read("docs/performance.md").split(/^(?=## )/).drop(1)
+    dated = /\A## .*\n\nMeasured on \d{4}-\d\d-\d\d, (?:on|written down in) commit \h{7}/
+    expect(sections.grep_v(dated).map { |section| section.lines.first }).to eq([])
+  end
+
   it "are found: the guide lists each of its chapters" do
     index = read("docs/guide.md")
     expect(Dir.children(File.join(Support::ROOT, "docs/guide")).reject { |name| index.include?("(guide/#{name})") }).to eq([])

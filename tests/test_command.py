@@ -238,6 +238,35 @@ while True:
 """
 
 
+# A function that does nothing, called as often as can be: most of the CPU time is the hooks'.
+TRIFLE = """
+import gate
+
+def trifle():
+    pass
+
+gate.flushed()
+while True:
+    for _ in range(1000):
+        trifle()
+"""
+
+
+def test_trace_ends_early_when_looking_takes_more_than_max_overhead(bpf, program):
+    started = program(TRIFLE)
+    words = ["trace", "calls", "-p", str(started.pid), "-d", "600", "--json", "--max-overhead"]
+    status, out, err = command(*words, "5%")
+    told = json.loads(out)
+    assert status == 0, err
+    assert re.search(r"ended after \d+\.\d s: looking took \d+\.\d % of the CPU time, more than --max-overhead 5%", err)
+    assert told["looking_share"] > 0.05
+    assert any("--max-overhead" in warning for warning in told["warnings"])
+    assert sum(row["calls"] for row in told["rows"] if row["function"] == "trifle") > 1000
+    words[5] = "2"
+    status, out, err = command(*words, "1000")
+    assert (status, "--max-overhead" in err) == (0, False)
+
+
 def test_trace_exceptions_says_which_it_does_not_count(bpf, program):
     started = program(SWALLOWED_PROGRAM)
     started.line("ready")
@@ -526,6 +555,8 @@ def test_says_what_is_missing_and_what_to_do(bpf, program, children):
         "trace hot -p 1 -d 0",
         "trace hot -p 1 -d nan",
         "trace hot -p 1 --top -1",
+        "trace hot -p 1 --max-overhead little",
+        "trace hot -p 1 --max-overhead 0%",
         "trace raises -p 1 --json",
         "nope",
         "run",

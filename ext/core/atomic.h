@@ -21,5 +21,7 @@
 
 #define PS_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define PS_UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* A function whose buffers and registers would cost each run of the function that calls it now and then. */
+#define PS_APART __attribute__((noinline))
 
 #endif

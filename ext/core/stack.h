@@ -29,11 +29,18 @@ typedef struct ps_frame {
     bool outermost;    /* no activation of the same function is open below it on this stack */
     bool unwinding;    /* it was called while an exception was on its way: from an ensure */
     bool resumed;      /* it was suspended before: ps_stack_resume_frame */
-    /* Where the VM tells which frame it is: ps_stack_enter_frame. */
-    ps_address frame;
-    ps_address owner; /* what the VM allocates the frames of this greenlet from; of nothing where it does not tell */
-    uint64_t first;   /* ticks: the start of the whole call, when it was suspended since; else 0 */
-    uint64_t earlier; /* ticks of its own before it was suspended */
+    union {
+        struct { /* where the VM tells which frame it is: ps_stack_enter_frame */
+            ps_address frame;
+            ps_address
+                owner; /* what the VM allocates the frames of this greenlet from; of nothing where it does not tell */
+            uint64_t first;   /* ticks: the start of the whole call, when it was suspended since; else 0 */
+            uint64_t earlier; /* ticks of its own before it was suspended */
+        };
+        struct { /* elsewhere, the caller's: what the entry took the row for, so that the exit need not look */
+            ps_address target, receiver, method;
+        } called;
+    };
 } ps_frame;
 
 typedef struct ps_stack {

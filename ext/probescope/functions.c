@@ -72,9 +72,14 @@ struct target {
     bool waits;        /* it is one of those parts, and the whole tells of its calls for now */
     ps_address whole;  /* the target that it was a part of */
     ID name;           /* of a define_method body, under which Ruby tells of it */
-    uint32_t added;    /* the number of the walk before it was added */
-    uint32_t seen;     /* the number of the last walk that saw a method of it */
-    long next_free;    /* of the retired: the number of the next one, or -1 */
+    struct {           /* the last entry, where `row` is NULL */
+        ps_address klass, method;
+        ps_row *row;
+        uint32_t epoch; /* of ps_known_epoch */
+    } last;
+    uint32_t added; /* the number of the walk before it was added */
+    uint32_t seen;  /* the number of the last walk that saw a method of it */
+    long next_free; /* of the retired: the number of the next one, or -1 */
     struct ps_contents contents;
     struct ps_contents *methods; /* of several, those that have a return */
     uint32_t method_count;
@@ -255,7 +260,8 @@ static ps_address what_runs(VALUE method_id)
  * The row of a call, or of a line. In ps_functions it is keyed by name and place, in `lines` by name and file: so a method that is
  * defined anew gets a new row, and one that many objects have is one row.
  */
-static ps_row *make_row(ps_table *table, ps_known_table *known_rows, const struct target *target, rb_trace_arg_t *arg)
+static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, const struct target *target,
+                                 rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
     ps_address method = what_runs(method_id);
@@ -279,11 +285,25 @@ static ps_row *make_row(ps_table *table, ps_known_table *known_rows, const struc
     return row;
 }
 
-/* At an entry only: its line is the definition's, while an exit's is where the method was left. */
-static ps_row *make_function_row(struct target *target, rb_trace_arg_t *arg)
+/* Of a target of several. One of one method needs none: Ruby names a method by its first name, under whatever name it is called. */
+static ps_address which_method(const struct target *target, rb_trace_arg_t *arg)
 {
+    return target->several ? PS_ADDRESS(rb_tracearg_method_id(arg)) : PS_NO_ADDRESS;
+}
+
+/* At an entry only: its line is the definition's, while an exit's is where the method was left. */
+static ps_row *make_function_row(struct target *target, ps_address method, rb_trace_arg_t *arg)
+{
+    ps_address klass = PS_ADDRESS(rb_tracearg_defined_class(arg));
+    bool is_last = ps_address_equal(target->last.klass, klass) && ps_address_equal(target->last.method, method);
+    if (PS_LIKELY(is_last && target->last.epoch == ps_known_epoch)) return target->last.row;
     ps_row *row = make_row(&ps_functions, &known_calls, target, arg);
-    if (!target->several && !target->shared && !ps_row_is_overflow(&ps_functions, row)) target->row = row;
+    if (PS_UNLIKELY(ps_row_is_overflow(&ps_functions, row))) return row;
+    if (!target->several && !target->shared) target->row = row;
+    target->last.klass = klass;
+    target->last.method = method;
+    target->last.row = row;
+    target->last.epoch = ps_known_epoch;
     return row;
 }
 
@@ -293,7 +313,7 @@ static bool is_named(const ps_row *row, const char *name, size_t size, VALUE pat
 }
 
 /* At an exit: the row of the innermost open call of a method of this name, when it is not known by its address. */
-static ps_row *find_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
+static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
     ps_known *known = ps_known_find(&known_calls, PS_ADDRESS(method_id), PS_ADDRESS(klass), PS_ADDRESS(target));
@@ -312,6 +332,21 @@ static ps_row *find_row(const ps_stack *stack, const struct target *target, rb_t
         return row;
     }
     return &ps_functions.overflow;
+}
+
+/*
+ * At an exit: the row of the call on top, when that is a call of this method on the same object. It is not where calls were left without
+ * an exit, and after a compaction; then the class is looked at.
+ */
+static inline ps_row *find_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
+{
+    uint32_t depth = ps_stack_depth(stack);
+    if (PS_UNLIKELY(!depth)) return look_for_row(stack, target, arg);
+    const ps_frame *top = &stack->frames[depth - 1];
+    bool is_same = ps_address_equal(top->called.target, PS_ADDRESS(target)) &&
+                   ps_address_equal(top->called.receiver, PS_ADDRESS(rb_tracearg_self(arg))) &&
+                   ps_address_equal(top->called.method, which_method(target, arg));
+    return PS_LIKELY(is_same) ? top->row : look_for_row(stack, target, arg);
 }
 
 static ps_row *find_line_row(struct target *target, rb_trace_arg_t *arg)
@@ -357,7 +392,7 @@ static void on_fiber_switch(VALUE tracepoint, void *unused)
     if (stack) ps_stack_resume(stack, now);
 }
 
-static void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
+static PS_APART void fire_slow(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome)
 {
     char traceparent[PS_TRACEPARENT_BUFFER];
     ps_trace_context(traceparent, PS_SLOW_PROBES);
@@ -380,7 +415,7 @@ static bool is_retry(const ps_stack *stack, const ps_row *row, const struct targ
     return ps_count_frames() <= open;
 }
 
-static void on_line(struct target *target, rb_trace_arg_t *arg)
+static PS_APART void on_line(struct target *target, rb_trace_arg_t *arg)
 {
     if (!PS_ENABLED(LINE) || !ps_contexts_on_main_ractor()) return;
     if (PS_UNLIKELY(target->has_run) && NIL_P(rb_tracearg_method_id(arg))) return;
@@ -391,7 +426,7 @@ static void on_line(struct target *target, rb_trace_arg_t *arg)
 }
 
 /* Calls of a function that was taken out: in a job its TracePoint goes. */
-static void ask_out(struct target *target, const ps_row *row)
+static PS_APART void ask_out(struct target *target, const ps_row *row)
 {
     if (target->wants_out || !PS_READ(row->out_ns)) return;
     target->wants_out = true;
@@ -402,7 +437,7 @@ static void ask_out(struct target *target, const ps_row *row)
  * Ruby hooks the methods that are defined in a define_method body together with it: is this event one of those? The target that covers
  * the body's block tells of them. They may have its name.
  */
-static bool is_told_by_other(const struct target *target, rb_trace_arg_t *arg)
+static PS_APART bool is_told_by_other(const struct target *target, rb_trace_arg_t *arg)
 {
     if (!target->contents.methods) return false;
     VALUE method_id = rb_tracearg_method_id(arg);
@@ -420,7 +455,14 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
     /* TracePoint#enable is a method of Ruby's own, which jobs call. */
     if (PS_UNLIKELY(ps_doing_here(ps_own_work))) return;
     ps_row *row = target->row;
-    if (!row) row = is_call ? make_function_row(target, arg) : find_row(stack, target, arg);
+    ps_address receiver = PS_NO_ADDRESS, method = PS_NO_ADDRESS;
+    if (!row && is_call) {
+        receiver = PS_ADDRESS(rb_tracearg_self(arg));
+        method = which_method(target, arg);
+        row = make_function_row(target, method, arg);
+    } else if (!row) {
+        row = find_row(stack, target, arg);
+    }
     if (PS_UNLIKELY(PS_READ(row->excluded))) {
         ask_out(target, row);
         return;
@@ -429,7 +471,12 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
         if (PS_UNLIKELY(is_retry(stack, row, target))) return;
         ps_frame *frame = ps_stack_enter(stack, row, ps_real_depth);
         if (PS_ENABLED(FUNCTION__ENTRY)) ps_calls_fire_entry(row, stack, false);
-        if (PS_LIKELY(frame)) frame->start = ps_ticks();
+        if (PS_LIKELY(frame)) {
+            frame->called.target = PS_ADDRESS(target);
+            frame->called.receiver = receiver;
+            frame->called.method = method;
+            frame->start = ps_ticks();
+        }
     } else {
         ps_call call;
         int outcome = is_raising(stack, target, row, arg) ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
@@ -1239,7 +1286,10 @@ static bool forget_calls(void)
     ps_table_clear(&ps_functions);
     ps_stats_unlock();
     ps_known_clear(&known_calls);
-    for (long i = 0; i < functions.target_count; i++) functions.targets[i]->row = NULL;
+    for (long i = 0; i < functions.target_count; i++) {
+        functions.targets[i]->row = functions.targets[i]->last.row = NULL;
+        functions.targets[i]->last.klass = PS_NO_ADDRESS;
+    }
     return true;
 }
 

@@ -45,6 +45,34 @@ RSpec.describe "function probes", :bpf do
     expect(run.target).to be_alive
   end
 
+  # The exit takes its row from the call on top, and the entry remembers the last class.
+  it "count one body that several classes have for the class of each call, nested, raising and left without an exit" do
+    run = trace(<<~RUBY, { function__stats: %i[function calls raised] })
+      class Desk
+        def serve(other = nil, &block)
+          other&.serve(&block)
+          block&.call unless other
+        end
+      end
+      Counter = Desk.dup
+      class Window < Desk
+        define_method(:serve, Desk.instance_method(:serve))
+      end
+      deeper = -> { deeper.() }
+      Gate.on :function__stats
+      desk, counter, window = Desk.new, Counter.new, Window.new
+      10.times { [desk, counter, window].each(&:serve) }
+      20.times { desk.serve(counter) { } }
+      30.times { counter.serve(desk) { raise "busy" } rescue nil }
+      3.times { desk.serve { begin; counter.serve(&deeper); rescue SystemStackError; end } }
+      window.serve(window) { }
+      Gate.done
+    RUBY
+    rows = run.totals(:function__stats)
+    expect(rows.transform_values { |row| row[:calls] }).to eq("Desk#serve" => 63, "Counter#serve" => 63, "Window#serve" => 12)
+    expect(rows.transform_values { |row| row[:raised] }).to eq("Desk#serve" => 30, "Counter#serve" => 33, "Window#serve" => 0)
+  end
+
   # A hook on a body of define_method covers what is defined in that body as well, and so does a hook on what the body stands in.
   describe "of methods that bodies of define_method define" do
     # The same twice: the walk comes to the outer body first, and to the inner one.

@@ -83,6 +83,7 @@ RSpec.describe "line probes", :bpf do
 
   it "come and go while another tracer counts calls, which it does not notice" do
     run = start(<<~RUBY, { function__stats: %i[function calls] })
+      HEARD = File.join(__dir__, "heard")
       class Work
         def outer = 3.times { inner }
         def inner
@@ -90,6 +91,9 @@ RSpec.describe "line probes", :bpf do
         end
         def open
           Gate.on(:line)
+          until File.exist?(HEARD)
+            to_s
+          end
           outer
         end
       end
@@ -104,7 +108,11 @@ RSpec.describe "line probes", :bpf do
       Gate.done
     RUBY
     run.target.await_on("function__stats")
-    seen = tracer("usdt:*:probescope:line { @[str(arg0, 64)] = count(); }", pid: run.target.pid).attached(run.target, "line")
+    # The kernel raises the semaphore before bpftrace hands it the program, so hooks may be in before anybody counts.
+    seen = tracer("usdt:*:probescope:line { @[str(arg0, 64)] = count(); if (@heard == 0) { @heard = 1; printf(\"heard\\n\"); } }",
+                  pid: run.target.pid)
+    seen.await_line(/^heard$/)
+    run.open(:heard)
     run.target.await_line(/\Atold$/)
     expect(seen.finish).to match(/^@\[Work#inner\]: 3$/)
     run.finish

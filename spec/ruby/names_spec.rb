@@ -106,6 +106,34 @@ RSpec.describe "the name of a method", :bpf do
     expect(run.report[:dropped]).to eq(0)
   end
 
+  # As ActionView defines them: in an anonymous class, from the text of a template, whose first line is line 1 of the body.
+  it "of a template says its anonymous class, and its file is the template's" do
+    run = trace(<<~RUBY, { function__stats: %i[function file line calls], sample__stats: %i[function file self] })
+      class Base; end
+      TEMPLATE = File.join(__dir__, "app/views/orders/show.html.erb")
+      METHOD = <<~TEXT
+        def _app_views_orders_show_html_erb__42_7
+          ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.01
+          nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
+        end
+      TEXT
+      def compile = Class.new(Base) { class_eval(METHOD, TEMPLATE, 0) }
+      Gate.on :function__stats, :sample__stats
+      view = compile.new
+      50.times { view._app_views_orders_show_html_erb__42_7 }
+      2.times { compile.new._app_views_orders_show_html_erb__42_7 }
+      Gate.done
+    RUBY
+    name = "(anonymous Base)#_app_views_orders_show_html_erb__42_7"
+    told, sampled = %i[function__stats sample__stats].map do |probe|
+      run.events(probe).select { |event| event[:function].include?("_erb_") }
+    end
+    file = end_with("/app/views/orders/show.html.erb")
+    expect(told.map { |event| event.values_at(:function, :file, :line) }.uniq).to match([[name, file, 0]])
+    expect(told.sum { |event| event[:calls] }).to eq(52)
+    expect(sampled.map { |event| event.values_at(:function, :file) }.uniq).to match([[name, file]])
+  end
+
   it "is that of each class where one definition is made in several" do
     run = trace(<<~RUBY, { function__stats: %i[function line calls] })
       module Kind

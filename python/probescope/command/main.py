@@ -47,6 +47,16 @@ def seconds(text: str) -> float:
     return value
 
 
+def percentage(text: str) -> float:
+    try:
+        value = float(text[:-1] if text.endswith("%") else text)
+    except ValueError:
+        value = 0
+    if not 0 < value < 1e6:
+        raise Usage("--max-overhead takes a percentage above 0", f"{NAME} trace calls -p 4711 --max-overhead 5%")
+    return value / 100
+
+
 def number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise Usage(f"--top takes 0 or more, and not {text!r}", f"{NAME} trace exceptions -p 4711 --top 20")
@@ -88,6 +98,12 @@ def parser() -> argparse.ArgumentParser:
     trace.add_argument("name", metavar="NAME", help=f"`{NAME} script` lists them")
     trace.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
     trace.add_argument("-d", "--seconds", type=seconds, help="how long, in seconds; until Ctrl-C without it")
+    trace.add_argument(
+        "--max-overhead",
+        type=percentage,
+        metavar="PERCENT",
+        help="end early once looking takes more of the process's CPU time, such as 5%%",
+    )
     trace.add_argument(
         "--top", type=number, default=TOP, help=f"the first rows of a table, {TOP} by default; 0 for all"
     )

@@ -18,7 +18,7 @@ from probescope.command.programs import probes, program, question
 from probescope.command.reports import Report, command_of, report_of
 from probescope.command.result import Result, iso, ratio
 from probescope.command.target import Target, find
-from probescope.command.text import SCHEMA, clean, to_json
+from probescope.command.text import SCHEMA, clean, share, to_json
 from probescope.command.tool import ENVIRONMENT
 
 # Runs bpftrace until its input ends, which it does whenever this command ends, also when that is killed. Ctrl-C and Ctrl-Z are for this
@@ -88,7 +88,7 @@ def run(options: Any) -> int:
         check_served(options.pid, tracer.answers(), output)
         print(f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}", file=sys.stderr)
         _print(output.head())
-        tracer.read(options.seconds)
+        tracer.read(options.seconds, options.max_overhead)
     except KeyboardInterrupt:
         tracer.read_to_the_flush()
     except CommandError:
@@ -348,9 +348,11 @@ class Tracer:
             self._take(0.05)
         return found
 
-    def read(self, seconds: Optional[float]) -> None:
-        """For so long, from the process's first flush to the one that is due then."""
+    def read(self, seconds: Optional[float], max_overhead: Optional[float] = None) -> None:
+        """For so long, from the process's first flush to the one that is due then. max_overhead: the share of the process's CPU time; a
+        flush that tells of more is the last one."""
         began, flushes = None, self._flushes()
+        first: Dict[str, Any] = {}
         started = time.monotonic()
         # Not every bpftrace ends with the process.
         while self._streams and not has_ended(self._pid):
@@ -359,7 +361,13 @@ class Tracer:
                 flushes = seen
                 self._look()
                 if began is None:
-                    began = now
+                    began, first = now, self._output.result.known
+                    if max_overhead and first.get("looking_ns") is None:
+                        self._output.say(
+                            f"process {self._pid} does not tell what looking takes: --max-overhead has no effect"
+                        )
+                elif self._is_too_dear(max_overhead, first, now - began):
+                    return self._until(now + SETTLE)
                 elif seconds and now - began >= seconds - EARLY:
                     return self._until(now + SETTLE)
             if seconds and now - (began or started) > seconds + NEXT_FLUSH_SECONDS + (
@@ -367,6 +375,20 @@ class Tracer:
             ):
                 return
             self._take(0.05 if self._target else 0.5)
+
+    def _is_too_dear(self, limit: Optional[float], first: Dict[str, Any], seconds: float) -> bool:
+        """Says so. first: what the process said when the interval began."""
+        known = self._output.result.known
+        if limit is None or first.get("looking_ns") is None or known.get("looking_ns") is None:
+            return False
+        looking, cpu = (known[name] - first[name] for name in ("looking_ns", "looked_cpu_ns"))
+        if looking <= limit * cpu:
+            return False
+        self._output.say(
+            f"ended after {seconds:.1f} s: looking took {share(looking / cpu)} of the CPU time, "
+            f"more than --max-overhead {limit * 100:g}%"
+        )
+        return True
 
     def read_to_the_flush(self) -> None:
         """It was asked to end: the second that the process is in belongs to it. Asked again, it ends at once."""
