@@ -85,7 +85,9 @@ module Probescope
       def reinstall
         return "the gem goes into the application: docs/guide/loading.md" if Host::Client.packaged?
 
-        "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem pristine probescope"
+        tools = "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem"
+        compiled = !File.exist?(File.expand_path("../../../ext/probescope/extconf.rb", __dir__))
+        compiled ? "#{tools} install probescope --platform ruby" : "#{tools} pristine probescope"
       end
 
       def process
