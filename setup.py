@@ -52,6 +52,8 @@ def why_not():
         return f"{platform.python_implementation()} has no C API of CPython"
     if sys.platform != "linux":
         return f"the operating system is {sys.platform}, and probes need Linux"
+    if "musl" in (sysconfig.get_config_var("SOABI") or ""):
+        return "the C library is musl, and nobody has run probes on it"
     if MACHINE not in ("x86_64", "aarch64"):
         return f"the CPU is {MACHINE}, and probes are written for x86-64 and aarch64"
     if STAPSDT and not os.path.exists(f"{STAPSDT}/lib/libstapsdt.so"):

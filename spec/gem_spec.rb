@@ -143,6 +143,13 @@ RSpec.describe "The gem" do
     expect(told).to match(/\Aprobescope: programs of Ruby \S+ have no probes: the native library was not built: .*compiler.*\n\z/)
   end
 
+  it "gives up on musl, where nobody has run it" do
+    checkout = unpack("#{dir}/checkout")
+    told = ruby("-rrbconfig", "-e", "RbConfig::CONFIG['host_os'] = 'linux-musl'; load '#{checkout}/ext/probescope/extconf.rb'")
+    expect(told).to eq("probescope: the C library is musl, and nobody has run probes on it: installing without probes\n")
+    expect(File.read("#{dir}/Makefile")).to include("all install")
+  end
+
   it "says what is missing where there is no make, without which RubyGems installs no extension" do
     expect { install_with("sh", "env", "gcc") }.to raise_error(/probescope: make is missing\. RubyGems itself runs it.*apt install make/)
   end

@@ -19,6 +19,7 @@ end
 give_up("Ruby #{RUBY_ENGINE} has no C API of CRuby") unless RUBY_ENGINE == "ruby"
 # Not RUBY_PLATFORM: rake release:build compiles for Rubies that this machine cannot run.
 give_up("the operating system is #{RbConfig::CONFIG["host_os"]}, and probes need Linux") unless RbConfig::CONFIG["host_os"].include?("linux")
+give_up("the C library is musl, and nobody has run probes on it") if RbConfig::CONFIG["host_os"].include?("musl")
 CPU = RbConfig::CONFIG["host_cpu"]
 give_up("the CPU is #{CPU}, and probes are written for x86-64 and aarch64") unless CPU.match?(/x86_64|aarch64|arm64/)
 

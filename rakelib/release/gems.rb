@@ -25,8 +25,7 @@ module Release
 
     def native_specification(staged, arch, directories)
       specification = specification(staged)
-      # An array, because RubyGems before 3.3.22 drops the gnu of a name.
-      specification.platform = Gem::Platform.new([arch.cpu, "linux", "gnu"])
+      specification.platform = Gem::Platform.new([arch.cpu, "linux"]) # without gnu: decision 211
       specification.extensions.clear
       specification.files = specification.files.reject { |path| path.start_with?("ext/") } +
                             directories.map { |directory| "lib/probescope/#{directory}/probescope.so" }
