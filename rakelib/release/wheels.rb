@@ -64,11 +64,15 @@ module Release
                      _PYTHON_HOST_PLATFORM: "linux-#{@toolchain.arch.cpu}")
     end
 
-    # The tag of the oldest systems that it runs on. There is nothing to graft.
+    # Names it after the oldest GLIBC that it runs on. It takes no --plat of a CPU that is not this machine's, and finds that out itself.
+    # There is nothing to graft.
     def audit(wheel)
       bin = File.dirname(self.class.python)
-      @toolchain.run("#{bin}/auditwheel", "repair", "--plat", "manylinux_#{Sysroot::GLIBC.tr(".", "_")}_#{@toolchain.arch.cpu}",
-                     "--wheel-dir", PKG, wheel, chdir: "/", PATH: "#{bin}:#{ENV.fetch("PATH")}")
+      @toolchain.run("#{bin}/auditwheel", "repair", "--plat", "auto", "--wheel-dir", PKG, wheel, chdir: "/", PATH: "#{bin}:#{ENV.fetch("PATH")}")
+      name = File.basename(wheel).sub(/linux_\w+\.whl\z/, "")
+      made = Dir["#{PKG}/#{name}manylinux_*_#{@toolchain.arch.cpu}.whl"].first or raise "auditwheel has not named #{name}*"
+      tags = made.scan(/manylinux_(\d+_\d+)/).flatten.map { |one| Gem::Version.new(one.tr("_", ".")) }
+      raise "#{made} is too new" if tags.max > Gem::Version.new(Sysroot::GLIBC)
     end
   end
 end
