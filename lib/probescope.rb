@@ -97,8 +97,9 @@ module Probescope
 
     # A gem that comes compiled has Debian's name of the machine; most other builds of Ruby call it x86_64-linux. musl has another name.
     def native_path
-      compiled = [ABI_DIRECTORY, ABI_DIRECTORY.sub(/-linux\z/, "-linux-gnu")].map { |name| File.join(__dir__, "probescope", name, "probescope.so") }
-      compiled.find { |path| File.exist?(path) } || compiled.first
+      names = [ABI_DIRECTORY, ABI_DIRECTORY.sub(/-linux\z/, "-linux-gnu")]
+      paths = names.map { |name| File.join(__dir__, "probescope", name, "probescope.so") }
+      paths.find { |path| File.exist?(path) } || paths.first
     end
 
     def reason_not_to_load
@@ -114,9 +115,8 @@ module Probescope
     def others
       return if File.exist?(File.join(__dir__, "../ext/probescope/extconf.rb"))
 
-      names = Dir.glob("*/probescope.so", base: File.join(__dir__, "probescope")).map { |path| path.split(".0-").first }
-      machine = Dir.glob("*/probescope.so", base: File.join(__dir__, "probescope")).first.to_s[/-(.*)\//, 1]
-      ", and this gem has it for Ruby #{names.sort.join(", ")} on #{machine}; with a C compiler and Ruby's headers " \
+      built = Dir.glob("*/probescope.so", base: File.join(__dir__, "probescope")).map { |path| File.dirname(path) }
+      ", and this gem has it for #{built.sort.join(", ")}; with a C compiler and Ruby's headers " \
         "`gem install probescope --platform ruby` builds it"
     end
 

@@ -1,14 +1,15 @@
 # frozen_string_literal: true
 
 require_relative "release/files"
-require_relative "release/gems"
+require_relative "release/gem_files"
 require_relative "release/sbom"
 require_relative "release/wheels"
 
 module Release
   # What rake release:build leaves out of what could be there, {what => why}.
   def self.left_out
-    sysroots.each_with_object({"Ruby 4.0" => "no suite of Debian or Ubuntu has it yet", "CPython without a GIL" => "Debian has none"}) do |one, all|
+    always = {"Ruby 4.0" => "no suite of Debian or Ubuntu has it yet", "CPython without a GIL" => "Debian has none"}
+    sysroots.each_with_object(always) do |one, all|
       one.left_out.each { |what, why| all["#{what}, #{one.arch.cpu}"] = why }
     end
   end
@@ -34,8 +35,8 @@ module Release
 end
 
 namespace :release do
-  desc "Build everything that is published into pkg, with sums and an SBOM (on Debian 12; RELEASE_ARCHS=x86_64, RELEASE_ONLY=gems,wheels,source,deb, " \
-       "RELEASE_FRESH=1: headers anew)"
+  desc "Build everything that is published into pkg, with sums and an SBOM (on Debian 12; RELEASE_ARCHS=x86_64, " \
+       "RELEASE_ONLY=gems,wheels,source,deb, RELEASE_FRESH=1: headers anew)"
   task :build do
     rm_rf [Release::WORK, *Dir["#{Release::PKG}/*"]], verbose: false
     mkdir_p [Release::WORK, Release::PKG], verbose: false

@@ -15,8 +15,8 @@ module Release
   ARCHS = [Arch.new(cpu: "x86_64", debian: "amd64", prefix: "x86_64-linux-gnu-"),
            Arch.new(cpu: "aarch64", debian: "arm64", prefix: "aarch64-linux-gnu-")].freeze
 
-  # What a compiler finds with --sysroot: the C library of Debian 11 (GLIBC 2.31), and the headers of every Ruby and every CPython, each from
-  # the suite that has it. Packages are unpacked and never installed, so an architecture that this machine cannot run is no different.
+  # What a compiler finds with --sysroot: the C library of Debian 11 (GLIBC 2.31), and the headers of every Ruby and CPython, each from the
+  # suite that has it. Packages are unpacked and never installed, so an architecture that this machine cannot run is no different.
   # Kept in $PROBESCOPE_CHROOTS; RELEASE_FRESH=1 makes it anew.
   class Sysroot
     CACHE = ENV.fetch("PROBESCOPE_CHROOTS", "/var/tmp/probescope-chroots")
@@ -92,7 +92,8 @@ module Release
     end
 
     def apt(*words)
-      out, status = Open3.capture2e({"APT_CONFIG" => "#{@new}/apt/apt.conf", "LC_ALL" => "C"}, "apt-get", "-q", *words, chdir: "#{@new}/apt/files")
+      out, status = Open3.capture2e({"APT_CONFIG" => "#{@new}/apt/apt.conf", "LC_ALL" => "C"}, "apt-get", "-q", *words,
+                                    chdir: "#{@new}/apt/files")
       status.success? && out
     end
 

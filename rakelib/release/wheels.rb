@@ -47,7 +47,9 @@ module Release
       base = "#{folder}/python-#{version}"
       FileUtils.rm_rf([base, "#{folder}/wheels-#{version}"])
       setup(version, "build", "--build-base", base, suffix: ".cpython-#{digits}-#{arch.triplet}.so")
-      library = Dir["#{base}/lib*/probescope/_native.*.so"].first or raise "CPython #{version}: #{Dir["#{base}/lib*/probescope/unavailable.txt"].map { |one| File.read(one) }}"
+      library = Dir["#{base}/lib*/probescope/_native.*.so"].first
+      raise "CPython #{version}: #{File.read(Dir["#{base}/lib*/probescope/unavailable.txt"].first)}" unless library
+
       @toolchain.split(library, debug)
       setup(version, "build", "--build-base", base, "bdist_wheel", "--skip-build", "--bdist-dir", "#{base}/wheel",
             "--dist-dir", "#{folder}/wheels-#{version}", suffix: ".cpython-#{digits}-#{arch.triplet}.so")
@@ -56,19 +58,23 @@ module Release
 
     private
 
+    # suffix: of the library's name.
     def setup(version, *arguments, suffix:)
-      @toolchain.run(self.class.python, "#{__dir__}/cross_setup.py", version, @toolchain.arch.triplet,
-                     "#{@toolchain.sysroot.path}/usr/include/python#{version}", "--quiet", *arguments, chdir: @source,
-                     CC: @toolchain.compiler, LDSHARED: "#{@toolchain.compiler} -shared #{@toolchain.link_flags}",
+      compiler = @toolchain.compiler
+      environment = {CC: compiler, LDSHARED: "#{compiler} -shared #{@toolchain.link_flags}",
                      CFLAGS: "#{@toolchain.flags} -DNDEBUG -fwrapv", SETUPTOOLS_EXT_SUFFIX: suffix,
-                     _PYTHON_HOST_PLATFORM: "linux-#{@toolchain.arch.cpu}")
+                     _PYTHON_HOST_PLATFORM: "linux-#{@toolchain.arch.cpu}"}
+      headers = "#{@toolchain.sysroot.path}/usr/include/python#{version}"
+      @toolchain.run(self.class.python, "#{__dir__}/cross_setup.py", version, @toolchain.arch.triplet, headers, "--quiet", *arguments,
+                     chdir: @source, **environment)
     end
 
     # Names it after the oldest GLIBC that it runs on. It takes no --plat of a CPU that is not this machine's, and finds that out itself.
     # There is nothing to graft.
     def audit(wheel)
       bin = File.dirname(self.class.python)
-      @toolchain.run("#{bin}/auditwheel", "repair", "--plat", "auto", "--wheel-dir", PKG, wheel, chdir: "/", PATH: "#{bin}:#{ENV.fetch("PATH")}")
+      @toolchain.run("#{bin}/auditwheel", "repair", "--plat", "auto", "--wheel-dir", PKG, wheel,
+                     chdir: "/", PATH: "#{bin}:#{ENV.fetch("PATH")}")
       name = File.basename(wheel).sub(/linux_\w+\.whl\z/, "")
       made = Dir["#{PKG}/#{name}manylinux_*_#{@toolchain.arch.cpu}.whl"].first or raise "auditwheel has not named #{name}*"
       tags = made.scan(/manylinux_(\d+_\d+)/).flatten.map { |one| Gem::Version.new(one.tr("_", ".")) }

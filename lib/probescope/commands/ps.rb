@@ -46,8 +46,10 @@ module Probescope
 
       # A later library answers this command; what it has beside that is not shown.
       def newer(targets)
-        known = targets.group_by { |row| row[:library] }
-        known.select { |version, _| Gem::Version.correct?(version) && Gem::Version.new(version) > Gem::Version.new(VERSION) }.map do |version, rows|
+        later = targets.group_by { |row| row[:library] }.select do |version, _|
+          Gem::Version.correct?(version) && Gem::Version.new(version) > Gem::Version.new(VERSION)
+        end
+        later.map do |version, rows|
           whose = rows.one? ? "process #{rows.first[:pid]} has" : "#{rows.size} processes have"
           "#{whose} probescope #{version}, which is newer than this command (#{VERSION}): update the command to see what it has beside that"
         end
