@@ -34,7 +34,8 @@ module Release
     end
 
     def flags
-      maps = {@source => "probescope-#{Probescope::VERSION}", sysroot.path => ""}
+      # Of two that fit the last one counts. The build-id is a sum of debug information, too, which names the working directory.
+      maps = {WORK => "build", @source => "probescope-#{VERSION}", sysroot.path => ""}
       [*FLAGS, *CPU_FLAGS.fetch(arch.cpu), *maps.map { |from, to| "-ffile-prefix-map=#{from}=#{to}" }].join(" ")
     end
 
