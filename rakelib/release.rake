@@ -53,4 +53,11 @@ namespace :release do
     puts sums
     Release.left_out.each { |what, why| puts "left out: #{what}: #{why}" }
   end
+
+  desc "Hold pkg to its sums, and the bill of materials to the schema of CycloneDX (wants npm)"
+  task :check do
+    chdir(Release::PKG, verbose: false) { sh "sha256sum", "--check", "--quiet", "SHA256SUMS", verbose: false }
+    Release::Sbom.check(Dir["#{Release::PKG}/*.cdx.json"].first)
+    puts "release: the sums and the bill of materials are right"
+  end
 end

@@ -143,6 +143,19 @@ RSpec.describe "The gem" do
     expect(told).to match(/\Aprobescope: programs of Ruby \S+ have no probes: the native library was not built: .*compiler.*\n\z/)
   end
 
+  # GIVEN what a gem that comes compiled has, which is no ext/, WHEN a Ruby loads it that calls the machine x86_64-linux, as most builds do,
+  # or that it has nothing for, THEN it is found, or it says what to do.
+  it "comes compiled for Rubies of any build, and says which Rubies it has" do
+    machine = RbConfig::CONFIG["arch"]
+    skip "this Ruby calls its machine #{machine}" unless machine.end_with?("-linux-gnu")
+    FileUtils.cp_r("#{Support::ROOT}/lib", dir)
+    FileUtils.rm_f("#{dir}/lib/probescope/unavailable.txt")
+    load = "RbConfig::CONFIG['arch'] = ARGV[0]; require '#{dir}/lib/probescope'; puts Probescope.install, Probescope.unavailable_reason"
+    expect(ruby("-rrbconfig", "-e", load, machine.delete_suffix("-gnu"))).to eq("true\n\n")
+    expect(ruby("-rrbconfig", "-e", load, machine.sub("-gnu", "-musl")))
+      .to match(/\Afalse\n.* not built for this Ruby \(\S+-linux-musl\), and this gem has it for .*#{machine}; .* --platform ruby` builds it$/)
+  end
+
   it "gives up on musl, where nobody has run it" do
     checkout = unpack("#{dir}/checkout")
     told = ruby("-rrbconfig", "-e", "RbConfig::CONFIG['host_os'] = 'linux-musl'; load '#{checkout}/ext/probescope/extconf.rb'")

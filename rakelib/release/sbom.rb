@@ -37,6 +37,23 @@ module Release
        hashes: [sum(package["sha256"])]}
     end
 
+    # Raises unless file fits the schema, which comes from npm.
+    def check(file)
+      require "json_schemer"
+      modules = "#{ROOT}/tmp/cyclonedx"
+      schemas = "#{modules}/node_modules/@cyclonedx/cyclonedx-library/res/schema"
+      unless File.exist?(schemas)
+        FileUtils.mkdir_p(modules)
+        system("npm", "install", "--silent", "--no-save", "--legacy-peer-deps", "--prefix", modules, "@cyclonedx/cyclonedx-library@10.3.0",
+               exception: true)
+      end
+      # It names the others by their files.
+      known = ->(uri) { JSON.parse(File.read("#{schemas}/#{File.basename(uri.path)}")) }
+      schema = JSON.parse(File.read("#{schemas}/bom-1.5.SNAPSHOT.schema.json"))
+      wrong = JSONSchemer.schema(schema, ref_resolver: known).validate(JSON.parse(File.read(file))).map { |one| one["error"] }
+      raise "#{file}: #{wrong.first(5).join("; ")}" if wrong.any?
+    end
+
     def sum(hex) = {alg: "SHA-256", content: hex}
 
     # Of the contents, so that equal builds have equal numbers.
