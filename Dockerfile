@@ -17,7 +17,8 @@ RUN gem build --quiet --output probescope.gem probescope.gemspec && \
     cp -r /opt/bundle/ruby/*/. /opt/probescope && rm -rf /opt/probescope/cache
 
 FROM debian:trixie-slim
-RUN apt-get update && apt-get install --yes --no-install-recommends bpftrace ca-certificates ruby && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install --yes --no-install-recommends bpftrace ca-certificates ruby && \
+    apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/probescope /opt/probescope
 ENV GEM_PATH=/opt/probescope: LANG=C.UTF-8
 # As root, because bpftrace before 0.25 wants that: what root may is given with the capabilities. What exports becomes nobody.
