@@ -23,7 +23,5 @@ Gem::Specification.new do |spec|
   spec.extensions = ["ext/probescope/extconf.rb"]
   spec.post_install_message = "Are there probes for this Ruby, and what is missing if not? `probescope doctor` says."
 
-  spec.add_dependency "terminal-table", "~> 4.0" # the command only; docs/decisions/010-tables.md
-
   spec.metadata["rubygems_mfa_required"] = "true"
 end

@@ -5,6 +5,7 @@ import platform
 import re
 import shutil
 import sys
+import sysconfig
 from glob import glob
 from pathlib import Path
 
@@ -20,7 +21,9 @@ VERSION = re.search(r'VERSION = "(.+)"', Path("lib/probescope/version.rb").read_
 # it could move a site.
 FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-fno-lto", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-unused-parameter",
          "-Wno-missing-field-initializers", "-Werror=implicit-function-declaration"]  # fmt: skip
-if platform.machine() == "x86_64":
+# Not platform.machine(): rake release:build compiles for a CPU that this machine cannot run.
+MACHINE = sysconfig.get_platform().rpartition("-")[2]
+if MACHINE == "x86_64":
     FLAGS.append("-mno-red-zone")
 NO_COMPILER = "no C compiler works, or Python's headers are missing (on Debian: apt install gcc python3-dev)"
 
@@ -33,7 +36,8 @@ native = Extension(
     sources=sorted(glob("ext/python/*.c") + CORE),
     depends=sorted(glob("ext/python/*.h") + glob("ext/core/*.h")),
     include_dirs=([f"{STAPSDT}/include"] if STAPSDT else []) + ["ext/core", "ext/python"],
-    libraries=["stapsdt"] if STAPSDT else [],
+    # pthread, rt, dl: parts of libc since GLIBC 2.34; before, libraries of their own, which the process need not have.
+    libraries=(["stapsdt"] if STAPSDT else []) + (["pthread", "rt", "dl"] if sys.platform == "linux" else []),
     library_dirs=[f"{STAPSDT}/lib"] if STAPSDT else [],
     runtime_library_dirs=[f"{STAPSDT}/lib"] if STAPSDT else [],
     define_macros=[("_GNU_SOURCE", "1"), ("PROBESCOPE_VERSION", f'"{VERSION}"')]
@@ -48,8 +52,10 @@ def why_not():
         return f"{platform.python_implementation()} has no C API of CPython"
     if sys.platform != "linux":
         return f"the operating system is {sys.platform}, and probes need Linux"
-    if platform.machine() not in ("x86_64", "aarch64"):
-        return f"the CPU is {platform.machine()}, and probes are written for x86-64 and aarch64"
+    if "musl" in (sysconfig.get_config_var("SOABI") or ""):
+        return "the C library is musl, and nobody has run probes on it"
+    if MACHINE not in ("x86_64", "aarch64"):
+        return f"the CPU is {MACHINE}, and probes are written for x86-64 and aarch64"
     if STAPSDT and not os.path.exists(f"{STAPSDT}/lib/libstapsdt.so"):
         return f"no libstapsdt.so in {STAPSDT}/lib (PROBESCOPE_STAPSDT_DIR)"
     return None

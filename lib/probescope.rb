@@ -95,7 +95,12 @@ module Probescope
       @unavailable_reason = "the native library does not load: #{e.message}"
     end
 
-    def native_path = File.join(__dir__, "probescope", ABI_DIRECTORY, "probescope.so")
+    # A gem that comes compiled has Debian's name of the machine; most other builds of Ruby call it x86_64-linux. musl has another name.
+    def native_path
+      names = [ABI_DIRECTORY, ABI_DIRECTORY.sub(/-linux\z/, "-linux-gnu")]
+      paths = names.map { |name| File.join(__dir__, "probescope", name, "probescope.so") }
+      paths.find { |path| File.exist?(path) } || paths.first
+    end
 
     def reason_not_to_load
       return if File.exist?(native_path)
@@ -103,7 +108,16 @@ module Probescope
       built = File.join(__dir__, "probescope", "unavailable.txt")
       return "the native library was not built: #{File.read(built).strip}" if File.exist?(built)
 
-      "the native library was not built for this Ruby (#{ABI_DIRECTORY})"
+      "the native library was not built for this Ruby (#{ABI_DIRECTORY})#{others}"
+    end
+
+    # Which Rubies a gem that comes compiled has it for, and what to do on another one. A gem of sources and a checkout have ext/.
+    def others
+      return if File.exist?(File.join(__dir__, "../ext/probescope/extconf.rb"))
+
+      built = Dir.glob("*/probescope.so", base: File.join(__dir__, "probescope")).map { |path| File.dirname(path) }
+      ", and this gem has it for #{built.sort.join(", ")}; with a C compiler and Ruby's headers " \
+        "`gem install probescope --platform ruby` builds it"
     end
 
     # PROBESCOPE_MEMORY in bytes, or with K or M.

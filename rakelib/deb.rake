@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../lib/probescope/version"
+require_relative "release/files"
 
 # The command and its helper as a package of Debian: docs/decisions/176-a-package-whose-helper-is-roots.md.
 module Deb
@@ -18,31 +18,35 @@ module Deb
 
   module_function
 
-  def build
+  # source: the files of the checkout.
+  def build(source = ROOT)
+    @source = source
     rm_rf STAGE
     stage
     mkdir_p File.dirname(FILE)
-    sh "dpkg-deb", "--root-owner-group", "--build", STAGE, FILE
+    # xz whatever the system's own default: Ubuntu's is zstd, which Debian 11 does not read.
+    sh({"SOURCE_DATE_EPOCH" => Release.epoch.to_s}, "dpkg-deb", "--root-owner-group", "-Zxz", "--build", STAGE, FILE)
   end
 
   def stage
-    Dir.glob("{lib/**/*.rb,providers/*.bt}", base: ROOT).each { |path| put(path, "#{HOME}/#{path}") }
+    Dir.glob("{lib/**/*.rb,providers/*.bt}", base: @source).each { |path| put(path, "#{HOME}/#{path}") }
     put("packaging/deb/helper", "#{HOME}/helper", 0o755)
-    # A user's own Ruby need not have the gem of the tables.
+    # The system's Ruby, whatever a user's PATH begins with.
     put("exe/probescope", "#{HOME}/exe/probescope", 0o755) { |text| text.sub(/\A#!.*/, "#!/usr/bin/ruby") }
     mkdir_p "#{STAGE}/usr/bin"
     ln_s "../lib/probescope/exe/probescope", "#{STAGE}/usr/bin/probescope"
     DOCUMENTS.each { |from, to| put(from, "usr/share/doc/probescope/#{to}") }
     put("packaging/deb/control", "DEBIAN/control") { |text| text.sub("VERSION", Probescope::VERSION) }
-    # Whatever umask this was called with.
-    Dir.glob("#{STAGE}/**/").each { |folder| File.chmod(0o755, folder) }
+    # Whatever the umask and the clock.
+    Release.level(STAGE)
+    FileUtils.touch(Dir.glob("#{STAGE}/**/*"), mtime: Time.at(Release.epoch), nocreate: true)
   end
 
   # The block may change the text.
   def put(from, to, mode = 0o644)
     path = File.join(STAGE, to)
     FileUtils.mkdir_p(File.dirname(path))
-    text = File.binread(File.join(ROOT, from))
+    text = File.binread(File.join(@source, from))
     File.binwrite(path, block_given? ? yield(text) : text)
     File.chmod(mode, path)
   end

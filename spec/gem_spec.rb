@@ -122,7 +122,7 @@ RSpec.describe "The gem" do
     started = "ARGV.replace(%w[--version]); begin; load '#{checkout}/exe/probescope'; rescue SystemExit; puts Gem.path; end"
     expect(ruby("-e", started).lines(chomp: true)).to include(gems, "#{dir}/gems")
     incomplete = "require '#{checkout}/lib/probescope/cli'; puts Probescope::CLI.complete"
-    expect(ruby("-e", incomplete)).to eq("install probescope anew, with what it depends on\n")
+    expect(ruby("-e", incomplete)).to eq("install probescope anew\n")
     FileUtils.mkdir_p("#{checkout}/bin")
     FileUtils.touch("#{checkout}/bin/setup")
     expect(ruby("-e", incomplete)).to eq("#{checkout}/bin/setup run\n")
@@ -141,6 +141,26 @@ RSpec.describe "The gem" do
     expect(ruby("-e", status)).to say(available: false).and include("compiler")
     told = sh("#{dir}/gems/bin/probescope", "run", "--", "true")
     expect(told).to match(/\Aprobescope: programs of Ruby \S+ have no probes: the native library was not built: .*compiler.*\n\z/)
+  end
+
+  # GIVEN what a gem that comes compiled has, which is no ext/, WHEN a Ruby loads it that calls the machine x86_64-linux, as most builds do,
+  # or that it has nothing for, THEN it is found, or it says what to do.
+  it "comes compiled for Rubies of any build, and says which Rubies it has" do
+    machine = RbConfig::CONFIG["arch"]
+    skip "this Ruby calls its machine #{machine}" unless machine.end_with?("-linux-gnu")
+    FileUtils.cp_r("#{Support::ROOT}/lib", dir)
+    FileUtils.rm_f("#{dir}/lib/probescope/unavailable.txt")
+    load = "RbConfig::CONFIG['arch'] = ARGV[0]; require '#{dir}/lib/probescope'; puts Probescope.install, Probescope.unavailable_reason"
+    expect(ruby("-rrbconfig", "-e", load, machine.delete_suffix("-gnu"))).to eq("true\n\n")
+    told = ruby("-rrbconfig", "-e", load, machine.sub("-gnu", "-musl"))
+    expect(told).to match(/\Afalse\n.* not built for this Ruby \(\S+-linux-musl\), and this gem has it for .*#{machine}; .* builds it$/)
+  end
+
+  it "gives up on musl, where nobody has run it" do
+    checkout = unpack("#{dir}/checkout")
+    told = ruby("-rrbconfig", "-e", "RbConfig::CONFIG['host_os'] = 'linux-musl'; load '#{checkout}/ext/probescope/extconf.rb'")
+    expect(told).to eq("probescope: the C library is musl, and nobody has run probes on it: installing without probes\n")
+    expect(File.read("#{dir}/Makefile")).to include("all install")
   end
 
   it "says what is missing where there is no make, without which RubyGems installs no extension" do

@@ -17,10 +17,11 @@ def give_up(reason)
 end
 
 give_up("Ruby #{RUBY_ENGINE} has no C API of CRuby") unless RUBY_ENGINE == "ruby"
-give_up("the operating system is #{RUBY_PLATFORM}, and probes need Linux") unless RUBY_PLATFORM.include?("linux")
-unless RUBY_PLATFORM.match?(/x86_64|aarch64|arm64/)
-  give_up("the CPU is #{RbConfig::CONFIG["host_cpu"]}, and probes are written for x86-64 and aarch64")
-end
+# Not RUBY_PLATFORM: rake release:build compiles for Rubies that this machine cannot run.
+give_up("the operating system is #{RbConfig::CONFIG["host_os"]}, and probes need Linux") unless RbConfig::CONFIG["host_os"].include?("linux")
+give_up("the C library is musl, and nobody has run probes on it") if RbConfig::CONFIG["host_os"].include?("musl")
+CPU = RbConfig::CONFIG["host_cpu"]
+give_up("the CPU is #{CPU}, and probes are written for x86-64 and aarch64") unless CPU.match?(/x86_64|aarch64|arm64/)
 
 make = (ENV["MAKE"] || ENV["make"] || "make").split.first
 unless ENV["PATH"].to_s.split(File::PATH_SEPARATOR).any? { |folder| File.executable?(File.join(folder, make)) }
@@ -64,7 +65,9 @@ $INCFLAGS << " -I$(srcdir)/../core"
 # it could move a site.
 $CFLAGS << " -D_GNU_SOURCE -fvisibility=hidden -fno-lto -fno-strict-aliasing"
 $CFLAGS << " -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Werror=implicit-function-declaration"
-$CFLAGS << " -mno-red-zone" if RUBY_PLATFORM.include?("x86_64")
+$CFLAGS << " -mno-red-zone" if CPU.include?("x86_64")
+# Parts of libc since GLIBC 2.34; before, libraries of their own, which the process need not have.
+$LIBS << " -lpthread -lrt -ldl"
 # The symbols of Ruby come from the process that loads us: an explicit libruby would bring a second one into a Ruby that
 # is linked statically.
 $LIBRUBYARG_SHARED = $LIBRUBYARG_STATIC = ""

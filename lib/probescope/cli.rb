@@ -55,7 +55,7 @@ module Probescope
     # What completes this copy: only a checkout has a bin/setup.
     def complete
       setup = File.expand_path("../../bin/setup", __dir__)
-      File.exist?(setup) ? "#{setup} run" : "install probescope anew, with what it depends on"
+      File.exist?(setup) ? "#{setup} run" : "install probescope anew"
     end
 
     def dispatch(name = nil, *arguments)

@@ -70,7 +70,10 @@ def _why_not_built() -> str:
         with open(os.path.join(os.path.dirname(__file__), "unavailable.txt"), encoding="utf-8") as file:
             return f"the native library was not built: {file.read().strip()}"
     except OSError:
-        return f"the native library was not built for this Python ({sys.implementation.cache_tag}): install it with it"
+        here = os.listdir(os.path.dirname(__file__))
+        built = sorted(name.split(".")[1] for name in here if name.startswith("_native.") and name.endswith(".so"))
+        others = f", and this package has it for {', '.join(built)}" if built else ""
+        return f"the native library was not built for this Python ({sys.implementation.cache_tag}){others}: install it with it"
 
 
 _native: Any = None

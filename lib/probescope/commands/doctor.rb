@@ -88,7 +88,9 @@ module Probescope
         # gem pristine finds no gem that Bundler has by a path, and compiles none.
         return "bin/setup run, in #{CHECKOUT}" if File.exist?("#{CHECKOUT}/bin/setup")
 
-        "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem pristine probescope"
+        tools = "install a C compiler and Ruby's headers (apt install build-essential ruby-dev), then: gem"
+        compiled = !File.exist?(File.expand_path("../../../ext/probescope/extconf.rb", __dir__))
+        compiled ? "#{tools} install probescope --platform ruby" : "#{tools} pristine probescope"
       end
 
       def process

@@ -36,11 +36,23 @@ module Probescope
         targets, unreadable, set_aside = list
         unseen = "#{unreadable} processes of other users were not looked at; root sees them"
         @warnings = unreadable.positive? ? [unseen] : []
+        @warnings += newer(targets)
         @warnings += set_aside.first(SET_ASIDE)
         @warnings << "#{set_aside.size - SET_ASIDE} more were set aside" if set_aside.size > SET_ASIDE
         @json ? print_json(targets) : print_table(targets)
         @warnings.each { |text| warn "probescope: #{Host::Text.clean(text)}" }
         0
+      end
+
+      # A later library answers this command; what it has beside that is not shown.
+      def newer(targets)
+        later = targets.group_by { |row| row[:library] }.select do |version, _|
+          Gem::Version.correct?(version) && Gem::Version.new(version) > Gem::Version.new(VERSION)
+        end
+        later.map do |version, rows|
+          whose = rows.one? ? "process #{rows.first[:pid]} has" : "#{rows.size} processes have"
+          "#{whose} probescope #{version}, which is newer than this command (#{VERSION}): update the command to see what it has beside that"
+        end
       end
 
       # Without privilege it lists what this user may read.

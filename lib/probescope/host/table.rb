@@ -1,24 +1,39 @@
 # frozen_string_literal: true
 
-require "terminal-table"
 require_relative "text"
 
 module Probescope
   module Host
     # Rows for people: aligned columns without rules.
     module Table
-      STYLE = {border_left: false, border_right: false, border_top: false, border_bottom: false, border_x: "", border_y: "",
-               border_i: "", padding_left: 0, padding_right: 2}.freeze
+      # Characters that take two columns of a terminal: those that Unicode calls wide or fullwidth, by block, and emoji.
+      WIDE = /[\u1100-\u115f\u2329\u232a\u2e80-\u303e\u3041-\u3247\u3250-\u4dbf\u4e00-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff]|
+              [\ufe10-\ufe19\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\u{16fe0}-\u{18d8f}\u{1aff0}-\u{1b2ff}\u{1f200}-\u{1f2ff}]|
+              [\u{20000}-\u{3fffd}\p{Emoji_Presentation}&&[^\u{1f1e6}-\u{1f1ff}]]/x
+      # Characters that stand on the one before, and so take no column.
+      COMBINING = /[\p{Mn}\p{Me}]/
 
       module_function
 
       # headings: strings; those of columns of figures begin with ">" and are aligned to the right. rows: arrays of strings.
       def render(headings, rows)
-        cells = rows.map { |row| row.map { |cell| Text.clean(cell) } }
-        table = Terminal::Table.new(headings: headings.map { |heading| heading.delete_prefix(">") }, rows: cells, style: STYLE)
-        headings.each_with_index { |heading, i| table.align_column(i, :right) if heading.start_with?(">") }
-        table.to_s.lines.map(&:rstrip).reject(&:empty?).join("\n")
+        columns = headings.each_with_index.map do |heading, i|
+          column([heading.delete_prefix(">"), *rows.map { |row| Text.clean(row[i]) }], right: heading.start_with?(">"))
+        end
+        columns.transpose.map { |line| line.join("  ").rstrip }.join("\n")
       end
+
+      # texts: a heading, aligned to the left, and its cells.
+      def column(texts, right:)
+        room = texts.map { |text| width(text) }.max
+        texts.each_with_index.map do |text, i|
+          space = " " * (room - width(text))
+          right && i.positive? ? space + text : text + space
+        end
+      end
+
+      # Columns of a terminal.
+      def width(text) = text.length + text.scan(WIDE).length - text.scan(COMBINING).length
     end
   end
 end

@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "open3"
+require_relative "sysroot"
+
+module Release
+  # The flags and the tools with which everything is compiled, whatever the Rubies and Pythons themselves were built with.
+  class Toolchain
+    # Debug information goes into files of its own. Debian's hardening, as its packages have it.
+    FLAGS = %w[-O2 -g -fPIC -fstack-protector-strong -D_FORTIFY_SOURCE=2].freeze
+    CPU_FLAGS = {"x86_64" => %w[-fstack-clash-protection -fcf-protection],
+                 "aarch64" => %w[-fstack-clash-protection -mbranch-protection=standard]}.freeze
+    LINK_FLAGS = %w[-Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1 -Wl,--hash-style=gnu].freeze
+
+    attr_reader :arch, :sysroot
+
+    # source: the directory that paths of sources begin with. They are named probescope-VERSION/... in debug information.
+    def initialize(arch, source)
+      @arch = arch
+      @sysroot = Sysroot.new(arch)
+      @source = source
+    end
+
+    # A cross compiler has a C library of its own, which --sysroot alone does not put aside.
+    def compiler
+      @compiler ||= begin
+        own, = Open3.capture2(arch.tool("gcc"), "-print-file-name=include")
+        headers = [own.strip, "#{sysroot.path}/usr/include/#{arch.triplet}", "#{sysroot.path}/usr/include"]
+        libraries = ["#{sysroot.path}/usr/lib/#{arch.triplet}", "#{sysroot.path}/lib/#{arch.triplet}"]
+        [arch.tool("gcc"), "--sysroot=#{sysroot.path}", "-nostdinc", *headers.map { |one| "-isystem #{one}" },
+         "-B#{libraries.first}/", *libraries.map { |one| "-L#{one}" }].join(" ")
+      end
+    end
+
+    def flags
+      # Of two that fit the last one counts. The build-id is a sum of debug information, too, which names the working directory.
+      maps = {WORK => "build", @source => "probescope-#{VERSION}", sysroot.path => ""}
+      [*FLAGS, *CPU_FLAGS.fetch(arch.cpu), *maps.map { |from, to| "-ffile-prefix-map=#{from}=#{to}" }].join(" ")
+    end
+
+    def link_flags = LINK_FLAGS.join(" ")
+
+    # Nothing of this machine's, such as CPATH or CFLAGS.
+    def environment(more)
+      {"PATH" => ENV.fetch("PATH"), "HOME" => Dir.tmpdir, "LANG" => "C.UTF-8", "SOURCE_DATE_EPOCH" => Release.epoch.to_s,
+       **more.transform_keys(&:to_s)}
+    end
+
+    def run(*command, chdir:, **more)
+      out, status = Open3.capture2e(environment(more), *command, chdir: chdir, unsetenv_others: true)
+      raise "#{command.join(" ")}\n#{out}" unless status.success?
+
+      out
+    end
+
+    # Takes debug information out of library, into a file of debug that debuggers find by the build-id. Returns library.
+    def split(library, debug)
+      id = run(arch.tool("readelf"), "--notes", library, chdir: "/")[/Build ID: (\h+)/, 1] or raise "no build-id in #{library}"
+      file = "#{debug}/.build-id/#{id[0, 2]}/#{id[2..]}.debug"
+      FileUtils.mkdir_p(File.dirname(file))
+      run(arch.tool("objcopy"), "--only-keep-debug", library, file, chdir: "/")
+      run(arch.tool("strip"), "--strip-unneeded", "--remove-section=.comment", library, chdir: "/")
+      hold(library)
+      library
+    end
+
+    # Raises unless library runs on every system from GLIBC on, and still has what tracers look for.
+    def hold(library)
+      needed = run(arch.tool("objdump"), "-T", library, chdir: "/").scan(/GLIBC_([\d.]+)/).map { |one| Gem::Version.new(one.first) }.max
+      raise "#{library} needs GLIBC #{needed}" if needed > Gem::Version.new(Sysroot::GLIBC)
+
+      notes = run(arch.tool("readelf"), "--notes", "--wide", library, chdir: "/").scan(/Provider: probescope/).size
+      symbols = run(arch.tool("readelf"), "--dyn-syms", "--wide", library, chdir: "/")
+      raise "#{library} has lost its probes" unless notes > 20 && symbols.include?("probescope_info")
+
+      text = File.binread(library)
+      raise "#{library} has paths of this machine" if text.include?(@source) || text.include?(sysroot.path)
+    end
+  end
+
+  # The extension of one Ruby, by its own extconf.rb and this machine's mkmf, which is told of a Ruby that it does not run on.
+  class RubyExtension
+    attr_reader :version
+
+    def initialize(toolchain, version, source)
+      @toolchain = toolchain
+      @version = version
+      @source = source
+    end
+
+    # As in lib/probescope.
+    def directory = "#{version}.0-#{@toolchain.arch.triplet}"
+
+    # Returns the library's path, in a directory below folder.
+    def compile(folder)
+      place = File.join(folder, "ruby-#{version}")
+      FileUtils.mkdir_p(place)
+      File.write("#{place}/rbconfig.rb", configuration)
+      script = "#{@source}/ext/probescope/extconf.rb"
+      log = @toolchain.run(RbConfig.ruby, "--disable=gems", "-I#{place}", "-rrbconfig", script, chdir: place)
+      gave_up = !File.read("#{place}/Makefile").include?("TARGET = probescope")
+      raise "extconf.rb gave up:\n#{log}\n#{File.read("#{place}/mkmf.log")}" if gave_up
+
+      log = @toolchain.run("make", "-j2", "V=1", chdir: place)
+      raise "warnings:\n#{log[/^.*warning:.*$/]}" if log.match?(/\bwarning:/)
+
+      "#{place}/probescope.so"
+    end
+
+    private
+
+    # The target's own rbconfig.rb, with the compiler and the paths of the sysroot.
+    def configuration
+      root = @toolchain.sysroot.path
+      place = "#{root}/usr/lib/#{@toolchain.arch.triplet}/ruby/#{version}.0/rbconfig.rb"
+      text = File.read(place).sub(/^  RUBY_VERSION\.start_with\?.*\n.*raise .*\n/, "")
+      raise "#{place} is not as known" unless text.sub!(/^  TOPDIR = .*$/, "  TOPDIR = #{"#{root}/usr".dump}")
+
+      settings = {"CC" => @toolchain.compiler, "CFLAGS" => @toolchain.flags, "CPPFLAGS" => "", "LDFLAGS" => "-Wl,--allow-shlib-undefined",
+                  "DLDFLAGS" => @toolchain.link_flags, "AR" => @toolchain.arch.tool("ar"), "optflags" => "", "debugflags" => ""}
+      # mkmf reads MAKEFILE_CONFIG, and CONFIG for what has no references.
+      text.sub(/^  MAKEFILE_CONFIG = \{\}\n/) do
+        settings.map { |name, value| "  CONFIG[#{name.dump}] = #{value.dump}\n" }.join + Regexp.last_match(0)
+      end
+    end
+  end
+end
