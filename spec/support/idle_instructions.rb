@@ -14,7 +14,8 @@ module Support
   # Both processes have a second thread, as an application server has: glibc's malloc takes locks from the second thread
   # on, whoever starts it, and that is the one difference (1 % of a raise) that a process of a single thread would see.
   module IdleInstructions
-    WORKS = {"a method call" => "callee(i)", "an allocation with `initialize`" => "Thing.new", "a raise" => "begin; raise 'x'; rescue; end"}.freeze
+    WORKS = {"a method call" => "callee(i)", "an allocation with `initialize`" => "Thing.new",
+             "a raise" => "begin; raise 'x'; rescue; end"}.freeze
     SHORT = 20_000
     LONG = 120_000
     SETUP = "GC.disable; Thread.new { sleep }; def callee(x) = x; class Thing; def initialize = @a = 1; end\n"
