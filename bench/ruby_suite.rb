@@ -144,9 +144,11 @@ class RubySuite
     outcomes(out).merge({ ENDING => ending(status), CRASHES => out.scan("[BUG]").size }.reject { |_, value| value == 0 })
   end
 
-  # Each test's line is "[ 1/11] TestArray#test_at = 0.00 s", with what the test wrote before " = ", and " = F" where it failed.
+  # Each test's line is "[ 1/11] TestArray#test_at = 0.00 s", with what the test wrote before " = ", and " = F" where it failed. A warning
+  # follows a name at once ("test_exit_action-e:4:in"), so a name ends before "/", ":" and "-". What differs only behind one of these
+  # counts as one test: TestRequireLib has a test for each of some files that it chooses at random.
   def outcomes(out)
-    parts = out.split(%r{^\[ *\d+/\d+\] (\w+(?:::\w+)*#(?:"[^"\n]*"|[^\s#]+))})
+    parts = out.split(%r{^\[ *\d+/\d+\] (\w+(?:::\w+)*#(?:"[^"\n]*"|[^\s#/:-]+))})
     parts.drop(1).each_slice(2).with_object({}) do |(test, rest), ends|
       match = rest.to_s.match(/\b[\d.]+ s(?: = (\S))?$/)
       ends[test] = match[1] || "." if match
