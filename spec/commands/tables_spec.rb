@@ -68,7 +68,7 @@ RSpec.describe "The commands that trace", :bpf do
     rows = result["rows"]
     expect(result["sample_rate"]).to eq(90.0) # 45 in half a second of CPU
     expect(rows.first).to eq("function" => "Parser#step2", "file" => "/app/lib/parser.rb", "line" => 12, "self_share" => 0.5,
-                             "total_share" => 0.75, "samples" => 6 * 4)
+                             "total_share" => 0.75, "samples" => 6 * 4, "builtins" => [])
     expect(rows.map { |row| row["self_share"].round(3) }).to eq([0.5, 0.333, 0.167])
   end
 
