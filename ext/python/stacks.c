@@ -305,10 +305,17 @@ static void mend_torn(void)
     copy_stack(&stacks.read, torn);
 }
 
+/* Its number; 0: the thread is in none. */
+static uint64_t request_of(const struct thread *thread)
+{
+    return ps_requests_read(ps_copied_context_tree(thread->state));
+}
+
 /*
  * Where the innermost frame has been left while it was copied, its caller may stand at a later line already: once more, up to three times. The
  * rest of the stack takes longer, and is asked about where it ends too early alone: what runs for a short time would be left each time. The
- * request is that of the context before and after the frame was copied: where the thread went on to another one, once more as well.
+ * number of the request is read before and after the frame is copied: where the thread went on to another one, once more as well. The address of
+ * its context would not tell, for the next request's is often the same.
  */
 static bool read_stack(const struct thread *thread, uint64_t now)
 {
@@ -318,12 +325,12 @@ static bool read_stack(const struct thread *thread, uint64_t now)
     stacks.torn.count = 0;
     for (int tries = 0; tries < (stacks.torn.count ? TRIES_TO_MEND : 4); tries++) {
         reader.page = 0;
-        uintptr_t tree = by_request ? ps_copied_context_tree(thread->state) : 0, at = current_frame(thread);
+        stacks.read.request = by_request ? request_of(thread) : 0;
+        uintptr_t at = current_frame(thread);
         if (!at) return false;
         bool is_copied = read_frame(&reader, &innermost, at);
         if (tries < 3 && (!is_copied || current_frame(thread) != at)) continue;
-        stacks.read.request = tree ? ps_requests_read(tree) : 0;
-        if (tries < 3 && by_request && ps_copied_context_tree(thread->state) != tree) continue;
+        if (tries < 3 && by_request && request_of(thread) != stacks.read.request) continue;
         stacks.read.collects = ps_collections_in(at);
         enum stack found = read_frames(&reader, at, now);
         if (found == WHOLE && stacks.torn.count) mend_torn();
