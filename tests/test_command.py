@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from probescope.abi import PROBES
 from probescope.command import attach
 from probescope.command.complaint import complaint
 from probescope.command.info import HEAD, PROBE, Info
+from probescope.command.reader import Reader
 from probescope.command.result import Result, moment_of
 from probescope.command.tool import tool, way, weakness
 from probescope.command.trace import KEEPER
@@ -128,6 +130,17 @@ def test_a_library_that_is_mapped_and_has_not_begun_is_waited_for_and_then_told(
     status, out, err = command("status", "-p", str(children[-1].pid))
     assert (status, out) == (1, "")
     assert "the process does not begin writing its probescope_info" in err
+
+
+def test_a_question_that_ctrl_c_ends_leaves_no_answer_for_the_next_one():
+    reader = Reader()
+    place = reader.ask("find", os.getpid())
+    os.kill(reader._pid, signal.SIGSTOP)  # it answers when it goes on
+    threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        reader.ask("flushes", place)
+    os.kill(reader._pid, signal.SIGCONT)
+    assert isinstance(reader.ask("status", place), dict)
 
 
 def environment():

@@ -47,6 +47,9 @@ class Reader:
             self._stop()
             why = LATE if isinstance(error, TimeoutError) else "its reader ended"
             raise Refused("slow", f"process {pid}: {why}") from None
+        except BaseException:  # Ctrl-C: the answer that is still to come would be taken for that of the next question
+            self._stop()
+            raise
         if isinstance(answer, CommandError):
             raise answer
         return answer
@@ -80,7 +83,8 @@ class Reader:
         other.close()
 
     def _stop(self) -> None:
-        assert self._socket
+        if not self._socket:
+            return
         self._socket.close()
         self._socket = None
         try:
