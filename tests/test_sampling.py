@@ -72,6 +72,15 @@ def of(clocks):
     return {name: clock / whole for name, clock in clocks.items()}
 
 
+def expect_shares(run, rows, names, sampled, clocks, within):
+    """Adds this run to `sampled` and `clocks`, and holds the functions' shares of all runs against each other."""
+    for name in names:
+        sampled[name] += rows[name]["self"]
+        clocks[name] += run.report[name]
+    shares, expected = of(sampled), of(clocks)
+    assert shares == {name: pytest.approx(expected[name], abs=within) for name in names}, (shares, expected)
+
+
 def test_shares_are_those_of_the_programs_own_cpu_clock(trace):
     """One thread; a coroutine that awaits another on an event loop; and the functions that are on the stack, recursion once."""
     # Some 600 samples: chance alone puts one attempt in 300 outside of 5 points, and one in 20 on a busy machine (decision 199).
@@ -178,11 +187,7 @@ gate.done(**used)
             STATS,
         )
         rows = run.totals("sample__stats")
-        for name in names:
-            sampled[name] += rows[name]["self"]
-            clocks[name] += run.report[name]
-        shares, expected = of(sampled), of(clocks)
-        assert shares == {name: pytest.approx(expected[name], abs=0.05) for name in names}, (shares, expected)
+        expect_shares(run, rows, names, sampled, clocks, 0.05)
         asleep = rows.get("sleeps", {"self": 0})["self"]
         assert asleep < 0.05 * sum(row["self"] for row in rows.values())
 
@@ -404,12 +409,7 @@ gate.done(**clocks)
 """,
             STATS,
         )
-        rows = run.totals("sample__stats")
-        for name in names:
-            sampled[name] += rows[name]["self"]
-            clocks[name] += run.report[name]
-        shares, expected = of(sampled), of(clocks)
-        assert shares == {name: pytest.approx(expected[name], abs=0.08) for name in names}, (shares, expected)
+        expect_shares(run, run.totals("sample__stats"), names, sampled, clocks, 0.08)
 
     attempts(check)
 
