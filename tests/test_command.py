@@ -233,6 +233,7 @@ def test_trace_has_headings_for_what_comes_as_it_happens_and_bears_any_name(bpf,
     status, out, err = command("trace", "flow", "-p", str(started.pid), "-d", "1")
     assert (status, out.splitlines()[0].split()) == (0, ["ELAPSED", "SELF", "CALL"]), err
     assert re.search(r"^ +a\\tb\\n@calls\[1, y\]: 9\\nélonglong", out, re.MULTILINE), out
+    assert re.search(r"^from [\d:.]+ to [\d:.]+: \d+\.\d % CPU, \d+\.\d % of it for looking$", out, re.MULTILINE), out
     status, out, err = command("trace", "calls", "-p", str(started.pid), "-d", "1")
     assert re.search(r"^ *\d.* a\\tb\\n@calls\[1, y\]: 9\\nélonglong", out, re.MULTILINE), out
 

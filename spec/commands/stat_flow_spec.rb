@@ -155,22 +155,41 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       await_intervals(ruby, 2)
     end
 
+    def seconds(lines) = lines.select { |line| line["event"] == "interval" }
+
     # What came to its end, in that order.
     def finished(lines)
-      lines.grep_v(->(line) { line["event"] == "enter" }).map { |line| [line["depth"], line["function"], line["outcome"]] }
+      lines.reject { |line| %w[enter interval].include?(line["event"]) }.map { |line| [line["depth"], line["function"], line["outcome"]] }
     end
 
-    # bpftrace attaches to returns before it attaches to entries.
-    it "begins with an entry" do
+    def receiving(lines, *options)
       flow = Probescope::Commands::Flow.new
+      flow.send(:parse, ["-p", "7", *options])
       flow.send(:prepare)
-      lines = ["< 1 7 7 1 1 2000000 2000000 0\tShop#price", "< 2 7 7 1 0 5000 4000 0\tShop#pay", "> 3 7 7 1 0 3\tShop#pay\t/shop.rb",
-               "< 4 7 7 1 0 5000 4000 0\tShop#pay", "= 4 7"]
-      expect { lines.each { |line| flow.send(:receive, line) } }.to output(<<~TEXT).to_stdout
+      lines.each { |line| flow.send(:receive, line) }
+    end
+
+    # Of calls that were under way when the hooks came in there are returns alone.
+    it "begins with an entry" do
+      lines = ["= 0 7 1000 1000 0 0 0", "< 1 7 7 1 1 2000000 2000000 0\tShop#price", "< 2 7 7 1 0 5000 4000 0\tShop#pay",
+               "> 3 7 7 1 0 3\tShop#pay\t/shop.rb", "< 4 7 7 1 0 5000 4000 0\tShop#pay", "= 4 7 1000 2000 1000 10 1"]
+      expect { receiving(lines) }.to output(<<~TEXT).to_stdout
         flow of process 7, thread 7
           ELAPSED      SELF  CALL
           5.00 us   4.00 us  Shop#pay  /shop.rb:3
       TEXT
+    end
+
+    # bpftrace reads one buffer of each CPU after the other.
+    it "says that a second is over after all calls of it, in whatever order they come" do
+      lines = ["= 0 7 1000 1000 0 0 0", "= 2 7 1000 2000 1000 100 10", "< 2 7 7 1 0 50 40 0\tShop#pay", "> 1 7 7 1 0 3\tShop#pay\t/shop.rb",
+               "> 3 7 7 1 0 3\tShop#pay\t/shop.rb", "= 4 7 2000 3000 1000 100 10", "< 4 7 7 1 0 50 40 0\tShop#pay",
+               "= 4 7 3000 4000 1000 100 10"]
+      events = -> { lines_of(Struct.new(:out).new($stdout.string)).map { |line| [line["event"], line["cpu_share"]] } }
+      expect do
+        receiving(lines, "--json")
+        expect(events.call).to eq([["call", nil], ["interval", 0.1], ["enter", nil], ["leave", nil], ["interval", 0.1], ["interval", 0.1]])
+      end.to output.to_stdout
     end
 
     it "shows the calls of one thread; of one function; long ones; through exceptions, losses, SystemStackError and fibers" do
@@ -188,6 +207,8 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       tree = [[2, "Shop#price", "returned"], [2, "Shop#price", "returned"], [1, "Shop#total", "returned"], [2, "Shop#refuse", "raised"],
               [2, "Shop#wait_a_little", "returned"], [1, "Shop#reserve", "returned"], [0, "Shop#checkout", "returned"]]
       expect(finished(lines_of(all))).to eq(tree)
+      expect(seconds(lines_of(all))).to all(include("seconds" => be_between(0.5, 5), "cpu_share" => be_positive))
+      expect(seconds(lines_of(all)).each_cons(2)).to all(satisfy { |one, other| one["end"] == other["begin"] })
       expect(finished(lines_of(flows[:function]))).to eq(tree.first(3))
       expect(finished(lines_of(flows[:long]))).to eq(tree.last(3))
       expect(finished(lines_of(flows[:other]))).to eq([[0, "Shop#price", "returned"]])
@@ -195,7 +216,7 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       checkout = lines_of(all).find { |line| line["function"] == "Shop#checkout" }
       expect(checkout).to include("event" => "enter", "thread_id" => ruby.pid)
       expect(work.lines[checkout["line"] - 1]).to include("def checkout")
-      expect(lines_of(all).last["elapsed_ns"]).to be > 50_000_000
+      expect(lines_of(all).reverse.find { |line| line["event"] == "leave" }["elapsed_ns"]).to be > 50_000_000
 
       # Nobody reads, as when a terminal is halted: the process goes on, and what is lost is counted.
       all.signal(:STOP)
@@ -207,7 +228,7 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       order(ruby, "fiber")
       ruby.close_stdin
       expect(all.wait.exitstatus).to eq(0)
-      *total, in_fiber = lines_of(all).last(5)
+      *total, in_fiber = (lines_of(all) - seconds(lines_of(all))).last(5)
       expect(finished([*total, in_fiber])).to eq([[1, "Shop#price", "returned"], [1, "Shop#price", "returned"],
                                                   [0, "Shop#total", "returned"], [0, "Shop#price", "returned"]])
       expect(in_fiber["context_id"]).not_to eq(total.last["context_id"])

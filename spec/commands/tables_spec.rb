@@ -261,15 +261,16 @@ RSpec.describe "The commands that trace", :bpf do
 
   it "flow: is the tree of the calls, whole or in part" do
     process = host_target("--burst", 4)
-    lines = streamed("flow", processes: [process])
-    expect(lines.size).to be >= 5 * 4 # what was called while it attached comes on top
+    intervals, lines = streamed("flow", processes: [process]).partition { |line| line["event"] == "interval" }
+    expect(lines.size).to eq(5 * 4)
+    expect(intervals.map { |line| line.values_at("seconds", "cpu_share", "looking_share") }).to eq([[1.0, 0.5, 0.05]] * 4)
     expect(lines.last(5).map { |line| line.values_at("event", "depth", "function", "outcome") })
       .to eq([["enter", 0, "Parser#step0", nil], ["enter", 1, "Parser#step1", nil], ["call", 2, "Parser#step2", "returned"],
               ["leave", 1, "Parser#step1", "raised"], ["leave", 0, "Parser#step0", "returned"]])
     expect(lines.last).to include("pid" => process.pid, "thread_id" => process.pid, "context_id" => 1, "line" => 10,
                                   "file" => "/app/lib/parser.rb", "elapsed_ns" => 2000, "self_ns" => 1000)
     lines = streamed("flow", "--function", "Parser#step1", "--thread", process.pid, processes: [process])
-    expect(lines.map { |line| line["function"] }.tally.keys).to eq(%w[Parser#step1 Parser#step2])
+    expect(lines.map { |line| line["function"] }.tally.keys).to eq(["Parser#step1", "Parser#step2", nil])
   end
 
   it "flow: is of one thread, whatever the number of processes; ends after --top lines; leaves nothing to the terminal" do
@@ -277,7 +278,8 @@ RSpec.describe "The commands that trace", :bpf do
     result = probescope("flow", "-p", pids[0], "-p", pids[1], "--top", 7)
     expect(result.status.exitstatus).to eq(0), result.err
     expect(result.out).to match(/\A[[:print:]\n]*\z/).and include('odd,name\t\e[31m').and match(%r{/app/lib/parser\.rb:1\d$})
-    expect(result.out.lines.size).to eq(2 + 7)
+    expect(result.out.lines.size).to eq(2 + 7 + 2)
+    expect(result.out.lines.last).to match(/^from .*(until the last line|; the last lines came after that)$/)
     expect(result.out).to match(/\Aflow of process (#{pids.join("|")}), thread \1$/)
   end
 

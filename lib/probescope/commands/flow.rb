@@ -2,6 +2,7 @@
 
 require_relative "streamed"
 require_relative "../host/call_tree"
+require_relative "../host/clock"
 require_relative "../host/nearest"
 require_relative "../host/numbered"
 
@@ -20,6 +21,9 @@ module Probescope
 
           ELAPSED  time in the function with everything that it calls
           SELF     time in the function itself
+
+        The last line says from when to when: the first call that is shown began after the hooks were in. In JSON an object
+        for each second says that ("event": "interval"), after the calls of that second.
       TEXT
       EXAMPLES = <<~TEXT
         probescope flow -p 4711 --function 'Order#total' --top 50   50 lines below one function
@@ -39,6 +43,8 @@ module Probescope
 
       # mark: ">" or "<"; figures and names: as flow.bt prints them.
       Event = Struct.new(:mark, :thread, :figures, :names)
+      # What lies between two flushes of the process. from, to: on bpftrace's clock, the same moment for the first flush.
+      Second = Struct.new(:from, :to, :wall_ns, :cpu_ns, :looking_ns)
 
       def initialize
         super
@@ -48,6 +54,8 @@ module Probescope
         @seconds_passed = 0
         @processes = Hash.new { |hash, pid| hash[pid] = Host::Numbered.new }
         @seen = Hash.new(0) # [pid, thread] => calls, until the thread is chosen
+        @covered = [] # seconds of the process that is shown
+        @uncovered = false # Was something shown since the last of them?
         forget_waiting
       end
 
@@ -67,9 +75,13 @@ module Probescope
 
       def program_arguments = @function ? [@function] : []
 
-      def prepare = @tree = Host::CallTree.new(@min_ns) { |call| print_call(call) }
+      def prepare
+        @clock = Host::Clock.new
+        @tree = Host::CallTree.new(@min_ns) { |call| print_call(call) }
+      end
 
-      # "> number pid thread context depth line \t function \t file", "< ... depth elapsed self outcome \t function", "= number pid"
+      # "> number pid thread context depth line \t function \t file", "< ... depth elapsed self outcome \t function",
+      # "= number pid from to wall cpu looking"
       def receive(text)
         head, names = text.split("\t", 2)
         mark, *words = head.split
@@ -79,22 +91,25 @@ module Probescope
         case mark
         when ">", "<"
           @processes[pid].push(number, Event.new(mark, thread, figures, names.to_s)) { |event| take(pid, event) }
-        when "=" then tick(pid, number)
+        when "=" then tick(pid, number, Second.new(thread, *figures))
         end
       end
 
-      # A second has passed in this process, and it fired so many events by now.
-      def tick(pid, number)
+      # A second has passed in this process, or the first one begins; and it fired so many events by now.
+      def tick(pid, number, second)
         @processes[pid].fired(number) { |event| take(pid, event) }
+        @processes[pid].mark(number, second) { |event| take(pid, event) }
         choose unless @pid
         @tree.pause
+        return if second.from == second.to
+
         @seconds_passed += 1
         return unless @function && @pid.nil? && @seconds_passed == PATIENCE * @processes.size
 
         say("#{@function} has not been called yet; Ctrl-C tells which functions were")
       end
 
-      # An event, or the number of those that are missing here.
+      # An event, the number of those that are missing here, or a second that is over.
       def take(pid, event)
         return follow(event) if @pid
 
@@ -118,6 +133,7 @@ module Probescope
 
       def follow(event)
         return lost(event) if event.is_a?(Integer)
+        return passed(event) if event.is_a?(Second)
         return unless event.thread == @thread
         # bpftrace attaches to returns before it attaches to entries.
         return unless @entered ||= event.mark == ">"
@@ -129,6 +145,18 @@ module Probescope
         else
           @tree.leave(context, depth, *figures, event.names)
         end
+      end
+
+      # Of the first flush only the moment counts: before it nothing was covered.
+      def passed(second)
+        return if @closed
+
+        @tree.pause
+        @covered << second
+        return if second.from == second.to
+
+        show(interval_json(second)) if @json
+        @uncovered = false
       end
 
       def lost(number)
@@ -158,6 +186,7 @@ module Probescope
         return if @closed
 
         title if @shown.zero? && !@json
+        @uncovered = true
         show(text)
         enough if (@shown += 1) == @top
       end
@@ -170,6 +199,7 @@ module Probescope
       def finish(trace)
         @processes.each { |pid, events| events.rest { |event| take(pid, event) } if @pid.nil? || pid == @pid }
         choose unless @pid
+        tell_interval
         return unless @shown.zero? && !@closed
 
         raise uncalled(trace) if @function && @seen.empty?
@@ -177,6 +207,32 @@ module Probescope
 
         took = " took so long" if @min_ns.positive?
         puts "  no call of the application#{took} (--all follows those of gems and packages too)" unless @json
+      end
+
+      # What was shown since the last flush has a begin and no end: the process ended, or --top did.
+      def tell_interval
+        return if @covered.empty? || @shown.zero?
+        return puts("", span_text) unless @json
+
+        puts(interval_json(Second.new(@covered.last.to))) if @uncovered
+      end
+
+      def span_text
+        whole = @covered.reject { |second| second.from == second.to }
+        return "from #{clock(@clock.time(@covered.last.to))} until the last line" if whole.empty?
+
+        sum = ->(field) { whole.sum(&field) }
+        cpu = sum[:cpu_ns]
+        "from #{clock(@clock.time(whole.first.from))} to #{clock(@clock.time(whole.last.to))}: " \
+          "#{Host::Figure.share(ratio(cpu, sum[:wall_ns]))} CPU, #{Host::Figure.share(ratio(sum[:looking_ns], cpu))} of it for looking" \
+          "#{"; the last lines came after that" if @uncovered}"
+      end
+
+      def interval_json(second)
+        ended = second.to && {end: iso(@clock.time(second.to)), seconds: (second.wall_ns / 1e9).round(3),
+                              cpu_share: ratio(second.cpu_ns, second.wall_ns), looking_share: ratio(second.looking_ns, second.cpu_ns)}
+        json({pid: @pid, thread_id: @thread, event: "interval", begin: iso(@clock.time(second.from)),
+              **(ended || {end: nil, seconds: nil, cpu_share: nil, looking_share: nil})})
       end
 
       def uncalled(trace)

@@ -14,6 +14,7 @@ module Probescope
       def initialize
         @next = 1
         @held = {}
+        @marks = []
         @lost = 0
         @fired = 0
       end
@@ -25,6 +26,12 @@ module Probescope
         @held[number] = event
         hand_out(&block)
         skip_to(@held.keys.min, &block) if @held.size > PATIENCE
+      end
+
+      # To be yielded when all events up to this one were, or were given up: each such call with a higher number.
+      def mark(number, what, &block)
+        @marks << [number, what]
+        hand_out(&block)
       end
 
       # So many were fired by now; what was fired before the last time this was said and is not here yet will not come.
@@ -52,7 +59,9 @@ module Probescope
       end
 
       def hand_out
-        while (event = @held.delete(@next))
+        loop do
+          yield @marks.shift.last while @marks.any? && @marks.first.first < @next
+          event = @held.delete(@next) or return
           @next += 1
           yield event
         end

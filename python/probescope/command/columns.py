@@ -115,14 +115,14 @@ def _second_event(line: str, result: Result, light: bool = False) -> Dict[str, A
     }
 
 
-def _call(line: str, _result: Result) -> str:
+def _call(line: str, result: Result) -> str:
     """ "> NUMBER PID THREAD CONTEXT DEPTH LINE\\tNAME\\tFILE", "< NUMBER PID THREAD CONTEXT DEPTH ELAPSED SELF OUTCOME\\tNAME",
-    and each second "= NUMBER PID"."""
+    and each second "= NUMBER PID FROM TO WALL CPU LOOKING"."""
     figures, _, names = line.partition("\t")
     kind, *words = figures.split()
     numbers = list(map(int, words))
     if kind == "=":
-        return ""
+        return _second_over(numbers, result)
     indent = "  " * min(numbers[4], 60)
     if kind == ">":
         name, _, file = names.rpartition("\t")
@@ -131,14 +131,24 @@ def _call(line: str, _result: Result) -> str:
     return CALL(duration(numbers[5]), duration(numbers[6]), f"{indent}= {clean(names)}{outcome}")
 
 
+def _second_over(numbers: List[int], result: Result) -> str:
+    _, _, begin, end, wall, cpu, looking = numbers
+    if begin == end:
+        return ""
+    times = [result.time(moment).astimezone().strftime("%H:%M:%S.%f")[:-3] for moment in (begin, end)]
+    return f"from {times[0]} to {times[1]}: {share(cpu / max(wall, 1))} CPU, {share(looking / max(cpu, 1))} of it for looking"
+
+
 OUTCOMES = ("returned", "raised", "suspended")
 
 
-def _call_event(line: str, _result: Result) -> Optional[Dict[str, Any]]:
+def _call_event(line: str, result: Result) -> Optional[Dict[str, Any]]:
     """Of every thread, as it comes."""
     figures, _, names = line.partition("\t")
     kind, *words = figures.split()
     numbers: List[int] = list(map(int, words))
+    if kind == "=":
+        return _covered(numbers, result)
     if kind not in ("<", ">"):
         return None
     who = {"command": "flow", "pid": numbers[1], "thread_id": numbers[2], "context_id": numbers[3], "depth": numbers[4]}
@@ -147,6 +157,23 @@ def _call_event(line: str, _result: Result) -> Optional[Dict[str, Any]]:
         return {**who, "event": "enter", "function": name, "file": file or None, "line": numbers[5]}
     times = {"elapsed_ns": numbers[5], "self_ns": numbers[6], "outcome": OUTCOMES[numbers[7]]}
     return {**who, "event": "leave", "function": names, **times}
+
+
+def _covered(numbers: List[int], result: Result) -> Optional[Dict[str, Any]]:
+    """The second that is over. None for the moment when the first one begins."""
+    _, pid, begin, end, wall, cpu, looking = numbers
+    if begin == end:
+        return None
+    return {
+        "command": "flow",
+        "pid": pid,
+        "event": "interval",
+        "begin": iso(result.time(begin)),
+        "end": iso(result.time(end)),
+        "seconds": round(wall / 1e9, 3),
+        "cpu_share": ratio(cpu, wall),
+        "looking_share": ratio(looking, cpu),
+    }
 
 
 def _slow(line: str, _result: Result) -> str:

@@ -278,26 +278,30 @@ module Truth
     end
   end
 
-  # Calls as they happen. Lines say nothing of the interval: it lies within the run of the command, and is at most a second shorter
-  # than what was asked for.
+  # Calls as they happen, up to the end of the last second that the command says is over. Each call has its time, so the interval is
+  # exact.
   class FlowCheck < Check
-    # Of one nap, at least.
-    NAP_MS = 12
+    SLACK = USUAL_SLACK = 1_000_000
 
-    def self.processes(answer) = answer.map { |one| [one["pid"], one.values_at("from", "to"), one] }
+    def self.processes(answer)
+      answer.map do |one|
+        lines = one["lines"]
+        whole = lines.each_index.select { |i| lines[i].values_at("event", "end").then { |event, to| event == "interval" && to } }
+        interval = [lines[whole.first]["begin"], lines[whole.last]["end"]].map { |time| Truth.monotonic_ns(time) }
+        [one["pid"], interval, lines.first(whole.last)]
+      end
+    end
 
     def self.lost(answer)
       {"events" => answer.flat_map { |one| one["lines"] }.select { |row| row["event"] == "lost" }.sum { |row| row["count"] }}
     end
 
+    # What was under way at the begin is not shown, and what is under way at the end has no time yet.
     def figures
-      naps = @rows["lines"].select { |row| row["function"] == @language.function("nap") }
-      least = @ledger.least_growth("calls:nap", @from, @to, ((@rows["seconds"] - 1) * 1e9).to_i)
-      most = growth("calls:nap", SLACK).end
-      [Figure.new(what: "calls of nap", said: naps.size, within: least..most),
-       # One may have no end yet.
-       Figure.new(what: "ms in nap", said: sum(naps, "elapsed_ns") / 1_000_000,
-                  within: (naps.count { |row| row["elapsed_ns"] } * NAP_MS)..(growth("wall:nap", SLACK).end / 1_000_000))]
+      naps = @rows.select { |row| row["function"] == @language.function("nap") }
+      begun = naps.reject { |row| row["event"] == "leave" }
+      [count("calls of nap that began", begun.size, "calls:nap", beside: 1),
+       time_in("time in nap, of the interval", sum(naps, "elapsed_ns"), "nap")]
     end
   end
 
