@@ -76,9 +76,7 @@ RSpec.describe "The commands with --by-request", :bpf do
         skip "it takes no samples" if suffix == "py" && free_threaded?
         process = start("burn")
         skip_unless_served(process, "sample__stats")
-        # On a busy machine looks are few, and each weighs much.
-        rows = [3, 12, 40].lazy.map { |seconds| hot(process, seconds) }.find { |found| found.sum { |row| row["samples"] } > 250 }
-        rows = by_request(rows)
+        rows = by_request(sampled(250, [3, 12, 40]) { |seconds| hot(process, seconds) })
         burning = rows.transform_values { |own| own.find { |row| row["function"] == "#{prefix}burn" }&.fetch("total_share") }.compact
         burning.delete(nil) # the request that was under way when the tracer came
         expect(burning.keys).to contain_exactly("GET /a", "GET /b")

@@ -20,6 +20,15 @@ module Support
       end
     end
 
+    # What the block answers for the first number of seconds that gives so many samples, or for the last one: on a busy machine samples
+    # are few, and each of them weighs much. The block: seconds => rows of `hot`.
+    def sampled(least, lengths)
+      lengths.each_with_index do |seconds, i|
+        rows = yield seconds
+        return rows if i == lengths.size - 1 || rows.sum { |row| row["samples"] } >= least
+      end
+    end
+
     private
 
     def note_repeated(failures)
