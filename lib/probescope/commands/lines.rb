@@ -10,8 +10,8 @@ module Probescope
       USAGE = "lines -p PID [options]"
       ABOUT = <<~TEXT
         Which lines are on the CPU? Looks at the process's stack 99 times a second, as `probescope hot` does, and names the
-        line that runs; each look counts the CPU time since the previous one. Sorted by SELF. A line of a function that runs
-        for long is one where Ruby and Python look for requests: the ends of loops, calls and returns.
+        line that runs; each look counts the CPU time since the previous one. Sorted by SELF. Where the table says "charged at
+        the next check", and in code that YJIT has compiled, it is the line of the next call, return or end of a loop.
 
           SELF     share of the on-CPU time; what is written in C counts for the line that calls it
           SAMPLES  looks that found it running
