@@ -222,22 +222,25 @@ RSpec.describe "samples at the tick", :bpf do
   end
 
   it "leave another profiler its signals, and the application its alarms" do
-    run = trace(common + <<~RUBY, fields)
-      alarms = 0
-      trap("ALRM") { alarms += 1 }
-      def profile = Ticks.profile(2)
-      plain = profile
-      Gate.on :sample__stats
-      Gate.flushed(1)
-      Ticks.alarm(1)
-      sampled = profile
-      spin until alarms.positive?
-      Gate.flushed(1)
-      Gate.done plain: plain, sampled: sampled, alarms: alarms
-    RUBY
-    expect(run.report[:alarms]).to eq(1)
-    expect(run.report[:sampled]).to be_within(0.2 * run.report[:plain]).of(run.report[:plain])
-    expect(run.totals(:sample__stats).fetch("Object#profile")[:self_samples]).to be > 120
+    # Of a second of CPU time the kernel makes 63 to 104 signals at a load of 13, with and without a tracer.
+    attempts do
+      run = trace(common + <<~RUBY, fields)
+        alarms = 0
+        trap("ALRM") { alarms += 1 }
+        def profile = Ticks.profile(4)
+        plain = profile
+        Gate.on :sample__stats
+        Gate.flushed(1)
+        Ticks.alarm(1)
+        sampled = profile
+        spin until alarms.positive?
+        Gate.flushed(1)
+        Gate.done plain: plain, sampled: sampled, alarms: alarms
+      RUBY
+      expect(run.report[:alarms]).to eq(1)
+      expect(run.report[:sampled]).to be_within(0.2 * run.report[:plain]).of(run.report[:plain])
+      expect(run.totals(:sample__stats).fetch("Object#profile")[:self_samples]).to be > 240
+    end
   end
 
   it "end nothing when all signals are reset, or the process becomes another program" do

@@ -20,7 +20,7 @@ module Tracing
 
     # Waits for the program's report, and until the tracer has printed all that came before it. What the tracer prints comes late on a
     # busy machine, so the flushes tell when they were.
-    def finish(within: 60)
+    def finish(within: 240)
       @report = JSON.parse(@target.await_line(/\Areport (.*)/, within: within)[1], symbolize_names: true)
       reported = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
       Support::Await.await("two flushes after the report of #{@target}") { flushes.count { |at| at > reported } >= 2 }
@@ -112,7 +112,7 @@ module Tracing
     end
 
     # ... and waits for the end.
-    def trace(source, fields, within: 60, **options) = start(source, fields, **options).finish(within: within)
+    def trace(source, fields, within: 240, **options) = start(source, fields, **options).finish(within: within)
   end
 end
 
