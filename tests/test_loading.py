@@ -175,6 +175,23 @@ def test_run_starts_programs_and_says_what_it_cannot(installed, tmp_path):
     assert "there is no file and no program 'nothing-like-it'\n  try: " in ran.stderr
 
 
+def test_run_starts_a_python_by_its_path_and_scripts_of_other_languages(installed, tmp_path):
+    """As the gem's `run` does: the interpreter took them for Python files ("source code cannot contain null bytes")."""
+    (tmp_path / "app.py").write_text("import sys, probescope\nprint(sys.argv, probescope.status()['installed'])\n")
+    (tmp_path / "app.sh").write_text(f'#!/bin/sh\nexec {installed} "$@"\n')
+    (tmp_path / "app.sh").chmod(0o755)
+    for program in (installed, "./app.sh"):
+        command = [installed, "-m", "probescope", "run", "--", program, "app.py", "-m"]
+        assert out(*command, cwd=tmp_path) == "['app.py', '-m'] True\n"
+    # Nothing is taken from a pipe before the interpreter reads it.
+    piped = f"exec {installed} -m probescope run <(echo 'print(1)')"
+    assert out("bash", "-c", piped) == "1\n"
+    (tmp_path / "app").write_bytes(b"\x7fELF\0")
+    ran = run(installed, "-m", "probescope", "run", "./app", cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "'./app' is neither a Python file nor executable\n  try: check its name, or chmod +x ./app" in ran.stderr
+
+
 def test_the_command_imports_nothing_from_the_current_folder_or_of_the_user(installed, tmp_path):
     command = Path(installed).with_name("probescope")
     trap = "open('/proc/self/cwd/trapped', 'w')\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sysconfig
 
 import pytest
@@ -171,6 +173,79 @@ gate.done(used=used, state=state())
         assert of(sampled) == {name: pytest.approx(share, abs=0.05) for name, share in of(clocks).items()}
 
     attempts(check)
+
+
+# Preloaded: once a tick, who has copied a page of frames waits until the program has gone on to its next request.
+BETWEEN = """
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+volatile int waits;
+static long ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+ssize_t process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n, const struct iovec *from, unsigned long m, unsigned long flags)
+{
+    ssize_t copied = syscall(SYS_process_vm_readv, pid, to, n, from, m, flags);
+    static long before;
+    if (copied != 4096 || ms() - before < 5) return copied;
+    waits = 1;
+    for (int i = 0; waits && i < 5000; i++) usleep(200);
+    before = ms();
+    return copied;
+}
+"""
+
+
+def test_a_request_that_ends_while_its_stack_is_read_is_not_taken_for_the_next_one(trace, tmp_path):
+    """On most Pythons the next one's context and frame have the same addresses: held against these, all samples were of the wrong one."""
+    (tmp_path / "between.c").write_text(BETWEEN)
+    library = tmp_path / "between.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "between.c"], check=True)
+    preloaded = ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD")]))
+    run = trace(
+        COMMON
+        + """
+import contextvars, ctypes
+waits = ctypes.c_int.in_dll(ctypes.CDLL(None), "waits")
+
+def first():
+    waits.value = 0
+    while not waits.value: pass
+
+def second():
+    waits.value = 0
+    while not waits.value: pass
+
+def enter(request, function):
+    _native.enter_request(request)
+    function()
+
+gate.on(*PROBES)
+gate.flushed(1)
+for _ in range(30):
+    for path, function in (("/first", first), ("/second", second)):
+        request = _native.Request("GET", path, None)
+        contextvars.Context().run(enter, request, function)
+        request.done(200, None)
+        contextvars.Context().run(_native.enter_request, None) # else every second one's context has the same address
+waits.value = 0
+gate.flushed(2)
+gate.done(state=state())
+""",
+        FIELDS,
+        attach=["stats__by_request"],
+        env={"LD_PRELOAD": preloaded},
+    )
+    assert run.report["state"] == ["on", None]
+    found = run.totals("sample__stats", "request", "function")
+    samples = {key: row["self_samples"] for key, row in found.items() if key[1] in ("first", "second")}
+    assert set(samples) == {("GET /first", "first"), ("GET /second", "second")}, samples
+    assert sum(samples.values()) > 40, samples
 
 
 def test_a_pool_of_threads_works_for_the_requests_whose_contexts_it_has(trace):

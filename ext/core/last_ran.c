@@ -19,3 +19,9 @@ uint64_t ps_last_ran_ns(int tid)
     uint64_t ms = strtoull(value + 1, &point, 10);
     return *point == '.' ? ms * 1000000 + strtoull(point + 1, NULL, 10) : 0;
 }
+
+bool ps_is_asleep(int tid)
+{
+    char text[64]; /* the function of the kernel that it waits in; 0: none */
+    return ps_task_file_read(tid, "wchan", text, sizeof(text)) && text[0] != '0';
+}

@@ -2,6 +2,7 @@
 #ifndef PS_LAST_RAN_H
 #define PS_LAST_RAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -10,5 +11,12 @@
  * scheduler notes it when it looks: when that thread asks for its CPU time, for example.
  */
 uint64_t ps_last_ran_ns(int tid);
+
+/*
+ * Does a thread of this process wait for something other than a CPU? By its `wchan`, for which the kernel takes two thirds of the time that
+ * `sched` takes. False also
+ * where the kernel does not tell.
+ */
+bool ps_is_asleep(int tid);
 
 #endif

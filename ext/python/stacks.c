@@ -30,7 +30,8 @@ enum {
     LOOK_AGAIN_NS = 50000,        /* between two looks, where the kernel does not tell who had the CPU */
     SWITCH_NS = 20000,            /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
     THREADS_AGAIN_NS = 200000000, /* from one list of the threads to the next, */
-    THREAD_AGAIN_NS = 500000,     /* and as much more for each of them */
+    THREAD_AGAIN_NS = 500000,     /* and as much more for each of them. */
+    LISTS_SKIPPED = 4,            /* one after the other, where no thread has come */
     FEW = 16,                     /* threads, each of which is looked at in every tick. Where there are more: */
     IDLE = 16,                    /* ticks in which a thread did not run, before it is looked at in one of as many */
     ASKED_MOST = 16,              /* threads that the kernel is asked about in one tick */
@@ -60,6 +61,9 @@ static struct {
     struct thread *thread;
     uint32_t count, capacity, list;
     uint64_t listed_ns;
+    uint64_t newest;    /* id of the first state in the last list */
+    bool list_is_whole; /* each state in it was that of a thread with a clock */
+    uint32_t skipped;   /* lists since then */
     bool any_gone;
     uint32_t tick;
     uint64_t missed_ns;
@@ -132,14 +136,15 @@ static bool has_clock_of_older(const struct head *head)
 }
 
 /* What a thread used before it was first met is nobody's, and not more than the time since the last list. */
-static void add(uintptr_t state, const struct head *head, uint64_t now)
+static bool add(uintptr_t state, const struct head *head, uint64_t now)
 {
     clockid_t clock = clock_of(head);
     uint64_t used = ps_clock_try(clock), since = stacks.listed_ns ? now - stacks.listed_ns : 0;
-    if (!head->native_id || !used || has_clock_of_older(head) || !reserve()) return;
+    if (!head->native_id || !used || has_clock_of_older(head) || !reserve()) return false;
     uint64_t charged = used > since ? used - since : 0;
     stacks.thread[stacks.count++] = (struct thread){
         .state = state, .id = head->id, .clock = clock, .charged = charged, .at_tick = charged, .listed = stacks.list};
+    return true;
 }
 
 static void miss(uint64_t ns)
@@ -181,19 +186,45 @@ static void list_threads(uint64_t now)
     struct head head;
     uint32_t before = stacks.count, around = 0;
     uintptr_t state = (uintptr_t)PyInterpreterState_ThreadHead(stacks.interpreter);
+    bool is_whole = true;
+    stacks.newest = stacks.skipped = 0;
     stacks.list++;
-    for (int i = 0; state && i < MOST && read_head(&head, state); i++, state = head.next) {
+    for (int i = 0; state && i < MOST; i++, state = head.next) {
+        is_whole &= read_head(&head, state);
+        if (!is_whole) break;
+        if (!stacks.newest) stacks.newest = head.id;
         if (head.id == stacks.own) continue;
         struct thread *known = find(state, around);
         if (known) around = (uint32_t)(known - stacks.thread) + 1;
         if (known && known->id == head.id && known->clock == clock_of(&head)) known->listed = stacks.list;
-        else add(state, &head, now);
+        else is_whole &= add(state, &head, now);
     }
     drop_doubles(before);
     for (uint32_t i = 0; i < before; i++)
         if (stacks.thread[i].listed != stacks.list) stacks.thread[i].gone = stacks.any_gone = true;
     drop_gone();
+    stacks.list_is_whole = is_whole && !state;
     stacks.listed_ns = now;
+}
+
+/*
+ * The newest state is the first one, and ids are given in order: with an older one there, nobody has come since the last list. Who has gone has
+ * no clock any more, or no frame where the native thread lives on.
+ */
+static bool has_somebody_come(void)
+{
+    struct head first;
+    uintptr_t state = (uintptr_t)PyInterpreterState_ThreadHead(stacks.interpreter);
+    if (!stacks.listed_ns || !stacks.list_is_whole || stacks.skipped == LISTS_SKIPPED) return true;
+    stacks.skipped++;
+    return !read_head(&first, state) || first.id > stacks.newest;
+}
+
+static void list_when_due(uint64_t now)
+{
+    if (now - stacks.listed_ns <= THREADS_AGAIN_NS + stacks.count * (uint64_t)THREAD_AGAIN_NS) return;
+    if (has_somebody_come()) list_threads(now);
+    else stacks.listed_ns = now;
 }
 
 /* The address of the frame that the thread runs; 0: none. */
@@ -408,25 +439,49 @@ static enum seen look(struct thread *thread, uint64_t now)
 
 /*
  * The thread whose CPU this one has got. Not one that had lost its CPU to another process before: such a thread stands where the kernel takes
- * CPUs away, at the end of a slice, which is mostly in a system call that reads a CPU clock. False: the kernel does not tell.
+ * CPUs away, at the end of a slice, which is mostly in a system call that reads a CPU clock.
+ */
+struct interrupted {
+    struct thread *thread; /* NULL: not found yet */
+    uint64_t own;          /* when this thread last ran, which is now; 0: not asked for yet */
+    uint64_t least;        /* ns between the end of that one's time on the CPU and that, at most */
+};
+
+/* Is it this thread? False: the kernel does not tell. */
+static bool ask_about(struct interrupted *interrupted, struct thread *thread, uint64_t now)
+{
+    if (!interrupted->own) {
+        (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID); /* for the scheduler to note that this thread runs */
+        interrupted->own = ps_last_ran_ns((int)ps_thread_id());
+        interrupted->least = ps_monotonic_ns() - now + SWITCH_NS;
+    }
+    if (!interrupted->own) return false;
+    uint64_t since = interrupted->own - ps_last_ran_ns(tid_of(thread));
+    if (since >= interrupted->least) return true;
+    interrupted->least = since;
+    interrupted->thread = thread;
+    return true;
+}
+
+/*
+ * Who has the GIL waits for nothing, mostly. Others do, for the GIL above all, and to find that out is cheaper than to ask when they ran. False:
+ * the kernel does not tell.
  */
 static bool look_at_interrupted(uint64_t now)
 {
-    (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID); /* for the scheduler to note that this thread runs */
-    uint64_t own = ps_last_ran_ns((int)ps_thread_id()), least = ps_monotonic_ns() - now + SWITCH_NS;
-    struct thread *last = NULL;
-    if (!own) return false;
+    struct interrupted interrupted = {.thread = NULL};
+    struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder(), 0) : NULL;
+    if (holder && holder->unmet && !ask_about(&interrupted, holder, now)) return false;
+    bool is_holder = interrupted.thread != NULL;
     /* From another thread on each time: of many that took turns some are asked about, by chance. */
     int asked = 0;
-    for (uint32_t i = 0; i < stacks.count && asked < ASKED_MOST; i++) {
+    for (uint32_t i = 0; !is_holder && i < stacks.count && asked < ASKED_MOST; i++) {
         struct thread *thread = &stacks.thread[(stacks.tick * ASKED_MOST + i) % stacks.count];
-        if (!thread->unmet) continue;
+        if (!thread->unmet || thread == holder) continue;
         asked++;
-        uint64_t since = own - ps_last_ran_ns(tid_of(thread));
-        if (since >= least) continue;
-        least = since;
-        last = thread;
+        if (!ps_is_asleep(tid_of(thread)) && !ask_about(&interrupted, thread, now)) return false;
     }
+    struct thread *last = interrupted.thread;
     if (last && read_stack(last, now)) put(last, last->before, now);
     return true;
 }
@@ -506,7 +561,7 @@ static bool is_due(uint32_t i)
 static void read_running(uint64_t now)
 {
     stacks.tick++;
-    if (now - stacks.listed_ns > THREADS_AGAIN_NS + stacks.count * (uint64_t)THREAD_AGAIN_NS) list_threads(now);
+    list_when_due(now);
     struct thread *holder = find_holder(now);
     bool any[3] = {false};
     if (holder) any[look(holder, now)] = true;

@@ -78,11 +78,24 @@ static void stands_still_for_a_thread_that_sleeps(void)
     end(thread);
 }
 
+static void tells_who_sleeps(void)
+{
+    pthread_t thread = start(false);
+    AWAIT(ps_is_asleep(PS_READ(other.tid)));
+    end(thread);
+    thread = start(true);
+    check_sleep_ms(20);
+    for (int i = 0; i < 100; i++) CHECK(!ps_is_asleep(PS_READ(other.tid)));
+    end(thread);
+    CHECK(!ps_is_asleep((int)ps_thread_id()));
+}
+
 static void knows_nothing_of_a_thread_that_is_gone(void)
 {
     pthread_t thread = start(true);
     end(thread);
     AWAIT(ps_last_ran_ns(PS_READ(other.tid)) == 0);
+    CHECK(!ps_is_asleep(PS_READ(other.tid)));
 }
 
 int main(void)
@@ -93,6 +106,7 @@ int main(void)
     }
     RUN(tells_who_had_the_cpu_before);
     RUN(stands_still_for_a_thread_that_sleeps);
+    RUN(tells_who_sleeps);
     RUN(knows_nothing_of_a_thread_that_is_gone);
     return check_report("last_ran");
 }

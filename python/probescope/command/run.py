@@ -25,12 +25,16 @@ def run(options: Any) -> int:
     first = arguments[0]
     if first in ("-m", "-c") and len(arguments) == 1:
         raise Usage(f"{first} wants an argument", EXAMPLE)
-    if first.startswith("-") or os.path.exists(first):
+    if first.startswith("-") or _is_of_python(first):
         words = [sys.executable, *interpreter_options(), *arguments]
     else:
-        program = shutil.which(first)
-        if not program:
+        program = shutil.which(first) or shutil.which(os.path.join(".", first))
+        if not program and not os.path.exists(first):
             raise CommandError(f"there is no file and no program {first!r}", "check its name and the PATH")
+        if not program:
+            raise CommandError(
+                f"{first!r} is neither a Python file nor executable", f"check its name, or chmod +x {first}"
+            )
         words = [program, *arguments[1:]]
     _tell_of_no_probes()
     user = caller()
@@ -42,6 +46,19 @@ def run(options: Any) -> int:
         os.execve(words[0], words, environment)
     except OSError as error:
         raise CommandError(f"cannot run {first!r}: {error.strerror}", "check its name and the PATH") from None
+
+
+def _is_of_python(path: str) -> bool:
+    """Is it a file or a folder for the interpreter? Not a program of machine code, such as a Python, and no script of another language."""
+    if not os.path.isfile(path):
+        return os.path.exists(path)  # a folder; or a pipe, from which nothing may be taken here
+    try:
+        with open(path, "rb") as file:
+            start = file.read(128)
+    except OSError:
+        return True  # the interpreter says why
+    first_line = start.partition(b"\n")[0]
+    return not start.startswith(b"\x7fELF") and (not start.startswith(b"#!") or b"python" in first_line)
 
 
 def _tell_of_no_probes() -> None:
