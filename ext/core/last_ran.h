@@ -14,8 +14,7 @@ uint64_t ps_last_ran_ns(int tid);
 
 /*
  * Does a thread of this process wait for something other than a CPU? By its `wchan`, for which the kernel takes two thirds of the time that
- * `sched` takes. False also
- * where the kernel does not tell.
+ * `sched` takes. False also where the kernel does not tell.
  */
 bool ps_is_asleep(int tid);
 
