@@ -39,9 +39,11 @@ module Probescope
       # bpftrace leaves in a pause of that length between two flushes, where there is one.
       PAUSE = 0.3
       RESTARTS = 5
-      # The initial PID namespace, in whose numbers bpftrace counts up to 0.22.
+      # The initial PID namespace, in whose numbers bpftrace counts up to 0.22. In any other one 0.23.0 to 0.24.1 have `pid` and `tid`
+      # the wrong way round (bpftrace#4813), so that events of one process have the number of each of its threads.
       INITIAL = "pid:[4026531836]"
       OWN_NUMBERS_SINCE = [0, 23].freeze
+      RIGHT_NUMBERS_SINCE = [0, 24, 2].freeze
 
       # order: the fields of a request to trace (Request), which are right. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
@@ -144,9 +146,11 @@ module Probescope
         return if own == INITIAL
 
         bpftrace = Bpftrace.find
-        if (bpftrace.version <=> OWN_NUMBERS_SINCE).negative?
-          raise Error.new("bpftrace #{bpftrace} counts processes by their numbers outside of this PID namespace",
-                          "trace one process at a time (-p PID), use bpftrace 0.23 or later, or run the command on the host")
+        if (bpftrace.version <=> RIGHT_NUMBERS_SINCE).negative?
+          older = (bpftrace.version <=> OWN_NUMBERS_SINCE).negative?
+          wrong = older ? "counts processes by their numbers outside of" : "takes threads for processes in"
+          raise Error.new("bpftrace #{bpftrace} #{wrong} this PID namespace",
+                          "trace one process at a time (-p PID), use bpftrace 0.24.2 or later, or run the command on the host")
         end
         inner = targets.reject { |target| File.readlink("/proc/#{target.pid}/ns/pid") == own }
         return if inner.empty?
