@@ -70,6 +70,10 @@ RSpec.describe "The gem" do
     expect(out).to eq("true\n")
   end
 
+  it "has no dependencies" do
+    expect(Gem.loaded_specs.fetch("probescope").runtime_dependencies).to eq([])
+  end
+
   it "works through Bundler's path: from a compiled checkout" do
     bundle "path: #{Support::ROOT.inspect}"
     expect(required_by_bundler).to say(installed: true)
