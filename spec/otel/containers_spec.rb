@@ -106,7 +106,7 @@ RSpec.describe "probescope otel and containers" do
       until [ -e started ]; do sleep 0.1; done
       exec #{RbConfig.ruby} #{Support::EXE} otel -p $! --slow 1ms --exceptions none --endpoint #{server.endpoint}
     SH
-    expect(await("spans") { server.spans.first }.last.name).to eq("Object#slow")
+    expect(await("spans", within: 120) { server.spans.first }.last.name).to eq("Object#slow")
     Process.kill(:INT, inside(bridge))
     bridge.await_line(/"received":\{"seconds":\d+,"slow_calls":\d+\},"of_other_processes":0,/, stream: :err, within: 20)
   end
