@@ -24,6 +24,17 @@ RSpec.describe "The documents" do
     expect(broken).to eq([])
   end
 
+  # "text" after `spec/...` or `tests/...` is part of what a test in that file is called.
+  it "name tests that exist: SECURITY.md" do
+    missing = read("SECURITY.md").scan(%r{`((?:spec|tests|ext)/[^`\s]+)`,?((?:[ ,]*"[^"]+")*)}).flat_map do |path, names|
+      next [path] unless File.exist?(File.join(Support::ROOT, path))
+
+      text = File.directory?(File.join(Support::ROOT, path)) ? "" : read(path)
+      names.scan(/"([^"]+)"/).flatten.reject { |name| text.include?(name) }.map { |name| "#{path}: #{name}" }
+    end
+    expect(missing).to eq([])
+  end
+
   # `rake docs:runs` takes those again that say what they are of.
   head = /^\w+ of (?:process|\d+ processes) .*, [\d.]+ s, [\d.]+ % CPU.*\n/
   times = /\Afrom \d\d:\d\d:\d\d\.\d{3} to \d\d:\d\d:\d\d\.\d{3}/

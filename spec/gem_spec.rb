@@ -70,6 +70,10 @@ RSpec.describe "The gem" do
     expect(out).to eq("true\n")
   end
 
+  it "has no dependencies" do
+    expect(Gem.loaded_specs.fetch("probescope").runtime_dependencies).to eq([])
+  end
+
   it "works through Bundler's path: from a compiled checkout" do
     bundle "path: #{Support::ROOT.inspect}"
     expect(required_by_bundler).to say(installed: true)
@@ -128,12 +132,14 @@ RSpec.describe "The gem" do
     expect(ruby("-e", incomplete)).to eq("#{checkout}/bin/setup run\n")
   end
 
-  # Only these tools are there.
-  def install_with(*names)
+  def newer_rubygems? = ruby("-rrubygems/ext", "-e", "p Gem::Ext::Builder.const_defined?(:NoMakefileError)") == "true\n"
+
+  # Only these tools are there. make: the variable that names it to RubyGems.
+  def install_with(*names, make: nil)
     tools = FileUtils.mkdir_p("#{dir}/tools").first
     names.each { |name| File.symlink(tool("sh", "-c", "command -v #{name}").strip, File.join(tools, name)) }
     install = ["-e", "require 'rubygems/gem_runner'; Gem::GemRunner.new.run(ARGV)", "--", "install", "--no-document", "--local"]
-    ruby(*install, *build_gems, with: { "PATH" => tools, "make" => nil })
+    ruby(*install, *build_gems, with: { "PATH" => tools, "make" => make })
   end
 
   it "installs as a no-op that says why where there is no compiler" do
@@ -156,15 +162,48 @@ RSpec.describe "The gem" do
     expect(told).to match(/\Afalse\n.* not built for this Ruby \(\S+-linux-musl\), and this gem has it for .*#{machine}; .* builds it$/)
   end
 
-  it "gives up on musl, where nobody has run it" do
-    checkout = unpack("#{dir}/checkout")
-    told = ruby("-rrbconfig", "-e", "RbConfig::CONFIG['host_os'] = 'linux-musl'; load '#{checkout}/ext/probescope/extconf.rb'")
-    expect(told).to eq("probescope: the C library is musl, and nobody has run probes on it: installing without probes\n")
-    expect(File.read("#{dir}/Makefile")).to include("all install")
+  # Runs extconf.rb in its folder, as RubyGems does. setup: Ruby that comes before it.
+  def extconf(checkout, setup = "", **options)
+    ruby("-rrbconfig", "-e", "#{setup}; load 'extconf.rb'", chdir: "#{checkout}/ext/probescope", **options)
   end
 
-  it "says what is missing where there is no make, without which RubyGems installs no extension" do
-    expect { install_with("sh", "env", "gcc") }.to raise_error(/probescope: make is missing\. RubyGems itself runs it.*apt install make/)
+  let(:no_tools) { { "PATH" => FileUtils.mkdir_p("#{dir}/no-tools").first, "make" => nil } }
+  let(:musl) { "RbConfig::CONFIG['host_os'] = 'linux-musl'" }
+
+  it "gives up on musl, where nobody has run it" do
+    checkout = unpack("#{dir}/checkout")
+    expect(extconf(checkout, musl)).to eq("probescope: the C library is musl, and nobody has run probes on it: installing without probes\n")
+    expect(File.read("#{checkout}/ext/probescope/Makefile")).to include("all install")
+  end
+
+  # GIVEN a RubyGems that runs make only where there is a Makefile, WHEN there is no make, THEN extconf.rb succeeds and leaves no Makefile;
+  # AND with an earlier one it fails in one line, whatever else is missing.
+  it "wants no make for a no-op from RubyGems 4.0 on" do
+    checkout = unpack("#{dir}/checkout")
+    later = "require 'rubygems/ext'; Gem::Ext::Builder.const_set(:NoMakefileError, Class.new(Gem::InstallError))"
+    later = "" if newer_rubygems?
+    ["", musl].each do |setup|
+      expect(extconf(checkout, "#{later}; #{setup}", with: no_tools)).to end_with(": installing without probes\n")
+      expect(File).not_to exist("#{checkout}/ext/probescope/Makefile")
+    end
+    expect(File.read("#{checkout}/lib/probescope/unavailable.txt")).to include("musl")
+  end
+
+  it "says what is missing where there is no make, without which RubyGems before 4.0 installs no extension" do
+    if newer_rubygems?
+      expect(install_with("sh", "env", "gcc")).to match(/\d gems? installed/)
+      expect(ruby("-e", status)).to say(available: false).and include("apt install ruby-dev gcc make")
+    else
+      expect { install_with("sh", "env", "gcc") }
+        .to raise_error(/probescope: make is missing\. RubyGems before 4\.0 .* itself runs it.*apt install ruby-dev gcc make/)
+      expect { extconf(unpack("#{dir}/checkout"), musl, with: no_tools) }
+        .to raise_error(/probescope: make is missing\. .*the C library is musl/)
+    end
+  end
+
+  it "installs as a no-op by make=true where there is neither make nor a compiler" do
+    expect(install_with("sh", "env", make: "/bin/true")).to match(/\d gems? installed/)
+    expect(ruby("-e", status)).to say(available: false).and include("compiler")
   end
 
   it "says where Bundler's path: leads to a checkout that nobody has compiled" do

@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 from probescope import _native
 from probescope.abi import PROBES
-from probescope.command import attach
+from probescope.command import attach, machine
 from probescope.command.complaint import complaint
+from probescope.command.errors import CommandError
 from probescope.command.info import HEAD, PROBE, Info
 from probescope.command.reader import Reader
 from probescope.command.result import Result, moment_of
@@ -500,6 +501,20 @@ def test_what_bpftrace_complains_of_is_shown_whole_where_nobody_knows_it():
         "bpftrace failed; it says: ERROR: of a new kind; more"
     )
     assert str(complaint("line " * 2000 + "\nand\n" * 30, "failed", "")).endswith("; and 11 more lines")
+
+
+def test_what_threads_tell_is_refused_where_bpftrace_takes_threads_for_processes(monkeypatch):
+    """GIVEN a PID namespace and a bpftrace that has `pid` and `tid` the wrong way round there."""
+    slow, calls = ["function__slow10ms", "stats__done"], ["function__stats", "stats__done"]
+    monkeypatch.setattr(machine.os, "readlink", lambda _: "pid:[4026532000]")
+    for version in ("0.23", "0.23.2", "0.24.1"):
+        machine.check_numbers(machine.Bpftrace("/usr/bin/bpftrace", version), calls)
+        with pytest.raises(CommandError, match="takes threads for processes"):
+            machine.check_numbers(machine.Bpftrace("/usr/bin/bpftrace", version), slow)
+    for version in ("0.17.0", "0.22.1", "0.24.2", "0.27"):
+        machine.check_numbers(machine.Bpftrace("/usr/bin/bpftrace", version), slow)
+    monkeypatch.setattr(machine.os, "readlink", lambda _: machine.INITIAL_PIDS)
+    machine.check_numbers(machine.Bpftrace("/usr/bin/bpftrace", "0.23.2"), slow)
 
 
 @pytest.mark.parametrize("arguments", [["trace", "hot", "-p", "1"], ["doctor"]])

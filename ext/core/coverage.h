@@ -13,7 +13,7 @@ typedef char **ps_strings;
 
 /*
  * Takes the settings as the package prepares them, and owns them from now on:
- * roots    directories that hold the application, each with a slash at its end
+ * roots    directories that hold the application, each with a slash at its end, and single files of it
  * outside  directories of packages and of the runtime itself, likewise; "/vendor/" and the like match anywhere
  * ours     start of the paths of probescope's own files, which are never covered
  * patterns globs over paths (with a slash, or that end as the language's files do) and over function names, or NULL: the default

@@ -9,10 +9,27 @@
 ABI_DIRECTORY = RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")
 REASON_FILE = File.expand_path("../../lib/probescope/unavailable.txt", __dir__)
 
+MAKE_PROGRAM = (ENV["MAKE"] || ENV["make"] || "make").split.first.freeze
+
+def make? = ENV["PATH"].to_s.split(File::PATH_SEPARATOR).any? { |folder| File.executable?(File.expand_path(MAKE_PROGRAM, folder)) }
+
+# RubyGems 4.0 and later run make only where there is a Makefile; earlier ones fail without one, and without make
+# (docs/decisions/212-a-source-gem-without-make.md).
+def make_optional?
+  require "rubygems/ext"
+  Gem::Ext::Builder.const_defined?(:NoMakefileError)
+rescue LoadError
+  false
+end
+
 def give_up(reason)
+  unless make? || make_optional?
+    abort "probescope: #{MAKE_PROGRAM} is missing. RubyGems before 4.0 (this is #{Gem::VERSION}) itself runs it, for each gem with an " \
+          "extension. With it alone, or by `make=true gem install ...`, the gem installs without probes: #{reason}"
+  end
   warn "probescope: #{reason}: installing without probes"
   File.write(REASON_FILE, "#{reason}\n")
-  File.write("Makefile", "all install static install-so install-rb clean distclean:\n\t@:\n.PHONY: all install clean distclean\n")
+  File.write("Makefile", "all install static install-so install-rb clean distclean:\n\t@:\n.PHONY: all install clean distclean\n") if make?
   exit 0
 end
 
@@ -23,11 +40,7 @@ give_up("the C library is musl, and nobody has run probes on it") if RbConfig::C
 CPU = RbConfig::CONFIG["host_cpu"]
 give_up("the CPU is #{CPU}, and probes are written for x86-64 and aarch64") unless CPU.match?(/x86_64|aarch64|arm64/)
 
-make = (ENV["MAKE"] || ENV["make"] || "make").split.first
-unless ENV["PATH"].to_s.split(File::PATH_SEPARATOR).any? { |folder| File.executable?(File.join(folder, make)) }
-  abort "probescope: #{make} is missing. RubyGems itself runs it, for each gem with an extension (on Debian: apt install make). " \
-        "With make alone the gem installs without probes; these take gcc and ruby-dev, too."
-end
+give_up("probes take a C compiler, Ruby's headers and #{MAKE_PROGRAM} (on Debian: apt install ruby-dev gcc make)") unless make?
 
 begin
   require "mkmf"

@@ -27,10 +27,14 @@ module Probescope
       @applied = wanted
     end
 
-    # Directories of the application: its own root and that of the script that was started.
+    # Directories of the application: its own root and that of the script that was started. / is taken for one only where PROBESCOPE_ROOT
+    # says so; of what lies there, as in many an image, the started script is the application's.
     def roots
-      started = File.dirname(File.expand_path($PROGRAM_NAME))
-      [@environment["PROBESCOPE_ROOT"], bundler_root, Dir.pwd, started].compact.map { |path| directory(path) }.uniq - ["/"]
+      script = File.expand_path($PROGRAM_NAME)
+      found = [bundler_root, Dir.pwd, File.dirname(script)].compact.map { |path| directory(path) } - ["/"]
+      found << script if File.dirname(script) == "/"
+      asked = @environment["PROBESCOPE_ROOT"]
+      [*(directory(asked) if asked), *found].uniq
     rescue SystemCallError # the current directory may have been removed
       []
     end

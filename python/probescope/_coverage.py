@@ -40,10 +40,18 @@ class Coverage:
             self._applied = wanted
 
     def roots(self) -> list[str]:
-        """Directories of the application: its own root, that of the script that was started, and the current one."""
-        candidates = [self._environment.get("PROBESCOPE_ROOT"), _current_directory(), _started_from()]
-        directories = {_directory(path) for path in candidates if path}
-        return sorted(directories - {"/"})
+        """Directories of the application: its own root, that of the script that was started, and the current one.
+
+        / is taken for one only where PROBESCOPE_ROOT says so. Of what lies there, as in many an image, the started script is the
+        application's.
+        """
+        script = _started_script()
+        candidates = [_current_directory(), os.path.dirname(script) if script else None]
+        found = {_directory(path) for path in candidates if path} - {"/"}
+        if script and os.path.dirname(script) == "/":
+            found.add(script)
+        asked = self._environment.get("PROBESCOPE_ROOT")
+        return sorted(found | {_directory(asked)} if asked else found)
 
     def outside(self) -> list[str]:
         """Directories that are never the application's: the standard library and installed packages."""
@@ -88,8 +96,8 @@ def _current_directory() -> str | None:
         return None
 
 
-def _started_from() -> str | None:
-    """The directory of the script. While a .pth file loads us there is no __main__ yet, and sys.argv names it."""
+def _started_script() -> str | None:
+    """The script's whole path. While a .pth file loads us there is no __main__ yet, and sys.argv names it."""
     main = sys.modules.get("__main__")
     started = getattr(main, "__file__", None) or next(iter(getattr(sys, "argv", [])), None)
-    return os.path.dirname(os.path.abspath(started)) if isinstance(started, str) and os.path.isfile(started) else None
+    return os.path.abspath(started) if isinstance(started, str) and os.path.isfile(started) else None

@@ -49,6 +49,10 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     end
   end
 
+  it "read the messages of exceptions in raises.bt alone" do
+    expect(programs.select { |path| File.read(path).include?("exception__detail") }.map { |path| File.basename(path) }).to eq(["raises.bt"])
+  end
+
   it "print their largest rows last, and nothing twice" do
     {"exceptions.bt" => %w[raised backtrace_ns], "hot.bt" => %w[total_ns self_ns], "calls.bt" => %w[calls self_ns],
      "alloc.bt" => %w[allocated bytes], "lines.bt" => %w[self_ns], "backtraces.bt" => %w[calls total_ns]}.each do |name, maps|

@@ -228,6 +228,15 @@ RSpec.describe "requests", :bpf do
     expect(run.target.info.flags).to include(:requests)
   end
 
+  it "tell nothing of what follows the path, which may be secret" do
+    run = trace(common + <<~'RUBY', fields, env: env)
+      ask("/reset", "QUERY_STRING" => "token=SECRET", "REQUEST_URI" => "/reset?token=SECRET", "HTTP_COOKIE" => "SECRET")
+      Gate.done
+    RUBY
+    expect(done(run).keys).to eq(["/reset"])
+    expect(run.out).not_to include("SECRET")
+  end
+
   it "leave traces to an application that has OpenTelemetry" do
     run = trace(common + <<~'RUBY', fields, env: env, options: OpenTelemetryGems.options)
       require "opentelemetry"

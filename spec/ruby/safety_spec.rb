@@ -384,6 +384,17 @@ RSpec.describe "an application that is traced" do
     expect(target.out.lines.size).to eq(1)
   end
 
+  it "has no socket, no file and no child of ours, with everything attached", :bpf do
+    target, = traced(<<~RUBY, all)
+      #{gate}
+      opened = Dir.children("/proc/self/fd").filter_map { |fd| File.readlink("/proc/self/fd/\#{fd}") rescue nil }
+      Gate.done opened: opened, children: File.read("/proc/self/task/\#{Process.pid}/children")
+    RUBY
+    said = report(target)
+    expect(said[:opened].grep(/socket:|probescope|memfd/)).to eq([])
+    expect(said[:children]).to eq("")
+  end
+
   it "may install, uninstall and ask for the status as often as it likes", :bpf do
     target, = program(<<~RUBY)
       answers = [Probescope.install, Probescope.install, Probescope.status[:installed], Probescope.uninstall,

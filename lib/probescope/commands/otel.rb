@@ -161,8 +161,16 @@ module Probescope
                               "run the bridge on the host, or in a container with --pid=host (hostPID), or use bpftrace 0.23 or later")
       end
 
+      # What bpftrace calls a process's number: see Host::Tracing::RIGHT_NUMBERS_SINCE.
+      def process_number
+        return "pid" if File.readlink("/proc/self/ns/pid") == Host::Tracing::INITIAL
+
+        (Host::Bpftrace.find.version <=> Host::Tracing::RIGHT_NUMBERS_SINCE).negative? ? "tid" : "pid"
+      end
+
       def supervise
-        program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages)
+        program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages,
+                                                number: process_number)
         order = {pids: @pids, comm: @comm, workers: @workers, trust: @trust, program: program.text,
                  tracer: {"keys" => KEYS, "pages" => PAGES, "strings" => STRINGS}}
         supervisor = Probescope::Otel::Supervisor.new(order, program.probes, method(:start_exporter), method(:say))

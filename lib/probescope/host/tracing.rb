@@ -39,9 +39,11 @@ module Probescope
       # bpftrace leaves in a pause of that length between two flushes, where there is one.
       PAUSE = 0.3
       RESTARTS = 5
-      # The initial PID namespace, in whose numbers bpftrace counts up to 0.22.
+      # The initial PID namespace, in whose numbers bpftrace counts up to 0.22. In any other one 0.23.0 to 0.24.1 have `pid` and `tid`
+      # the wrong way round (bpftrace#4813), so that events of one process have the number of each of its threads.
       INITIAL = "pid:[4026531836]"
       OWN_NUMBERS_SINCE = [0, 23].freeze
+      RIGHT_NUMBERS_SINCE = [0, 24, 2].freeze
 
       # order: the fields of a request to trace (Request), which are right. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
@@ -64,7 +66,7 @@ module Probescope
         @restarts = 0
         @state = :attaching
         @since = @began = now
-        count_by_pid(targets) unless @alone
+        @alone ? count_by_thread : count_by_pid(targets)
         start
       end
 
@@ -144,15 +146,36 @@ module Probescope
         return if own == INITIAL
 
         bpftrace = Bpftrace.find
+        raise threads_for_processes(bpftrace) if threads_for_processes?(bpftrace)
+
         if (bpftrace.version <=> OWN_NUMBERS_SINCE).negative?
           raise Error.new("bpftrace #{bpftrace} counts processes by their numbers outside of this PID namespace",
-                          "trace one process at a time (-p PID), use bpftrace 0.23 or later, or run the command on the host")
+                          "trace one process at a time (-p PID), use bpftrace 0.24.2 or later, or run the command on the host")
         end
         inner = targets.reject { |target| File.readlink("/proc/#{target.pid}/ns/pid") == own }
         return if inner.empty?
 
         raise Error.new("process #{inner.first.pid} is in a PID namespace below this one, where bpftrace has no number for it",
                         "trace it by itself (-p #{inner.first.pid}), or run the command on the host")
+      end
+
+      # With -p alone any number will do that is one for all events. Rows of a flush come from one thread, all else from the application's.
+      def count_by_thread
+        return if File.readlink("/proc/self/ns/pid") == INITIAL || @probes.all? do |name|
+          name.end_with?("__stats") || name == "stats__done"
+        end
+
+        bpftrace = Bpftrace.find
+        raise threads_for_processes(bpftrace) if threads_for_processes?(bpftrace)
+      end
+
+      def threads_for_processes?(bpftrace)
+        (bpftrace.version <=> OWN_NUMBERS_SINCE) >= 0 && (bpftrace.version <=> RIGHT_NUMBERS_SINCE).negative?
+      end
+
+      def threads_for_processes(bpftrace)
+        Error.new("bpftrace #{bpftrace} takes threads for processes in a PID namespace like this one",
+                  "use bpftrace 0.24.2 or later, or run the command on the host; exceptions, hot, calls and alloc work with -p PID")
       end
 
       def start

@@ -10,12 +10,13 @@ module Probescope
       THRESHOLDS = {1_000_000 => :function__slow1ms, 10_000_000 => :function__slow10ms, 100_000_000 => :function__slow100ms}.freeze
       LONGEST = 1 << 62
 
-      # slow: ns. exceptions, metrics, messages: whether they are wanted.
-      def initialize(slow:, exceptions:, metrics:, messages:)
+      # slow: ns. exceptions, metrics, messages: whether they are wanted. number: bpftrace's word for a process's number.
+      def initialize(slow:, exceptions:, metrics:, messages:, number: "pid")
         @slow = [slow, LONGEST].min
         @exceptions = exceptions
         @metrics = metrics
         @messages = messages
+        @number = number
       end
 
       # nil when no probe fires for so short calls.
@@ -82,9 +83,9 @@ module Probescope
         <<~TEXT
           {
             $name = (uint64)#{address};
-            if (@named[pid, $name] == 0) {
-              printf("N %llu %llu\\t%s\\n", (uint64)pid, $name, str($name, #{Lines::NAME_BYTES}));
-              @named[pid, $name] = 1;
+            if (@named[#{@number}, $name] == 0) {
+              printf("N %llu %llu\\t%s\\n", (uint64)#{@number}, $name, str($name, #{Lines::NAME_BYTES}));
+              @named[#{@number}, $name] = 1;
             }
           }
 
@@ -98,14 +99,14 @@ module Probescope
         <<~TEXT
           {
           #{told(kind)}  printf("#{mark} %llu %llu#{" %llu" * figures.size}#{"\\t%s" * text.size}\\n",
-            #{["(uint64)pid", "nsecs", *figures, *text].join(",\n  ")});
+            #{["(uint64)#{@number}", "nsecs", *figures, *text].join(",\n  ")});
           }
 
         TEXT
       end
 
       # Counts the lines that the kernel may lose. bpftrace 0.17 wants to know what a map is before the map is read.
-      def told(kind) = ("  @told[pid] += #{SINGLE.include?(kind) ? 1 : 0};\n" if [*SINGLE, Lines::SECOND].include?(kind))
+      def told(kind) = ("  @told[#{@number}] += #{SINGLE.include?(kind) ? 1 : 0};\n" if [*SINGLE, Lines::SECOND].include?(kind))
 
       def word(address) = ["*(uint64*)#{address}", "*(uint64*)(#{address} + 8)"]
 
@@ -113,7 +114,7 @@ module Probescope
 
       # What a field of a probe is in the program.
       def expression(probe, field)
-        return "@told[pid]" if field == :told
+        return "@told[#{@number}]" if field == :told
 
         definition = ABI::PROBES.fetch(probe)
         argument = definition[:args].index(field)

@@ -15,6 +15,9 @@ from probescope.command.tool import ENVIRONMENT, FOLDERS, initial_namespace, too
 
 OLDEST_KERNEL = (4, 20)
 OLDEST_BPFTRACE = (0, 17)
+# The initial PID namespace has this number: PROC_PID_INIT_INO of the kernel.
+INITIAL_PIDS = "pid:[4026531836]"
+THREADS_FOR_PROCESSES = ((0, 23), (0, 24, 2))
 # sudo runs as who calls it, and so is looked for where he does. Debian keeps some programs where a user's PATH does not look.
 PATH = os.pathsep.join(filter(None, [os.environ.get("PATH"), "/usr/sbin:/usr/bin:/sbin:/bin"]))
 # It needs what every program of ours needs: a map, a probe in user space (which BEGIN is) and the verifier.
@@ -72,6 +75,23 @@ def bpftrace() -> Bpftrace:
             f"{path} is bpftrace {version}, and 0.17 is the oldest that works", "update it: apt install bpftrace"
         )
     return Bpftrace(path, version)
+
+
+def check_numbers(found: Bpftrace, probes: List[str]) -> None:
+    """Raises where bpftrace gives events of a process the number of each of its threads.
+
+    0.23.0 to 0.24.1 have `pid` and `tid` the wrong way round in a PID namespace of their own (bpftrace#4813). Rows of a flush come from
+    one thread, all else from the application's.
+    """
+    if os.readlink("/proc/self/ns/pid") == INITIAL_PIDS or all(
+        re.search("__stats$|^stats__done$", name) for name in probes
+    ):
+        return
+    if THREADS_FOR_PROCESSES[0] <= tuple(map(int, found.version.split("."))) < THREADS_FOR_PROCESSES[1]:
+        raise CommandError(
+            f"bpftrace {found.version} takes threads for processes in a PID namespace like this one",
+            "use bpftrace 0.24.2 or later, or run the command on the host; exceptions, hot, calls and alloc work",
+        )
 
 
 def setpriv() -> str:

@@ -77,6 +77,7 @@ def run(options: Any) -> int:
     prefix = machine.privilege()
     target = find_or_trust(options.pid, bool(prefix))
     names = probes(path)
+    machine.check_numbers(bpftrace, names)
     semaphores = check_target(target, names) if target else []
     output = Output(options, path.stem, names)
     words = command(
