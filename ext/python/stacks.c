@@ -566,7 +566,10 @@ static bool is_due(uint32_t i)
  * others use is carried to their next sample, and in which ticks they are asked about has nothing to do with what they do: ticks are never
  * on time to 64 ns.
  */
-static bool is_asked_about(uint64_t now) { return now / 64 % ASKED_RARELY == 0; }
+static bool is_asked_about(uint64_t now)
+{
+    return now / 64 % ASKED_RARELY == 0;
+}
 
 /*
  * First of all whoever had the GIL last, which also runs between two short calls without the GIL; then the others, which run in C. The kernel may
