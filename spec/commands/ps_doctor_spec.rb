@@ -9,7 +9,7 @@ RSpec.describe "ps and doctor" do
     row = probescope("ps", "--json").json["rows"].find { |candidate| candidate["pid"] == process.pid }
     expect(row).to eq("pid" => process.pid, "name" => "host_target", "deleted" => false,
                       "runtime" => "ruby", "version" => "3.1.2", "abi" => 1, "library" => "0.1.0", "enabled" => [])
-    expect(probescope("ps").out).to match(/^ *#{process.pid}  host_target  ruby +3\.1\.2 +1  0\.1\.0/)
+    expect(probescope("ps").out).to match(/^ *#{process.pid}  host_target +ruby +3\.1\.2 +1  0\.1\.0/)
   end
 
   it "ps says of a newer and of an older library what it can", :bpf do

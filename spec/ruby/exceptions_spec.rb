@@ -197,7 +197,8 @@ RSpec.describe "exception probes", :bpf do
       def clock = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :nanosecond)
       def deep(n, &block) = n.zero? ? yield : deep(n - 1, &block)
       def ns(*how) = Array.new(50) { a = clock; begin; raise(*how); rescue StandardError; end; clock - a }.min
-      truth = deep(500) { ns(RuntimeError, "") - ns(RuntimeError, "", []) }
+      # The first ones of a process take a third of the time of all that follow, on some machines.
+      truth = Array.new(9) { deep(500) { ns(RuntimeError, "") - ns(RuntimeError, "", []) } }.sort[4]
       Gate.on :exception__stats
       before = clock
       nil while clock < before + 500_000_000 # what is in at first has gone by then

@@ -119,6 +119,7 @@ RSpec.describe "the name of a method", :bpf do
       TEXT
       def compile = Class.new(Base) { class_eval(METHOD, TEMPLATE, 0) }
       Gate.on :function__stats, :sample__stats
+      Gate.flushed(1) # the interval has begun
       view = compile.new
       50.times { view._app_views_orders_show_html_erb__42_7 }
       2.times { compile.new._app_views_orders_show_html_erb__42_7 }
