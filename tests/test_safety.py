@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from probescope.abi import PROBES
-from tracing import start_program
+from tracing import start_program, wait_for
 
 ON = 'gate.on("function__stats", "exception__stats")\n'
 
@@ -198,3 +199,50 @@ def test_a_tracer_may_be_there_before_the_interpreter_starts(program, attach, ch
         children.append(start_program(source, directory, options=["-X", "dev"]))
     for target in children[-10:]:
         assert (target.wait(), target.out, target.err) == (0, "2001000\n", "")
+
+
+FILES_PROGRAM = """
+import os, threading, probescope
+probescope.install()
+kept = [open(os.devnull) for _ in range(9)]
+
+def work():
+    while True:
+        sum(range(1000))
+
+threading.Thread(target=work, daemon=True).start()
+print("ready", flush=True)
+was = "off"
+while True:
+    sum(range(1000))
+    state = probescope.status()["probes"]["sample__stats"][0]
+    if state != was: print("now", state, flush=True)
+    was = state
+"""
+
+
+def test_the_watcher_has_no_file_of_the_applications_and_the_worker_has_all(attach, program):
+    """docs/decisions/213. A worker runs finalizers of the application now and then, which close files."""
+    if tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) < (5, 9):
+        pytest.skip("Linux before 5.9 gives no thread a table of files of its own")
+    started = program(FILES_PROGRAM)
+    started.line("ready")
+    tasks = Path(f"/proc/{started.pid}/task")
+    the_applications = set(os.listdir(tasks / str(started.pid) / "fd"))
+
+    def ours():
+        """Files of the watcher, and of the worker."""
+        names = {task: (task / "comm").read_text() for task in tasks.iterdir()}
+        found = [set(os.listdir(task / "fd")) for task, name in names.items() if name == "probescope\n"]
+        return sorted(found, key=len)
+
+    tracer = attach(started, "sample__stats", "stats__done").attached()
+    wait_for("a watcher with files of its own", lambda: [one == the_applications for one in ours()] == [False, True])
+    for times in range(1, 4):
+        tracer.tell("detach")
+        wait_for("off", lambda times=times: started.out.count("now off") == times)
+        tracer.tell("attach")
+        wait_for("on", lambda times=times: started.out.count("now on") == times + 1)
+        assert [one == the_applications for one in ours()] == [False, True]
+    tracer.finish()
+    assert set(os.listdir(tasks / str(started.pid) / "fd")) == the_applications

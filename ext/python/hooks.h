@@ -284,6 +284,11 @@ int ps_worker_init(void);
 void ps_worker_request(unsigned what);
 /* Waits for its end, without the GIL. */
 void ps_worker_stop(void);
+/*
+ * From now on the worker stays while the watcher does, where it is running; false where it is not, and nothing has changed. For a watcher that
+ * is about to give up what a thread has of the one that starts it.
+ */
+bool ps_worker_stay(void);
 /* Does the worker ask? */
 bool ps_worker_is_here(void);
 /* How many threads of ours there are, and when the last one ended; to end them for a while, and have them again. */

@@ -472,7 +472,8 @@ static bool ask_about(struct interrupted *interrupted, struct thread *thread, ui
 static bool look_at_interrupted(uint64_t now)
 {
     struct interrupted interrupted = {.thread = NULL};
-    if (!ps_task_files_apart()) return false;
+    /* A worker that this thread started later would not have the application's files, and may run finalizers of its. */
+    if (!ps_worker_stay() || !ps_task_files_apart()) return false;
     struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder(), 0) : NULL;
     if (holder && holder->unmet && !ask_about(&interrupted, holder, now)) return false;
     bool is_holder = interrupted.thread != NULL;
@@ -524,18 +525,14 @@ static void ask_for_short_slices(void)
     if (syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0) == 0 && own.runtime_ns == SLICE_NS) ps_watcher_goes_first();
 }
 
-/*
- * The watcher's thread, once: so that ticks come when they are due, short sleeps are not made twice as long, and files that are read have no
- * numbers of the application's.
- */
-static void prepare_thread(void)
+/* The watcher's thread, once: so that ticks come when they are due, and short sleeps are not made twice as long. */
+static void be_punctual(void)
 {
-    static __thread bool is_prepared;
-    if (is_prepared) return;
-    is_prepared = true;
+    static __thread bool is_punctual;
+    if (is_punctual) return;
+    is_punctual = true;
     ask_for_short_slices();
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-    ps_task_files_apart();
 }
 
 /* Whoever had the GIL last. A thread that is new is there at once. */
@@ -597,7 +594,7 @@ bool ps_stacks_tick(uint64_t now)
     if (pthread_mutex_trylock(&stacks.lock) != 0) return false;
     bool wanted = false;
     if (stacks.on) {
-        prepare_thread();
+        be_punctual();
         read_running(now);
         uint64_t taken = PS_READ_ACQUIRE(stacks.taken), waiting = stacks.put - taken;
         ps_copied_code_sampled(stacks.put, taken);

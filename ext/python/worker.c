@@ -1,5 +1,6 @@
 /*
- * The worker: a native thread of ours that exists while somebody listens, and does with the GIL what the watcher asks for.
+ * The worker: a native thread of ours that exists while somebody listens, or from when samples were taken, and does with the GIL what the
+ * watcher asks for.
  *
  *   watcher thread --ps_worker_request()--> worker thread, which takes the GIL --job--> switches hooks, takes samples, does upkeep
  *
@@ -19,6 +20,7 @@ static struct {
     pthread_cond_t changed;
     unsigned requests; /* what the watcher asked for and no job has done yet */
     bool running, stop;
+    bool stays;  /* the next one could not be started: see ps_worker_stay() */
     bool busy;   /* it has the GIL, or waits for it */
     int forking; /* threads that are about to fork: it may not ask for the GIL */
     unsigned long thread;
@@ -98,7 +100,10 @@ static void *work(void *unused)
     pthread_mutex_lock(&worker.lock);
     worker.thread = PyThread_get_thread_ident();
     ps_looking_thread_begins();
-    while (!worker.stop && worker.requests) serve();
+    while (!worker.stop && (worker.requests || worker.stays)) {
+        if (worker.requests) serve();
+        else pthread_cond_wait(&worker.changed, &worker.lock);
+    }
     ps_looking_thread_ends();
     worker.running = false;
     worker.ended_ns = ps_monotonic_ns();
@@ -114,7 +119,7 @@ void ps_worker_request(unsigned what)
     pthread_mutex_lock(&worker.lock);
     worker.requests |= what;
     ps_gil_wait_hurry(what);
-    if (!worker.running && !worker.stop && !ps_fork_under_way()) {
+    if (!worker.running && !worker.stop && !worker.stays && !ps_fork_under_way()) {
         pthread_t thread;
         worker.running = pthread_create(&thread, NULL, work, NULL) == 0;
         if (worker.running) {
@@ -133,8 +138,17 @@ void ps_worker_stop(void)
     pthread_cond_broadcast(&worker.changed);
     while (worker.running) pthread_cond_wait(&worker.changed, &worker.lock);
     worker.requests = 0;
-    worker.stop = false;
+    worker.stop = worker.stays = false;
     pthread_mutex_unlock(&worker.lock);
+}
+
+bool ps_worker_stay(void)
+{
+    pthread_mutex_lock(&worker.lock);
+    if (worker.running && !worker.stop) worker.stays = true;
+    bool stays = worker.stays;
+    pthread_mutex_unlock(&worker.lock);
+    return stays;
 }
 
 int ps_threads_count(uint64_t *ended_ns)
@@ -207,7 +221,7 @@ static void after_fork_in_child(void)
 {
     pthread_mutex_init(&worker.lock, NULL);
     pthread_cond_init(&worker.changed, NULL);
-    worker.running = worker.stop = worker.busy = false;
+    worker.running = worker.stop = worker.stays = worker.busy = false;
     worker.forking = 0;
     worker.requests = 0;
     ps_gil_wait_abandon();
