@@ -166,7 +166,9 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       flow = Probescope::Commands::Flow.new
       flow.send(:parse, ["-p", "7", *options])
       flow.send(:prepare)
+      allow(flow).to receive(:enough) { flow.instance_variable_set(:@closed, true) } # there is no helper to stop
       lines.each { |line| flow.send(:receive, line) }
+      yield flow if block_given?
     end
 
     # Of calls that were under way when the hooks came in there are returns alone.
@@ -178,6 +180,17 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
           ELAPSED      SELF  CALL
           5.00 us   4.00 us  Shop#pay  /shop.rb:3
       TEXT
+    end
+
+    # The first seconds have nothing of that function, and --top ends in the middle of one.
+    it "says from when on it shows, where the first call comes late and --top ends it" do
+      lines = ["= 0 7 1000 1000 0 0 0", "= 0 7 1000 2000000000 1000 100 10", "> 1 7 7 1 0 3\tShop#pay\t/shop.rb",
+               "< 2 7 7 1 0 50 40 0\tShop#pay", "= 2 7 2000000000 3000000000 1000 100 10"]
+      told = lambda do |*options|
+        receiving(lines, "--top", "1", *options) { |flow| flow.send(:finish, nil) }
+      end
+      expect { told.call("--json") }.to output(/"call".*\n.*"interval".*"end":null.*\n\z/).to_stdout
+      expect { told.call }.to output(/pay.*\n\nfrom [\d:.]+ until the last line\n\z/).to_stdout
     end
 
     # bpftrace reads one buffer of each CPU after the other.

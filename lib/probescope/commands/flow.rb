@@ -54,6 +54,7 @@ module Probescope
         @seconds_passed = 0
         @processes = Hash.new { |hash, pid| hash[pid] = Host::Numbered.new }
         @seen = Hash.new(0) # [pid, thread] => calls, until the thread is chosen
+        @latest = {} # process => the last second of which nothing was to be shown
         @covered = [] # seconds of the process that is shown
         @uncovered = false # Was something shown since the last of them?
         forget_waiting
@@ -122,8 +123,15 @@ module Probescope
         fitting = @thread ? @seen.select { |(_, thread), _| thread == @thread } : @seen
         waiting = @waiting
         forget_waiting
-        (@pid, @thread), = fitting.max_by(&:last) || return
+        return forget_seconds(waiting) if fitting.empty?
+
+        (@pid, @thread), = fitting.max_by(&:last)
+        passed(Second.new(@latest[@pid].to, @latest[@pid].to)) if @latest[@pid]
         waiting[@pid].each { |event| follow(event) }
+      end
+
+      def forget_seconds(waiting)
+        waiting.each { |pid, events| @latest[pid] = events.grep(Second).last || @latest[pid] }
       end
 
       def forget_waiting
@@ -212,9 +220,9 @@ module Probescope
       # What was shown since the last flush has a begin and no end: the process ended, or --top did.
       def tell_interval
         return if @covered.empty? || @shown.zero?
-        return puts("", span_text) unless @json
+        return ["", span_text].each { |line| show(line) } unless @json
 
-        puts(interval_json(Second.new(@covered.last.to))) if @uncovered
+        show(interval_json(Second.new(@covered.last.to))) if @uncovered
       end
 
       def span_text
