@@ -182,7 +182,7 @@ module Probescope
         return "its hooks were in, but it sent no statistics" if snapshot[:hooks_in_ns].to_i.positive?
 
         ran = cpu - @cpu_before >= RAN_TICKS
-        "its hooks never came in: #{ran ? "it ran, and let none of them in (a long call into C?)" : "no thread of it ran"}"
+        "its hooks never came in: #{ran ? "it ran, and let none of them in (a long call into C, or many functions: -d 60 waits for longer)" : "no thread of it ran"}"
       end
 
       # Of the main thread: "R", "S", "T" (stopped), ...

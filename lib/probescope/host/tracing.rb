@@ -32,6 +32,8 @@ module Probescope
       # for it has an interval without an end.
       HELD_LIMIT = 4.5
       FIRST_FLUSH_LIMIT = 5.0
+      # Hooks of ten thousand functions take longer on a busy machine: as long as the interval is to be, of which that is the most.
+      LONGEST_FIRST_FLUSH = 60.0
       INT_AGAIN = 3.0 # an INT may fall into the moment before bpftrace is ready for one
       EXIT_LIMIT = 20.0 # the kernel takes 70 ms and more for each probe
       # The counter moves just before the last event of a flush fires.
@@ -296,7 +298,7 @@ module Probescope
         return give_up if waited_for.all?(&:refuses?)
 
         flushed = waited_for.count(&:flushed?)
-        return too_late(silence) if flushed.zero? && now - @since > FIRST_FLUSH_LIMIT
+        return too_late(silence) if flushed.zero? && now - @since > @seconds.clamp(FIRST_FLUSH_LIMIT, LONGEST_FIRST_FLUSH)
         return unless flushed == waited_for.size || now - @since > FIRST_FLUSH_LIMIT
 
         go(:counting)
