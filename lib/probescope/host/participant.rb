@@ -25,6 +25,7 @@ module Probescope
       UNLIMITED = {probes: {}, functions: nil}.freeze
       # So many hundredths of a second of CPU time, and a process ran.
       RAN_TICKS = 2
+      WHY_NOT = "(a long call into C, or many functions: -d 60 waits for longer)"
       # Whose CPU time is read.
       MOST_THREADS = 4096
 
@@ -181,9 +182,10 @@ module Probescope
         return "it is stopped" if %w[T t].include?(state)
         return "its hooks were in, but it sent no statistics" if snapshot[:hooks_in_ns].to_i.positive?
 
-        ran = cpu - @cpu_before >= RAN_TICKS
-        "its hooks never came in: #{ran ? "it ran, and let none of them in (a long call into C, or many functions: -d 60 waits for longer)" : "no thread of it ran"}"
+        "its hooks never came in: #{idle? ? "no thread of it ran" : "it ran, and let none of them in #{WHY_NOT}"}"
       end
+
+      def idle? = cpu - @cpu_before < RAN_TICKS
 
       # Of the main thread: "R", "S", "T" (stopped), ...
       def state
