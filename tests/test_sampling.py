@@ -194,6 +194,44 @@ gate.done(**used)
     attempts(check)
 
 
+def test_a_long_call_without_the_gil_is_its_callers_whatever_states_there_are(trace):
+    """C extensions make states of their own. Here it is a second one of the main thread, and the newest of all."""
+    sampled, clocks = dict.fromkeys(("heavy", "derive"), 0), dict.fromkeys(("heavy", "derive"), 0)
+
+    def check():
+        run = trace(
+            WORK
+            + """
+import ctypes, hashlib
+used = {}
+
+def derive():
+    hashlib.pbkdf2_hmac("sha256", b"x", b"y", 3_000_000)
+
+def derive_all():
+    start = time.thread_time()
+    for _ in range(2): derive()
+    used["derive"] = time.thread_time() - start
+
+thread = threading.Thread(target=derive_all)
+gate.on("sample__stats")
+gate.flushed(1)
+thread.start()
+ctypes.pythonapi.PyInterpreterState_Get.restype = ctypes.c_void_p
+ctypes.pythonapi.PyThreadState_New(ctypes.c_void_p(ctypes.pythonapi.PyInterpreterState_Get()))
+start = time.thread_time()
+while thread.is_alive(): heavy()
+used["heavy"] = time.thread_time() - start
+gate.flushed(2)
+gate.done(**used)
+""",
+            STATS,
+        )
+        expect_shares(run, run.totals("sample__stats"), ("heavy", "derive"), sampled, clocks, 0.05)
+
+    attempts(check)
+
+
 # From Linux 6.6 to 6.11 the sampler is not on the CPU before the application sleeps, where the CPUs are busy.
 TICKS_ARE_LATE = (6, 6) <= tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) < (6, 12)
 needs_ticks_in_time = pytest.mark.skipif(TICKS_ARE_LATE, reason="of another Linux: before 6.6, or from 6.12 on")

@@ -191,9 +191,7 @@ static void list_threads(uint64_t now)
     bool is_whole = true;
     stacks.newest = stacks.skipped = 0;
     stacks.list++;
-    for (int i = 0; state && i < MOST; i++, state = head.next) {
-        is_whole &= read_head(&head, state);
-        if (!is_whole) break;
+    for (int i = 0; state && i < MOST && read_head(&head, state); i++, state = head.next) {
         if (!stacks.newest) stacks.newest = head.id;
         if (head.id == stacks.own) continue;
         struct thread *known = find(state, around);
