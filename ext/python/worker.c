@@ -20,7 +20,7 @@ static struct {
     pthread_cond_t changed;
     unsigned requests; /* what the watcher asked for and no job has done yet */
     bool running, stop;
-    bool stays;  /* the next one could not be started: see ps_worker_stay() */
+    bool stays;  /* until it is to stop, whether anybody listens or not */
     bool busy;   /* it has the GIL, or waits for it */
     int forking; /* threads that are about to fork: it may not ask for the GIL */
     unsigned long thread;
@@ -119,7 +119,7 @@ void ps_worker_request(unsigned what)
     pthread_mutex_lock(&worker.lock);
     worker.requests |= what;
     ps_gil_wait_hurry(what);
-    if (!worker.running && !worker.stop && !worker.stays && !ps_fork_under_way()) {
+    if (!worker.running && !worker.stop && !ps_fork_under_way()) {
         pthread_t thread;
         worker.running = pthread_create(&thread, NULL, work, NULL) == 0;
         if (worker.running) {

@@ -10,7 +10,8 @@
 #include "thread_id.h"
 
 static struct {
-    int tid, apart; /* 0 until the thread has tried, then 1 or -1 */
+    int tid;   /* of a thread that others read about */
+    int apart; /* 0 until the thread has tried, then 1 or -1 */
     bool stop, ends;
     uint64_t read;
 } reader;
@@ -20,7 +21,6 @@ static void *read_all_the_time(void *unused)
 {
     char text[256];
     bool apart = ps_task_files_apart();
-    PS_WRITE_RELEASE(reader.tid, (int)ps_thread_id());
     PS_WRITE_RELEASE(reader.apart, apart ? 1 : -1);
     while (!PS_READ(reader.stop)) {
         CHECK(ps_task_file_read((int)getpid(), "wchan", text, sizeof(text)));

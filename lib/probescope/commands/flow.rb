@@ -54,9 +54,9 @@ module Probescope
         @seconds_passed = 0
         @processes = Hash.new { |hash, pid| hash[pid] = Host::Numbered.new }
         @seen = Hash.new(0) # [pid, thread] => calls, until the thread is chosen
-        @latest = {} # process => the last second of which nothing was to be shown
-        @covered = [] # seconds of the process that is shown
-        @uncovered = false # Was something shown since the last of them?
+        @begun = {} # process => until when there was nothing to show, on bpftrace's clock
+        @span = nil # of the process that is shown: its seconds, added up
+        @uncovered = false # Was something shown since the end of that?
         forget_waiting
       end
 
@@ -123,15 +123,11 @@ module Probescope
         fitting = @thread ? @seen.select { |(_, thread), _| thread == @thread } : @seen
         waiting = @waiting
         forget_waiting
-        return forget_seconds(waiting) if fitting.empty?
+        return waiting.each { |pid, events| @begun[pid] = events.grep(Second).last&.to || @begun[pid] } if fitting.empty?
 
         (@pid, @thread), = fitting.max_by(&:last)
-        passed(Second.new(@latest[@pid].to, @latest[@pid].to)) if @latest[@pid]
+        passed(Second.new(@begun[@pid], @begun[@pid], 0, 0, 0)) if @begun[@pid]
         waiting[@pid].each { |event| follow(event) }
-      end
-
-      def forget_seconds(waiting)
-        waiting.each { |pid, events| @latest[pid] = events.grep(Second).last || @latest[pid] }
       end
 
       def forget_waiting
@@ -143,7 +139,7 @@ module Probescope
         return lost(event) if event.is_a?(Integer)
         return passed(event) if event.is_a?(Second)
         return unless event.thread == @thread
-        # bpftrace attaches to returns before it attaches to entries.
+        # Calls that were under way when the hooks came in have returns alone.
         return unless @entered ||= event.mark == ">"
 
         context, depth, *figures = event.figures
@@ -160,11 +156,15 @@ module Probescope
         return if @closed
 
         @tree.pause
-        @covered << second
+        @span = @span ? added(@span, second) : second
         return if second.from == second.to
 
         show(interval_json(second)) if @json
         @uncovered = false
+      end
+
+      def added(one, next_one)
+        Second.new(one.from, next_one.to, *%i[wall_ns cpu_ns looking_ns].map { |field| one[field] + next_one[field] })
       end
 
       def lost(number)
@@ -207,9 +207,11 @@ module Probescope
       def finish(trace)
         @processes.each { |pid, events| events.rest { |event| take(pid, event) } if @pid.nil? || pid == @pid }
         choose unless @pid
+        tell_nothing(trace) if @shown.zero? && !@closed
         tell_interval
-        return unless @shown.zero? && !@closed
+      end
 
+      def tell_nothing(trace)
         raise uncalled(trace) if @function && @seen.empty?
         raise other_threads(trace) if @thread && @pid.nil? && @seen.any?
 
@@ -219,28 +221,23 @@ module Probescope
 
       # What was shown since the last flush has a begin and no end: the process ended, or --top did.
       def tell_interval
-        return if @covered.empty? || @shown.zero?
+        return unless @span
         return ["", span_text].each { |line| show(line) } unless @json
 
-        show(interval_json(Second.new(@covered.last.to))) if @uncovered
+        show(interval_json(Second.new(@span.to))) if @uncovered
       end
 
       def span_text
-        whole = @covered.reject { |second| second.from == second.to }
-        return "from #{clock(@clock.time(@covered.last.to))} until the last line" if whole.empty?
+        return "from #{clock(@clock.time(@span.to))} until the last line" if @span.from == @span.to
 
-        sum = ->(field) { whole.sum(&field) }
-        cpu = sum[:cpu_ns]
-        "from #{clock(@clock.time(whole.first.from))} to #{clock(@clock.time(whole.last.to))}: " \
-          "#{Host::Figure.share(ratio(cpu, sum[:wall_ns]))} CPU, #{Host::Figure.share(ratio(sum[:looking_ns], cpu))} of it for looking" \
+        "#{span(@clock.time(@span.from), @clock.time(@span.to))}: #{Host::Figure.share(ratio(@span.cpu_ns, @span.wall_ns))} CPU, " \
+          "#{Host::Figure.share(ratio(@span.looking_ns, @span.cpu_ns))} of it for looking" \
           "#{"; the last lines came after that" if @uncovered}"
       end
 
       def interval_json(second)
-        ended = second.to && {end: iso(@clock.time(second.to)), seconds: (second.wall_ns / 1e9).round(3),
-                              cpu_share: ratio(second.cpu_ns, second.wall_ns), looking_share: ratio(second.looking_ns, second.cpu_ns)}
-        json({pid: @pid, thread_id: @thread, event: "interval", begin: iso(@clock.time(second.from)),
-              **(ended || {end: nil, seconds: nil, cpu_share: nil, looking_share: nil})})
+        from, to = [second.from, second.to].map { |moment| moment && @clock.time(moment) }
+        json({pid: @pid, thread_id: @thread, event: "interval", **interval_of(from, to, *second.values_at(2..))})
       end
 
       def uncalled(trace)

@@ -139,14 +139,12 @@ module Probescope
 
       def looking_share(sums) = sums[:looking_ns] && ratio(sums[:looking_ns], sums[:cpu_ns])
 
-      def at(nanoseconds) = iso(Host::Clock.at(nanoseconds, 0))
-
       def json(sums)
         figures = sums.slice(:cpu_ns, :calls, :raises, :backtrace_ns, :allocations, :bytes, :gc_ns, :samples)
         lost = {rows: sums[:rows], samples: sums[:samples_missed], details: sums[:details]}
-        Host::Text.json({schema: SCHEMA, command: name, pids: @round.keys, begin: at(sums[:began]), end: at(sums[:ended]),
-                         seconds: (sums[:wall_ns] / 1e9).round(3), cpu_share: ratio(sums[:cpu_ns], sums[:wall_ns]),
-                         looking_share: looking_share(sums), **figures, lost: lost})
+        times = sums.values_at(:began, :ended).map { |nanoseconds| Host::Clock.at(nanoseconds, 0) }
+        covered = interval_of(*times, *sums.values_at(:wall_ns, :cpu_ns, :looking_ns))
+        Host::Text.json({schema: SCHEMA, command: name, pids: @round.keys, **covered, **figures, lost: lost})
       end
     end
   end

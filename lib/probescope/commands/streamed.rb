@@ -69,6 +69,12 @@ module Probescope
       # What is shown is progress enough.
       def progressing = yield(Host::Progress.new(@seconds, nil))
 
+      # In JSON. to and what follows it: nil where there is no end.
+      def interval_of(from, to, wall_ns, cpu_ns, looking_ns)
+        {begin: iso(from), end: iso(to), seconds: wall_ns && (wall_ns / 1e9).round(3), cpu_share: wall_ns && ratio(cpu_ns, wall_ns),
+         looking_share: looking_ns && ratio(looking_ns, cpu_ns)}
+      end
+
       # One line, at once. Whoever read it may have gone: `probescope stat -p 4711 | head`.
       def show(text)
         @told = true

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from probescope.command.reports import BY_REQUEST
-from probescope.command.result import Result, iso, ratio
+from probescope.command.result import Result, clock, iso, ratio
 from probescope.command.text import SCHEMA, clean, count, duration, share, size, to_json
 
 ON = ("on", "degraded")
@@ -97,19 +97,27 @@ def _second(line: str, result: Result, light: bool = False) -> str:
     return SECOND(*cells)
 
 
+def _interval(begin: datetime, end: datetime, wall: int, cpu: Optional[int], looking: Optional[int]) -> Dict[str, Any]:
+    """In JSON. CPU time in ns."""
+    return {
+        "begin": iso(begin),
+        "end": iso(end),
+        "seconds": round(wall / 1e9, 3),
+        "cpu_share": ratio(cpu, wall),
+        "looking_share": ratio(looking, cpu or 0),
+    }
+
+
 def _second_event(line: str, result: Result, light: bool = False) -> Dict[str, Any]:
     found = _figures(line, result, light)
     wall = found["wall_ns"] or 0
     ended = result.moment(found["ended"] or 0, found["cut"] or 0)
+    began = ended - timedelta(microseconds=wall / 1000)
     told = {name: found[name] for name in SECOND_WORDS[1:9]}
     return {
         "command": "stat",
         "pids": [result.pid],
-        "begin": iso(ended - timedelta(microseconds=wall / 1000)),
-        "end": iso(ended),
-        "seconds": round(wall / 1e9, 3),
-        "cpu_share": ratio(found["cpu_ns"], wall),
-        "looking_share": ratio(found["looking_ns"], found["cpu_ns"] or 0),
+        **_interval(began, ended, wall, found["cpu_ns"], found["looking_ns"]),
         **told,
         "lost": {"rows": found["rows"], "samples": found["samples_missed"], "details": found["details"]},
     }
@@ -135,8 +143,8 @@ def _second_over(numbers: List[int], result: Result) -> str:
     _, _, begin, end, wall, cpu, looking = numbers
     if begin == end:
         return ""
-    times = [result.time(moment).astimezone().strftime("%H:%M:%S.%f")[:-3] for moment in (begin, end)]
-    return f"from {times[0]} to {times[1]}: {share(cpu / max(wall, 1))} CPU, {share(looking / max(cpu, 1))} of it for looking"
+    times = f"from {clock(result.time(begin))} to {clock(result.time(end))}"
+    return f"{times}: {share(cpu / max(wall, 1))} CPU, {share(looking / max(cpu, 1))} of it for looking"
 
 
 OUTCOMES = ("returned", "raised", "suspended")
@@ -164,16 +172,8 @@ def _covered(numbers: List[int], result: Result) -> Optional[Dict[str, Any]]:
     _, pid, begin, end, wall, cpu, looking = numbers
     if begin == end:
         return None
-    return {
-        "command": "flow",
-        "pid": pid,
-        "event": "interval",
-        "begin": iso(result.time(begin)),
-        "end": iso(result.time(end)),
-        "seconds": round(wall / 1e9, 3),
-        "cpu_share": ratio(cpu, wall),
-        "looking_share": ratio(looking, cpu),
-    }
+    interval = _interval(result.time(begin), result.time(end), wall, cpu, looking)
+    return {"command": "flow", "pid": pid, "event": "interval", **interval}
 
 
 def _slow(line: str, _result: Result) -> str:

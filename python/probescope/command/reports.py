@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from probescope.command import histogram
-from probescope.command.result import ID, Result, iso, ratio, rounded
+from probescope.command.result import ID, Result, clock, iso, ratio, rounded
 from probescope.command.result import Row as Kept
 from probescope.command.text import count, decimal, duration, share, size
 
@@ -243,8 +243,8 @@ class Calls(Report):
         figures = [duration(row["self_ns"]), duration(row["elapsed_ns"]), count(row["calls"]), duration(row["mean_ns"])]
         name = text(row["function"])
         if row["counted_until"]:
-            ended = datetime.fromisoformat(row["counted_until"].replace("Z", "+00:00")).astimezone()
-            name += f" (until {ended.strftime('%H:%M:%S.%f')[:-3]})"
+            ended = datetime.fromisoformat(row["counted_until"].replace("Z", "+00:00"))
+            name += f" (until {clock(ended)})"
         return [*figures, duration(row["max_ns"]), count(row["raised"]), name, where(row)]
 
     def below(self, rows: List[Row]) -> str:

@@ -198,3 +198,8 @@ def rounded(number: Optional[float]) -> Optional[int]:
 
 def iso(moment: Optional[datetime]) -> Optional[str]:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment else None
+
+
+def clock(moment: Optional[datetime]) -> str:
+    """Of this machine, for people: "13:05:59.123"."""
+    return moment.astimezone().strftime("%H:%M:%S.%f")[:-3] if moment else "-"

@@ -6,7 +6,7 @@ import unicodedata
 from typing import Any, Dict, List
 
 from probescope.command.reports import Report
-from probescope.command.result import Result
+from probescope.command.result import Result, clock
 from probescope.command.text import clean, duration, share
 
 # Rows shown, unless --top says otherwise.
@@ -25,11 +25,11 @@ def head(command: str, result: Result) -> List[str]:
     cpu = share(result.cpu_ns / result.wall_ns)
     rate = f", {result.sample_rate:.0f} samples a second of it" if result.sample_rate and result.has_samples else ""
     looking = f", {share(result.looking_share)} of it for looking" if result.looking_share is not None else ""
-    times = [moment.astimezone().strftime("%H:%M:%S.%f")[:-3] if moment else "-" for moment in result.interval]
+    begin, end = map(clock, result.interval)
     waited = "" if result.waited_ns is None else f"; waited {duration(result.waited_ns)} for the hooks"
     return [
         f"{command} of process {result.pid}, {result.seconds:.1f} s, {cpu} CPU{rate}{looking}",
-        f"from {times[0]} to {times[1]}{waited}",
+        f"from {begin} to {end}{waited}",
     ]
 
 

@@ -16,7 +16,7 @@ from probescope.command.complaint import complaint
 from probescope.command.errors import CommandError, Refused, Usage
 from probescope.command.programs import probes, program, question
 from probescope.command.reports import Report, command_of, report_of
-from probescope.command.result import Result, iso, ratio
+from probescope.command.result import Result, clock, iso, ratio
 from probescope.command.target import Target, find
 from probescope.command.text import SCHEMA, clean, share, to_json
 from probescope.command.tool import ENVIRONMENT
@@ -267,8 +267,7 @@ class Output:
         probes = {name: probe for name, probe in known.get("probes", {}).items() if name in self._names}
         for name, at in self.result.taken_out.items():
             if name in probes:
-                ended = at.astimezone().strftime("%H:%M:%S.%f")[:-3]
-                self.say(f"{name} of process {pid} counts until {ended} alone: {probes[name]['reason']}")
+                self.say(f"{name} of process {pid} counts until {clock(at)} alone: {probes[name]['reason']}")
         for name, probe in probes.items():
             if probe.get("state") == "degraded" and "PROBESCOPE_MAX_OVERHEAD" in probe.get("reason", ""):
                 self.say(f"{name} is degraded: {probe['reason']}")
