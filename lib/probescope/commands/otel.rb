@@ -136,7 +136,7 @@ module Probescope
         Host::Privilege.new.check(bpftrace, "probescope otel #{Shellwords.join(@argv)}")
         check_numbers(bpftrace)
         @pids.each { |pid| check_process(pid) }
-        supervise
+        supervise(bpftrace.numbers == :thread ? "tid" : "pid")
       end
 
       # A server may have workers that can be traced and not be one itself.
@@ -154,23 +154,16 @@ module Probescope
 
       # Each row names its process, by the number that bpftrace has for it.
       def check_numbers(bpftrace)
-        return if File.readlink("/proc/self/ns/pid") == Host::Tracing::INITIAL
-        return if (bpftrace.version <=> Host::Tracing::OWN_NUMBERS_SINCE) >= 0
+        return unless bpftrace.numbers == :outer
 
         raise Host::Error.new("bpftrace #{bpftrace} counts processes by their numbers outside of this PID namespace",
                               "run the bridge on the host, or in a container with --pid=host (hostPID), or use bpftrace 0.23 or later")
       end
 
-      # What bpftrace calls a process's number: see Host::Tracing::RIGHT_NUMBERS_SINCE.
-      def process_number
-        return "pid" if File.readlink("/proc/self/ns/pid") == Host::Tracing::INITIAL
-
-        (Host::Bpftrace.find.version <=> Host::Tracing::RIGHT_NUMBERS_SINCE).negative? ? "tid" : "pid"
-      end
-
-      def supervise
+      # number: bpftrace's word for a process's number.
+      def supervise(number)
         program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages,
-                                                number: process_number)
+                                                number: number)
         order = {pids: @pids, comm: @comm, workers: @workers, trust: @trust, program: program.text,
                  tracer: {"keys" => KEYS, "pages" => PAGES, "strings" => STRINGS}}
         supervisor = Probescope::Otel::Supervisor.new(order, program.probes, method(:start_exporter), method(:say))

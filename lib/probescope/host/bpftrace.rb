@@ -11,6 +11,11 @@ module Probescope
       INSTALL = "install it: apt install bpftrace, or dnf install bpftrace"
       # From here on bpftrace asks for capabilities and not for root.
       CAPABILITIES_SINCE = [0, 25].freeze
+      # The initial PID namespace. Numbers of processes in any other one are those of the initial one up to 0.22; 0.23.0 to 0.24.1 have
+      # `pid` and `tid` the wrong way round (bpftrace#4813), so that events of one process have the number of each of its threads.
+      INITIAL_PIDS = "pid:[4026531836]"
+      OWN_NUMBERS_SINCE = [0, 23].freeze
+      RIGHT_NUMBERS_SINCE = [0, 24, 2].freeze
 
       attr_reader :path, :version
 
@@ -18,6 +23,9 @@ module Probescope
       def self.find
         new(Tool.find("bpftrace") || raise(missing))
       end
+
+      # Are numbers of processes the same for every bpftrace here?
+      def self.initial_pids? = File.readlink("/proc/self/ns/pid") == INITIAL_PIDS
 
       def self.missing = Error.new("there is no bpftrace in #{Tool::FOLDERS.join(", ")}", INSTALL)
 
@@ -31,6 +39,14 @@ module Probescope
       end
 
       def to_s = @version.empty? ? "of an unknown version" : @version.join(".")
+
+      # What `pid` is: :right, :outer (that of the initial PID namespace), or :thread (that of the thread).
+      def numbers
+        return :right if self.class.initial_pids? || (@version <=> RIGHT_NUMBERS_SINCE) >= 0
+
+        (@version <=> OWN_NUMBERS_SINCE).negative? ? :outer : :thread
+      end
+
       def runs_without_root? = (@version <=> CAPABILITIES_SINCE) >= 0
     end
   end

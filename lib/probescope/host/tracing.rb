@@ -41,11 +41,6 @@ module Probescope
       # bpftrace leaves in a pause of that length between two flushes, where there is one.
       PAUSE = 0.3
       RESTARTS = 5
-      # The initial PID namespace, in whose numbers bpftrace counts up to 0.22. In any other one 0.23.0 to 0.24.1 have `pid` and `tid`
-      # the wrong way round (bpftrace#4813), so that events of one process have the number of each of its threads.
-      INITIAL = "pid:[4026531836]"
-      OWN_NUMBERS_SINCE = [0, 23].freeze
-      RIGHT_NUMBERS_SINCE = [0, 24, 2].freeze
 
       # order: the fields of a request to trace (Request), which are right. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
@@ -144,16 +139,15 @@ module Probescope
 
       # Over links, rows of wanted processes are told from others by the number that bpftrace knows them by.
       def count_by_pid(targets)
-        own = File.readlink("/proc/self/ns/pid")
-        return if own == INITIAL
+        return if Bpftrace.initial_pids?
 
         bpftrace = Bpftrace.find
-        raise threads_for_processes(bpftrace) if threads_for_processes?(bpftrace)
-
-        if (bpftrace.version <=> OWN_NUMBERS_SINCE).negative?
+        refuse_threads_for_processes(bpftrace)
+        if bpftrace.numbers == :outer
           raise Error.new("bpftrace #{bpftrace} counts processes by their numbers outside of this PID namespace",
                           "trace one process at a time (-p PID), use bpftrace 0.24.2 or later, or run the command on the host")
         end
+        own = File.readlink("/proc/self/ns/pid")
         inner = targets.reject { |target| File.readlink("/proc/#{target.pid}/ns/pid") == own }
         return if inner.empty?
 
@@ -163,21 +157,14 @@ module Probescope
 
       # With -p alone any number will do that is one for all events. Rows of a flush come from one thread, all else from the application's.
       def count_by_thread
-        return if File.readlink("/proc/self/ns/pid") == INITIAL || @probes.all? do |name|
-          name.end_with?("__stats") || name == "stats__done"
-        end
-
-        bpftrace = Bpftrace.find
-        raise threads_for_processes(bpftrace) if threads_for_processes?(bpftrace)
+        refuse_threads_for_processes unless Bpftrace.initial_pids? || @probes.all? { |name| name.match?(/__stats\z|\Astats__done\z/) }
       end
 
-      def threads_for_processes?(bpftrace)
-        (bpftrace.version <=> OWN_NUMBERS_SINCE) >= 0 && (bpftrace.version <=> RIGHT_NUMBERS_SINCE).negative?
-      end
+      def refuse_threads_for_processes(bpftrace = Bpftrace.find)
+        return unless bpftrace.numbers == :thread
 
-      def threads_for_processes(bpftrace)
-        Error.new("bpftrace #{bpftrace} takes threads for processes in a PID namespace like this one",
-                  "use bpftrace 0.24.2 or later, or run the command on the host; exceptions, hot, calls and alloc work with -p PID")
+        raise Error.new("bpftrace #{bpftrace} takes threads for processes in a PID namespace like this one",
+                        "use bpftrace 0.24.2 or later, or run the command on the host; exceptions, hot, calls and alloc work with -p PID")
       end
 
       def start
