@@ -105,6 +105,17 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", "-p", process.pid)).to include("nothing is known of process #{process.pid}: it is stopped")
     end
 
+    # Hooks of ten thousand functions may take as long on a busy machine. Here the process is stopped for that time.
+    it "is none whose hooks come in later than in five seconds, where the interval is to be longer" do
+      process = host_target("--burst", 3)
+      process.signal(:STOP)
+      command = probescope_start("calls", "-p", process.pid, "-d", 9, "--json")
+      await("its semaphores", within: 60) { info_of(process).semaphore("stats__done").positive? }
+      sleep(6) # it is the time that counts
+      process.signal(:CONT)
+      expect(command.wait(within: 120)).to be_success, command.err
+    end
+
     # One call into C that keeps the VM lock, for minutes: no hook can come in.
     it "is a Ruby that ran in C all the time" do
       process = target(<<~'RUBY').ready
