@@ -285,11 +285,15 @@ module Probescope
         return give_up if waited_for.all?(&:refuses?)
 
         flushed = waited_for.count(&:flushed?)
-        return too_late(silence) if flushed.zero? && now - @since > @seconds.clamp(FIRST_FLUSH_LIMIT, LONGEST_FIRST_FLUSH)
+        return nobody_flushed if flushed.zero?
         return unless flushed == waited_for.size || now - @since > FIRST_FLUSH_LIMIT
 
         go(:counting)
         @tell.call(:counting, {})
+      end
+
+      def nobody_flushed
+        too_late(silence) if now - @since > @seconds.clamp(FIRST_FLUSH_LIMIT, LONGEST_FIRST_FLUSH)
       end
 
       def counting
