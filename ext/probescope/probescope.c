@@ -254,7 +254,7 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
 
     ps_clock_start();
     ps_names_init();
-    ps_looking_besides(PS_LOOK_FUNCTION, 24);
+    ps_looking_besides(PS_LOOK_FUNCTION, 21);
     ps_looking_besides(PS_LOOK_LINE, 24);
     ps_looking_besides(PS_LOOK_LATENCY, 24);
     /* The VM asks for a backtrace at each raise, by the method that is redefined meanwhile. */

@@ -207,10 +207,10 @@ static int execute(PyObject *module)
     if (executed) return 0;
     executed = true;
     ps_clock_start();
-    ps_looking_besides(PS_LOOK_FUNCTION, PS_HAVE_MONITORING ? 15 : 33);
+    ps_looking_besides(PS_LOOK_FUNCTION, PS_HAVE_MONITORING ? 12 : 27);
     ps_looking_besides(PS_LOOK_LINE, PS_HAVE_MONITORING ? 20 : 44);
     ps_looking_besides(PS_LOOK_EXCEPTION, 40);
-    ps_looking_besides(PS_LOOK_OBJECT, 3);
+    ps_looking_besides(PS_LOOK_OBJECT, PS_HAVE_MONITORING ? 15 : 9);
     ps_names_init();
     ps_places_init();
     ps_functions_init();
