@@ -8,8 +8,10 @@ module Probescope
     # One bpftrace, in the helper.
     class Tracer
       MAX_ERRORS = 1 << 16
-      # Seconds, from SIGKILL on.
-      END_LIMIT = 2.0
+      # Seconds for the end of one that is not heard any more.
+      END_LIMIT = 5.0
+      # Seconds, from SIGSTOP on, for the first probe to be in.
+      STOP_LIMIT = 1.0
 
       attr_reader :pid, :out, :err
 
@@ -69,9 +71,9 @@ module Probescope
       # What came without an end of line.
       def finish(&block) = lines("\n", &block)
 
-      # Process::Status once it has ended; nil for one that #discard left.
+      # Process::Status once it has ended.
       def status
-        @status ||= Process.wait2(pid, Process::WNOHANG)&.last unless @left
+        @status ||= Process.wait2(pid, Process::WNOHANG)&.last
       end
 
       # True when it waits for events, which it does when all its probes are attached, and only then. Its messages do not
@@ -94,11 +96,24 @@ module Probescope
         nil
       end
 
-      # Ends it at once, with everything that it has to say unread.
-      def discard
-        signal(:KILL)
-        limit = monotonic + END_LIMIT
-        sleep 0.005 until status || monotonic > limit
+      # Has it end with everything that it has to say unread. To be called again until #status is there. A SIGKILL that comes while the
+      # kernel puts a probe into a process or takes it out makes that fail half-way: the breakpoint and the raised semaphore stay, and the
+      # process pays for them. A process that has stopped is in no system call. One that does not stop waits for the kernel: for a probe, or
+      # for a file, where it has no probe yet.
+      def kill
+        return if status
+
+        @told ||= monotonic
+        signal(:STOP)
+        signal(:KILL) if stopped? || (monotonic - @told > STOP_LIMIT && !probes?)
+      end
+
+      # The same, and waits for the end.
+      def discard(within: END_LIMIT)
+        limit = monotonic + within
+        until kill_and_see || monotonic > limit
+          sleep 0.005
+        end
         leave unless status
         streams.each(&:close)
       end
@@ -107,11 +122,28 @@ module Probescope
 
       def monotonic = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
+      def kill_and_see
+        kill
+        status
+      end
+
       # The kernel ends no process that waits for a file system which has taken its request: a traced process may have its library on one
       # that never answers.
       def leave
-        Process.detach(pid)
-        @left = true
+        Thread.new { sleep 0.1 until kill_and_see }
+      end
+
+      # The kernel has a probe for it. What closes meanwhile may be one.
+      def probes?
+        Dir["/proc/#{pid}/fd/*"].any? { |path| File.readlink(path).include?("perf_event") }
+      rescue SystemCallError
+        true
+      end
+
+      def stopped?
+        Dir["/proc/#{pid}/task/*/stat"].all? { |path| File.read(path).rpartition(")").last.start_with?(" T") }
+      rescue SystemCallError
+        false
       end
 
       # bpftrace says little, and a verifier much.

@@ -92,7 +92,8 @@ module Probescope
 
       # No hook may outlive the command.
       def kill
-        @tracers.each { |tracer| tracer.signal(:KILL) }
+        @tracers.each(&:kill)
+        @tracers.each(&:discard)
         @links&.remove
         @links = nil
       end
@@ -355,7 +356,8 @@ module Probescope
       def give_up
         interrupt(:stopped)
         @interrupt_at = nil
-        @tracers.each { |tracer| tracer.signal(:KILL) }
+        @given_up = true
+        @tracers.each(&:kill)
       end
 
       # A flush since the last look is of before: it does not end the interval.
@@ -376,7 +378,7 @@ module Probescope
       end
 
       def see_to_the_end
-        return @tracers.each { |tracer| tracer.signal(:KILL) } if now - @since > EXIT_LIMIT
+        return @tracers.each(&:kill) if @given_up || now - @since > EXIT_LIMIT
 
         watch_detach if @interrupted
         return unless @interrupt_at && now >= @interrupt_at && (!@interrupted || @tracers.any? { |one| deaf?(one) })

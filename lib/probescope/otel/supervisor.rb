@@ -34,6 +34,8 @@ module Probescope
       FLUSH = 1.5
       # For the exporter to end when it has given up.
       SPARE = 0.3
+      # For bpftrace to take its probes out, after all of that: what is left when the command ends is killed, here and by systemd.
+      PROBES_OUT = 20.0
       # Processes whose own limits are read in one look.
       LOOKS = 50
 
@@ -64,7 +66,7 @@ module Probescope
         turn until @stopped
         leave
       ensure
-        @tracer&.signal(:KILL)
+        @tracer&.discard(within: PROBES_OUT)
         @links&.remove
       end
 
@@ -354,7 +356,7 @@ module Probescope
       def leave
         limit = now + LAST
         quit(now + LEAVE) if @tracer
-        @tracer&.signal(:KILL)
+        @tracer&.kill
         write_rest(limit - FLUSH)
         drop_rest if @pending.any?
         tell_dropped

@@ -1,0 +1,43 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+require "ruby/support/tracing"
+require_relative "../../bench/soak"
+require "probescope/host/tracer"
+
+RSpec.describe Probescope::Host::Tracer, :bpf do
+  let(:probes) { %w[backtrace__done exception__stats function__stats gc__done object__stats stats__done] }
+
+  def start(folder)
+    program = File.join(folder, "program.bt")
+    File.write(program, probes.map { |name| "usdt:$1:probescope:#{name} { @ = count(); }" }.join("\n"))
+    described_class.new({"keys" => 8, "pages" => 8, "arguments" => []}, program, [], Support::LIBRARY)
+  end
+
+  def up(target) = probes.select { |name| target.info.semaphore(name).positive? }
+
+  # Raises until all is in, or has some go and kills in the middle, at moments that are spread over its end.
+  def discarded(target, folder, i)
+    tracer = start(folder)
+    await("#{i} probes", within: 60) { up(target).size >= [i, probes.size].min }
+    if i >= probes.size
+      await("the first to go", within: 60) do
+        tracer.signal(:INT) if tracer.waiting_for_events? # 0.17 forgets some
+        up(target).size < probes.size
+      end
+      sleep((i - probes.size) * 0.02)
+    end
+    tracer.discard
+    await("the end of bpftrace", within: 60) { tracer.status }
+    up(target)
+  end
+
+  # By a SIGKILL alone 8 of 30 left a probe in the process.
+  it "leaves no probe in a process, at whichever moment of its attach or its end it is discarded" do
+    target, = program(Soak::LOAD)
+    target.ready
+    left = Dir.mktmpdir { |folder| (1..24).map { |i| discarded(target, folder, i) } }
+    expect(left).to all(be_empty)
+    expect(target).to be_alive
+  end
+end
