@@ -42,7 +42,9 @@ module HuntTask
     end
     cp "#{copy}/build/probescope.so", "#{copy}/lib/probescope/#{RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")}/",
        verbose: false
-    chdir(copy, verbose: false) { IO.popen([RbConfig.ruby, "spec/hunt/hunt.rb", "ruby", seconds.to_s, *ENV.fetch("SEED", nil)], &:read) }
+    # A few cases show it; one may be of another kind.
+    hunt = [{ "MOST_CASES" => "5" }, RbConfig.ruby, "spec/hunt/hunt.rb", "ruby", seconds.to_s, *ENV.fetch("SEED", nil)]
+    chdir(copy, verbose: false) { IO.popen(hunt, &:read) }
   end
 
   # The extension in python/probescope, and an interpreter with greenlet where pip has it. Later Pythons bring no setuptools.

@@ -68,6 +68,8 @@ module MemcheckPython
   def environment
     options = Memcheck.environment.transform_values { |value| value.sub(Memcheck::DIRECTORY, DIRECTORY) }
     options["ASAN_OPTIONS"] += ":allocator_may_return_null=1"
+    # Extensions of C++ throw (greenlet): the sanitizer looks for __cxa_throw when it starts, and ends the program that throws without it.
+    options["LD_PRELOAD"] += " #{`#{RbConfig::CONFIG["CXX"]} -print-file-name=libstdc++.so.6`.chomp}"
     options.merge("PYTHONMALLOC" => "malloc", "PYTHONPATH" => "#{DIRECTORY}/python", "GROWTH" => "1000000")
   end
 

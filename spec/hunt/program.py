@@ -640,8 +640,9 @@ class Doings:
 
     def runs_commands(self):
         if self._rare(20) and os.getpid() == MAIN:
-            # With a function of its own for the child it forks; without one it need not.
-            subprocess.run(["true"], check=True, preexec_fn=self._rare(2) and self._object.leaf or None)
+            # With a function of its own for the child it forks, as os.fork() does (forks_beside_threads); without one it need not.
+            forks = self._rare(2) and not tracemalloc.is_tracing()
+            subprocess.run(["true"], check=True, preexec_fn=self._object.leaf if forks else None)
 
     def waits(self):
         reader, writer = os.pipe()
