@@ -14,24 +14,26 @@ RSpec.describe "the signal of a tick", :bpf do
   let(:urgent) { Signal.list["URG"].to_s }
 
   # Where several signals wait, the kernel delivers one right after the other, and any of them may have ended the call.
-  # -512 to -516 are what the kernel has for a call that is to be made again, or not, by what the signal's handler says; -4 is EINTR.
+  # -512 to -516 are what the kernel has for a call that is to be made again, or not, by what the signal's handler says; -4 is EINTR. A call may
+  # end so for a signal that another thread has taken. A tick that comes then, on the way back, has not ended it: it is sent after the end.
   def watch(pid)
     keep(Support::Tracer.new(<<~BPFTRACE)).tap { |tracer| tracer.await_line(/^ready/) }
       BEGIN { printf("ready\\n"); }
       tracepoint:raw_syscalls:sys_exit /pid == #{pid} && comm != "probescope"/ {
         if (@early[tid]) { printf("cut %d\\n", @early[tid] - 1); }
         @early[tid] = 0;
-        @cut[tid] = (args->ret <= -512 && args->ret >= -516) || args->ret == -4 ? args->id + 1 : 0;
+        @cut[tid] = @sent[tid] && ((args->ret <= -512 && args->ret >= -516) || args->ret == -4) ? args->id + 1 : 0;
       }
+      tracepoint:signal:signal_generate /args->sig == #{urgent}/ { @sent[args->pid] = 1; }
       #{counted.map { |name| "tracepoint:syscalls:sys_enter_#{name}" }.join(", ")} /pid == #{pid} && comm != "probescope"/ {
         @calls[probe] = count();
       }
       tracepoint:signal:signal_deliver /pid == #{pid}/ {
         @signals[args->sig] = count();
         @early[tid] = args->sig == #{urgent} ? @cut[tid] : 0;
-        if (args->sig != #{urgent}) { @cut[tid] = 0; }
+        if (args->sig != #{urgent}) { @cut[tid] = 0; } else { @sent[tid] = 0; }
       }
-      END { clear(@cut); clear(@early); }
+      END { clear(@cut); clear(@early); clear(@sent); }
     BPFTRACE
   end
 
