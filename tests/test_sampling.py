@@ -346,7 +346,8 @@ gate.flushed(2)
 gate.done(work=used, all=all)
 """,
             STATS,
-        )
+            finish=False,
+        ).finish(within=300)  # 4 s of CPU time, beside eight spinners and whatever else runs
         shares, rows = shares_of("work", run, sampled, clocks)
         assert shares[0] == pytest.approx(shares[1], abs=0.1), (shares, rows)
 

@@ -32,7 +32,7 @@ module Support
     end
 
     # Each returns the figures of one step: {attach_ms: 8.1, hooked_ms: 31.0}, counted from the start of the attach.
-    def attached(within: 20) = figures(await_line(/\Aattached (.*)/, within: within)[1])
+    def attached(within: 60) = figures(await_line(/\Aattached (.*)/, within: within)[1])
 
     def detach
       puts "detach"

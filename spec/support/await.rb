@@ -9,7 +9,7 @@ module Support
     module_function
 
     # Returns what the block returns as soon as it is truthy.
-    def await(what, within: 20, every: 0.002)
+    def await(what, within: 60, every: 0.002)
       deadline = monotonic + within
       until (result = yield)
         raise Timeout, "not within #{within} s: #{what}" if monotonic > deadline

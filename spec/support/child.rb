@@ -44,7 +44,7 @@ module Support
     def close_stdin = @stdin.close
 
     # The MatchData of the first line of stdout (stream: :err for stderr) that matches.
-    def await_line(pattern, within: 20, stream: :out)
+    def await_line(pattern, within: 60, stream: :out)
       await("a line like #{pattern.inspect}", within: within) do
         complete = @lines[stream][/\A.*\n/m].to_s
         complete.each_line.lazy.filter_map { |line| line.match(pattern) }.first || check_alive(pattern)
@@ -62,7 +62,7 @@ module Support
     end
 
     # Waits for the end and for all of the output. Returns the Process::Status.
-    def wait(within: 30)
+    def wait(within: 60)
       await("the end of #{self}", within: within) { poll }
       @threads.each { |thread| thread.join(5) }
       @poll

@@ -4,7 +4,13 @@ module Support
   # Starts what an example needs and ends it with the example.
   module Processes
     Result = Struct.new(:status, :out, :err, keyword_init: true) do
-      def json = JSON.parse(out)
+      # With what it said instead, where that is none.
+      def json
+        JSON.parse(out)
+      rescue JSON::ParserError
+        raise "no JSON: #{self}"
+      end
+
       def success? = status.success?
     end
 

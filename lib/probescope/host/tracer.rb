@@ -8,8 +8,9 @@ module Probescope
     # One bpftrace, in the helper.
     class Tracer
       MAX_ERRORS = 1 << 16
-      # Seconds for the end of one that is not heard any more.
-      END_LIMIT = 5.0
+      # Seconds for the end of one that has been killed, and until it has been.
+      END_LIMIT = 2.0
+      KILL_LIMIT = 20.0
       # Seconds, from SIGSTOP on, for the first probe to be in.
       STOP_LIMIT = 1.0
 
@@ -101,19 +102,20 @@ module Probescope
       # process pays for them. A process that has stopped is in no system call. One that does not stop waits for the kernel: for a probe, or
       # for a file, where it has no probe yet.
       def kill
-        return if status
+        return if status || @killed
 
         @told ||= monotonic
         signal(:STOP)
-        signal(:KILL) if stopped? || (monotonic - @told > STOP_LIMIT && !probes?)
+        return unless stopped? || (monotonic - @told > STOP_LIMIT && !probes?)
+
+        signal(:KILL)
+        @killed = true # it ends by itself from now on, however long the kernel takes
       end
 
-      # The same, and waits for the end.
-      def discard(within: END_LIMIT)
-        limit = monotonic + within
-        until kill_and_see || monotonic > limit
-          sleep 0.005
-        end
+      # The same, and waits.
+      def discard
+        began = monotonic
+        sleep 0.005 until kill_and_see || monotonic - began > (@killed ? END_LIMIT : KILL_LIMIT)
         leave unless status
         streams.each(&:close)
       end

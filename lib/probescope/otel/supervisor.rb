@@ -34,8 +34,6 @@ module Probescope
       FLUSH = 1.5
       # For the exporter to end when it has given up.
       SPARE = 0.3
-      # For bpftrace to take its probes out, after all of that: what is left when the command ends is killed, here and by systemd.
-      PROBES_OUT = 20.0
       # Processes whose own limits are read in one look.
       LOOKS = 50
 
@@ -66,7 +64,7 @@ module Probescope
         turn until @stopped
         leave
       ensure
-        @tracer&.discard(within: PROBES_OUT)
+        @tracer&.discard # what is left is killed when the command ends, by systemd too
         @links&.remove
       end
 
