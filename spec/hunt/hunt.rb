@@ -30,6 +30,11 @@ class Hunt
   # The exception that a VM ended with: Ruby's has its class at the end of the line, Python's at its start.
   EXCEPTION = /^\S+:\d+:in .*\((?:fatal|[A-Z][\w:]*)\)$|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b.*$/
 
+  # In /proc/PID/syscall: a futex of libasan's allocator, which lie behind its heap. GCC 12's locks stay taken in a child that is forked while
+  # another thread has one.
+  SANITIZERS_LOCK = /\A202 0x64\h{10} /
+  IN_SANITIZER = "a forked child waits for a lock of the sanitizer's own"
+
   Outcome = Struct.new(:good, :how, :text, keyword_init: true) do
     # Without what differs from run to run: places, addresses, process ids and seeds.
     def kind = how[/(?:#{FATAL}).*/o].to_s.then { |fatal| fatal.empty? ? how : fatal }.gsub(/0x\h+|[\d.]{3,}/, "N")[0, 100]
@@ -101,8 +106,9 @@ class Hunt
     patiently(target, @each + PATIENCE) { |within| target.wait(within: within) }
     judge(target)
   rescue Support::Await::Timeout => e
+    how = target && in_sanitizer?(target) ? IN_SANITIZER : "hangs"
     state = target && hanging(target)
-    Outcome.new(good: false, how: "hangs", text: "#{e.message}\n#{state}\n#{target}")
+    Outcome.new(good: false, how: how, text: "#{e.message}\n#{state}\n#{target}")
   ensure
     end_of(attacher)
     target&.kill_all
@@ -153,6 +159,14 @@ class Hunt
     end
   end
 
+  def in_sanitizer?(target)
+    (group(target) - [target.pid]).any? do |pid|
+      File.read("/proc/#{pid}/syscall").match?(SANITIZERS_LOCK)
+    rescue SystemCallError
+      false
+    end
+  end
+
   # What it is doing, and what it forked. Both VMs say where their threads are when they get a SIGSEGV.
   def hanging(target)
     state = [target.state, *group(target).map { |pid| native_stacks(pid) }].join("\n")
@@ -193,6 +207,8 @@ class Hunt
 
   # What to say of a case; the rest is in its file.
   def keep(seed, outcome)
+    return "#{name}, seed #{seed}: #{IN_SANITIZER}" if outcome.how == IN_SANITIZER
+
     FileUtils.mkdir_p(@cases)
     alone = again(seed, outcome, ALONE, loaded: false)
     idle = again(seed, outcome, 1, loaded: true) unless alone.any? { |one| one.kind == outcome.kind }
