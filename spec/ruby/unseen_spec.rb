@@ -14,8 +14,8 @@ RSpec.describe "the signal of a tick", :bpf do
   let(:urgent) { Signal.list["URG"].to_s }
 
   # Where several signals wait, the kernel delivers one right after the other, and any of them may have ended the call.
-  # -512 to -516 are what the kernel has for a call that is to be made again, or not, by what the signal's handler says; -4 is EINTR. A call may
-  # end so for a signal that another thread has taken. A tick that comes then, on the way back, has not ended it: it is sent after the end.
+  # -512 to -516 are what the kernel has for a call that is to be made again, or not, by what the signal's handler says; -4 is EINTR. A call
+  # may end so for a signal that another thread has taken. A tick that comes then, on the way back, has not ended it: it is sent later.
   def watch(pid)
     keep(Support::Tracer.new(<<~BPFTRACE)).tap { |tracer| tracer.await_line(/^ready/) }
       BEGIN { printf("ready\\n"); }
