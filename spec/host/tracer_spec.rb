@@ -19,16 +19,16 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
   # Raises until all is in, or has some go and kills in the middle, at moments that are spread over its end.
   def discarded(target, folder, i)
     tracer = start(folder)
-    await("#{i} probes", within: 60) { up(target).size >= [i, probes.size].min }
+    await("#{i} probes") { up(target).size >= [i, probes.size].min }
     if i >= probes.size
-      await("the first to go", within: 60) do
+      await("the first to go") do
         tracer.signal(:INT) if tracer.waiting_for_events? # 0.17 forgets some
         up(target).size < probes.size
       end
       sleep((i - probes.size) * 0.02)
     end
     tracer.discard
-    await("the end of bpftrace", within: 60) { tracer.status }
+    await("the end of bpftrace") { tracer.status }
     up(target)
   end
 

@@ -30,9 +30,9 @@ class Hunt
   # The exception that a VM ended with: Ruby's has its class at the end of the line, Python's at its start.
   EXCEPTION = /^\S+:\d+:in .*\((?:fatal|[A-Z][\w:]*)\)$|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b.*$/
 
-  # In /proc/PID/syscall: a futex of libasan's allocator, which lie behind its heap. GCC 12's locks stay taken in a child that is forked while
-  # another thread has one.
-  SANITIZERS_LOCK = /\A202 0x64\h{10} /
+  # In /proc/PID/syscall: a wait for a mutex of libasan's allocator. They are the first bytes behind its heap, where no other memory is. GCC 12
+  # leaves such a mutex taken in a child that is forked while another thread has it.
+  SANITIZERS_LOCK = /\A202 0x64000000\h{4} /
   IN_SANITIZER = "a forked child waits for a lock of the sanitizer's own"
 
   Outcome = Struct.new(:good, :how, :text, keyword_init: true) do

@@ -11,7 +11,7 @@ module Probescope
       # Seconds for the end of one that has been killed, and until it has been.
       END_LIMIT = 2.0
       KILL_LIMIT = 20.0
-      # Seconds, from SIGSTOP on, for the first probe to be in.
+      # Seconds after SIGSTOP from which on one that has no probe is killed although it has not stopped.
       STOP_LIMIT = 1.0
 
       attr_reader :pid, :out, :err
