@@ -187,7 +187,14 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
 
   def row(answer, name) = answer["rows"].find { |row| row["function"].end_with?(name) }
 
-  def calls(program) = probescope_start("calls", "-p", program.pid, "-d", 600, "--json")
+  # Its interval has begun then: on a busy machine the last probe, which says so, comes long after the first.
+  def calls(program)
+    probescope_start("calls", "-p", program.pid, "-d", 600, "--json").tap do
+      await("its last probe", within: 60) { program.info.semaphore("stats__done").positive? }
+      flushes = program.info.header[:flushes]
+      await("two flushes") { program.info.header[:flushes] >= flushes + 2 }
+    end
+  end
 
   # GIVEN a file that is loaded under a tracer, whose methods have one TracePoint together, THEN it gives way to one for each method, and
   # the hottest one's goes alone. The first method is in two classes, and two methods define others.
