@@ -1,13 +1,14 @@
 """Are the shares that samples tell those of the program's own clocks? Many runs of the same program: what is chance in one of them shows.
 
-    sudo python bench/shares.py [PROGRAM...] [--runs 10] [--seconds 4] [--spinners 4]      # probescope has to be importable
+    sudo python bench/shares.py [PROGRAM...] [--runs 10] [--seconds 4] [--spinners 4] [--apart]      # probescope has to be importable
 
 Each run starts a program that works for so many seconds of its CPU time, measures its functions by the CPU clocks of their threads, and
 has a bpftrace that listens to its samples. Spinners are processes beside it that use all the CPU they get.
 
 Prints a line for each function: its share by the program's clocks and by the samples, of all runs together; by how much the samples of a
 run said more, in points, as the mean with its standard error; the standard deviation between runs, and what chance alone has with that
-many samples; the worst run.
+many samples; the worst run. With --apart spinners have sessions of their own, as other services have: the kernel shares CPUs out between
+sessions first.
 """
 
 from __future__ import annotations
@@ -227,10 +228,9 @@ def measure(name, options):
 
 
 @contextlib.contextmanager
-def spinners(number):
-    # Of this session: the kernel shares CPUs out between sessions first.
+def spinners(number, apart):
     code = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
-    started = [subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid())]) for _ in range(number)]
+    started = [subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid())], start_new_session=apart) for _ in range(number)]
     try:
         yield
     finally:
@@ -245,13 +245,14 @@ def main():
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--spinners", type=int, default=0)
+    parser.add_argument("--apart", action="store_true")
     options = parser.parse_args()
     print(
         f"CPython {platform.python_version()}, {len(os.sched_getaffinity(0))} CPUs, Linux {platform.release()}, "
-        f"load {os.getloadavg()[0]:.1f}, {options.spinners} spinners, {options.runs} runs of {options.seconds:g} s of CPU time",
+        f"load {os.getloadavg()[0]:.1f}, {options.spinners} spinners{', apart' if options.apart else ''}, {options.runs} runs of {options.seconds:g} s of CPU time",
         flush=True,
     )
-    with spinners(options.spinners):
+    with spinners(options.spinners, options.apart):
         for name in options.programs or PROGRAMS:
             measure(name, options)
 

@@ -304,11 +304,12 @@ static void flush_when_due(uint64_t now)
  * began to wait. Those stacks are no choice of the clock's. Another tick comes soon; on a machine where all of them are late one counts.
  *
  * A thread that goes first and has slept for a while waits for a system call alone, in which a kernel that is not preemptible takes no CPU away.
- * Who made the call still stands there when it is over. To leave that tick out would leave out long system calls.
+ * Who made the call still stands there when it is over. To leave that tick out would leave out long system calls. So the tick after a late one
+ * is not so soon that this thread would not have slept for a while.
  */
 static bool is_late(uint64_t now)
 {
-    enum { LATE_NS = 50000, LATE_BY_A_CALL_NS = 500000, SLEPT_NS = 4000000, SOON_NS = 1000000, MOST = 5 };
+    enum { LATE_NS = 50000, LATE_BY_A_CALL_NS = 500000, SLEPT_NS = 4000000, SOON_NS = 6000000, MOST = 5 };
     bool waited_for_a_call = watcher.goes_first && watcher.next_sample_ns > watcher.asleep_ns + SLEPT_NS;
     uint64_t most = waited_for_a_call ? LATE_BY_A_CALL_NS : LATE_NS;
     bool late = watcher.vm->leaves_out_late_ticks && now - watcher.next_sample_ns > most && watcher.late_ticks < MOST;

@@ -2,6 +2,7 @@
 
 require "spec_helper"
 require "ruby/support/tracing"
+require "support/process_trees"
 require_relative "../../bench/soak"
 require "probescope/host/tracer"
 
@@ -37,6 +38,42 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
     target, = program(Soak::LOAD)
     target.ready
     left = Dir.mktmpdir { |folder| (1..24).map { |i| discarded(target, folder, i) } }
+    expect(left).to all(be_empty)
+    expect(target).to be_alive
+  end
+
+  # As discarded(): by a command, whose helper waits for no time at all before it leaves bpftrace to itself.
+  def given_up(target, impatient, i)
+    command = keep(Support::Child.new(RbConfig.ruby, "-r#{impatient}", Support::EXE, "calls", "-p", target.pid.to_s, "-d", "600"))
+    await("its probes") { target.info.semaphore("stats__done").positive? }
+    tracers = bpftraces(command)
+    command.signal(:INT)
+    await("the first to go") { target.info.semaphore("stats__done").zero? || target.info.semaphore("function__stats").zero? }
+    sleep(i * 0.02)
+    command.signal(:INT)
+    command.wait(within: 60)
+    await("the end of its bpftrace", within: 240) { tracers.none? { |pid| File.exist?("/proc/#{pid}") } }
+    target.info.probes.keys.select { |name| target.info.semaphore(name).positive? }
+  end
+
+  # It dies with its parent, by a SIGKILL.
+  it "leaves none where its command gives up before the kernel has let go of it" do
+    target, = program(Soak::LOAD)
+    target.ready
+    left = Dir.mktmpdir do |folder|
+      impatient = File.join(folder, "impatient.rb")
+      File.write(impatient, <<~RUBY)
+        require "#{Support::ROOT}/lib/probescope/host/tracer"
+        require "#{Support::ROOT}/lib/probescope/host/client"
+        Probescope::Host::Tracer.send(:remove_const, :KILL_LIMIT)
+        Probescope::Host::Tracer::KILL_LIMIT = 0
+        client = Probescope::Host::Client
+        helper = [*client::HELPER[0..1], "-r#{impatient}", *client::HELPER[2..]]
+        client.send(:remove_const, :HELPER)
+        client::HELPER = helper
+      RUBY
+      (1..10).map { |i| given_up(target, impatient, i) }
+    end
     expect(left).to all(be_empty)
     expect(target).to be_alive
   end

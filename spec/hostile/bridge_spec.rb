@@ -97,7 +97,8 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     words = ["otel", "--comm", name, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
     limited = ["sh", "-c", "ulimit -n 100; exec \"$@\"", "sh"]
     child = keep(Support::Child.new(*limited, RbConfig.ruby, Support::EXE, *words, env: ENV.to_h))
-    await("spans", within: 60) { seen.size == 120 }
+    # Linux 6.18 may let kernel threads that uprobes wait for starve for a minute (decision 215).
+    await("spans", within: 240) { seen.size == 120 }
     stopped(child)
   end
 end

@@ -298,7 +298,7 @@ RSpec.describe "Probescope::Latency" do
     RUBY
   end
 
-  # In one process, in turns: see bench/latency.rb for figures.
+  # In one process, in turns, of which the shortest counts: what else runs on the machine only adds. See bench/latency.rb for figures.
   it "adds nothing to a method while nobody listens" do
     attempts(3) do
       ratio = printed(<<~RUBY).last.to_f
@@ -309,7 +309,7 @@ RSpec.describe "Probescope::Latency" do
         plain = -> { t = now.(); i = 0; while i < 5000; shop.plain(i); i += 1; end; now.() - t }
         traced = -> { t = now.(); i = 0; while i < 5000; shop.traced(i); i += 1; end; now.() - t }
         turns = Array.new(300) { [plain.(), traced.()] }
-        p turns.map(&:last).sort[100] / turns.map(&:first).sort[100].to_f
+        p turns.map(&:last).min / turns.map(&:first).min.to_f
       RUBY
       expect(ratio).to be <= 1.1
     end

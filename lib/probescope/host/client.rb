@@ -16,6 +16,9 @@ module Probescope
       # What Bundler, rbenv and friends set is for the user's own Ruby; the helper needs the standard library only.
       FOREIGN = /\A(RUBY|BUNDLE|GEM_|RBENV_)/
 
+      # Seconds for its end, more than Tracer#discard takes. A helper that lives on waits for the kernel.
+      END_LIMIT = 25
+
       # Was this installed by the system's package?
       def self.packaged? = File.exist?(LAUNCHER)
 
@@ -79,9 +82,9 @@ module Probescope
 
       def close
         [@input, @output].each(&:close)
-        Process.wait(@pid)
-      rescue Errno::ECHILD
-        nil
+        return if Process.detach(@pid).join(END_LIMIT)
+
+        warn "probescope: the kernel has not let go of bpftrace yet. The helper (process #{@pid}) ends it when it does"
       end
 
       private

@@ -49,6 +49,8 @@ module Probescope
         answer("crash", what: Crash.of(e))
       ensure
         @tracing&.kill
+        # The command does not wait for that. A bpftrace that the kernel still holds has us see to its end.
+        Tracer.await_left { [@input, @output, $stderr].each(&:close) }
       end
 
       private

@@ -97,6 +97,15 @@ module Probescope
         nil
       end
 
+      # Threads that see to the end of those that #discard did not see end.
+      def self.left = (@left ||= [])
+
+      # Whoever started bpftrace waits here before it ends: that would send a SIGKILL, wherever bpftrace is. Yields where it takes a while.
+      def self.await_left
+        yield if left.any?(&:alive?)
+        left.each(&:join)
+      end
+
       # Has it end with everything that it has to say unread. To be called again until #status is there. A SIGKILL that comes while the
       # kernel puts a probe into a process or takes it out makes that fail half-way: the breakpoint and the raised semaphore stay, and the
       # process pays for them. A process that has stopped is in no system call. One that does not stop waits for the kernel: for a probe, or
@@ -132,7 +141,7 @@ module Probescope
       # The kernel ends no process that waits for a file system which has taken its request: a traced process may have its library on one
       # that never answers.
       def leave
-        Thread.new { sleep 0.1 until kill_and_see }
+        Tracer.left << Thread.new { sleep 0.1 until kill_and_see }
       end
 
       # The kernel has a probe for it. What closes meanwhile may be one.

@@ -64,8 +64,9 @@ module Probescope
         turn until @stopped
         leave
       ensure
-        @tracer&.discard # what is left is killed when the command ends, by systemd too
+        @tracer&.discard
         @links&.remove
+        Host::Tracer.await_left { @say.call("the kernel has not let go of bpftrace yet; the bridge ends when it does") }
       end
 
       # Safe to call in a signal handler.
