@@ -42,22 +42,22 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
     expect(target).to be_alive
   end
 
-  # As discarded(): by a command, whose helper waits for no time at all before it leaves bpftrace to itself.
-  def given_up(target, impatient, i)
+  # As discarded(), by the helper of a command that is killed. The helper waits for no time at all.
+  def left_alone(target, impatient, i)
     command = keep(Support::Child.new(RbConfig.ruby, "-r#{impatient}", Support::EXE, "calls", "-p", target.pid.to_s, "-d", "600"))
     await("its probes") { target.info.semaphore("stats__done").positive? }
     tracers = bpftraces(command)
     command.signal(:INT)
     await("the first to go") { target.info.semaphore("stats__done").zero? || target.info.semaphore("function__stats").zero? }
     sleep(i * 0.02)
-    command.signal(:INT)
+    command.signal(:KILL)
     command.wait(within: 60)
     await("the end of its bpftrace", within: 240) { tracers.none? { |pid| File.exist?("/proc/#{pid}") } }
     target.info.probes.keys.select { |name| target.info.semaphore(name).positive? }
   end
 
   # It dies with its parent, by a SIGKILL.
-  it "leaves none where its command gives up before the kernel has let go of it" do
+  it "leaves none where its command is gone before the kernel has let go of it" do
     target, = program(Soak::LOAD)
     target.ready
     left = Dir.mktmpdir do |folder|
@@ -72,7 +72,7 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
         client.send(:remove_const, :HELPER)
         client::HELPER = helper
       RUBY
-      (1..10).map { |i| given_up(target, impatient, i) }
+      (1..10).map { |i| left_alone(target, impatient, i) }
     end
     expect(left).to all(be_empty)
     expect(target).to be_alive
