@@ -40,8 +40,11 @@ typedef struct ps_vm {
     void (*request)(unsigned what);
     /* Is there upkeep to do? Asked at each look while somebody listens, on the same thread. */
     bool (*needs_upkeep)(void);
-    /* Called at each tick while somebody listens to samples, on the same thread: is PS_REQUEST_SAMPLE to follow? NULL: ps_samples_tick(). */
-    bool (*sample)(uint64_t now);
+    /*
+     * Called at each tick while somebody listens to samples, on the same thread: is PS_REQUEST_SAMPLE to follow? due: when the tick should have
+     * been. NULL: ps_samples_tick().
+     */
+    bool (*sample)(uint64_t now, uint64_t due);
     /* How long it is to the next tick, about: more than PS_SAMPLE_NS where others take the samples. May be NULL. */
     uint64_t (*sample_period)(void);
     bool leaves_out_late_ticks; /* sample() reads the stacks of other threads: see is_late() */

@@ -99,7 +99,7 @@ bool ps_collections_switch(uint32_t wanted);
 /* sampling.c: sample, sample__stats, sample__frame */
 bool ps_sampling_switch(uint32_t wanted);
 /* ps_vm.sample. */
-bool ps_sampling_tick(uint64_t now);
+bool ps_sampling_tick(uint64_t now, uint64_t due);
 /* probescope.c: any thread; from Ruby 3.3 on also a handler of signals. */
 void ps_ask_for_sample(void);
 /* Takes what was read at ticks, or the sample that the watcher asked for. */

@@ -129,7 +129,7 @@ void ps_sampling_take(void)
     if (!ps_ticks_are_on()) take_now();
 }
 
-bool ps_sampling_tick(uint64_t now)
+bool ps_sampling_tick(uint64_t now, uint64_t due)
 {
     static bool were_read;
     bool are_read = ps_ticks_are_on();

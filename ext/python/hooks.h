@@ -137,7 +137,7 @@ bool ps_forced(void);
 bool ps_sampling_switch(uint32_t wanted);
 const char *ps_sampling_refused(void);
 /* ps_vm.sample. */
-bool ps_sampling_tick(uint64_t now);
+bool ps_sampling_tick(uint64_t now, uint64_t due);
 /* Has the main thread take a sample, without the GIL. False: the worker is to take it. */
 bool ps_sampling_ask(void);
 /* Takes the sample that the watcher asked for. */

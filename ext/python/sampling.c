@@ -174,7 +174,7 @@ static void tell_how(bool are_read)
 }
 
 /* Each way counts from its own last sample, so what passed in the other one is forgotten. */
-bool ps_sampling_tick(uint64_t now)
+bool ps_sampling_tick(uint64_t now, uint64_t due)
 {
     static bool were_read;
     if (!PS_HAVE_GIL) return false; /* refused: no sample is taken in any way */
@@ -183,7 +183,7 @@ bool ps_sampling_tick(uint64_t now)
     if (are_read && !were_read) ps_stacks_forget_clocks();
     if (!are_read && were_read) ps_thread_clocks_forget();
     were_read = are_read;
-    return are_read ? ps_stacks_tick(now) : ps_samples_tick();
+    return are_read ? ps_stacks_tick(now, due) : ps_samples_tick();
 }
 
 bool ps_sampling_ask(void)

@@ -438,25 +438,35 @@ static enum seen look(struct thread *thread, uint64_t now)
 }
 
 /*
- * The thread whose CPU this one has got. Not one that had lost its CPU to another process before: such a thread stands where the kernel takes
- * CPUs away, at the end of a slice, which is mostly in a system call that reads a CPU clock.
+ * The thread whose CPU this one has got, or which lost it when the tick was due: other processes may have come first. Not one that lost it at another
+ * time: such a thread stands where the kernel takes CPUs away, at the end of a slice, which is mostly in a system call that reads a CPU clock.
  */
 struct interrupted {
     struct thread *thread; /* NULL: not found yet */
     uint64_t own;          /* when this thread last ran, which is now; 0: not asked for yet */
-    uint64_t least;        /* ns between the end of that one's time on the CPU and that, at most */
+    uint64_t due;          /* when it should have, by the same clock */
+    uint64_t least;        /* ns between the end of that one's time on the CPU and one of these, at most */
 };
 
+static uint64_t distance(uint64_t one, uint64_t other)
+{
+    return one < other ? other - one : one - other;
+}
+
 /* Is it this thread? False: the kernel does not tell. */
-static bool ask_about(struct interrupted *interrupted, struct thread *thread, uint64_t now)
+static bool ask_about(struct interrupted *interrupted, struct thread *thread, uint64_t now, uint64_t due)
 {
     if (!interrupted->own) {
         (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID); /* for the scheduler to note that this thread runs */
+        uint64_t noted = ps_monotonic_ns();
         interrupted->own = ps_last_ran_ns((int)ps_thread_id());
+        interrupted->due = interrupted->own - (noted - due);
         interrupted->least = ps_monotonic_ns() - now + SWITCH_NS;
     }
     if (!interrupted->own) return false;
-    uint64_t since = interrupted->own - ps_last_ran_ns(tid_of(thread));
+    uint64_t ended = ps_last_ran_ns(tid_of(thread)), since = interrupted->own - ended;
+    uint64_t off = distance(ended, interrupted->due);
+    if (off < SWITCH_NS && off < since) since = off;
     if (since >= interrupted->least) return true;
     interrupted->least = since;
     interrupted->thread = thread;
@@ -467,13 +477,13 @@ static bool ask_about(struct interrupted *interrupted, struct thread *thread, ui
  * Who has the GIL waits for nothing, mostly. Others do, for the GIL above all, and to find that out is cheaper than to ask when they ran. False:
  * the kernel does not tell.
  */
-static bool look_at_interrupted(uint64_t now)
+static bool look_at_interrupted(uint64_t now, uint64_t due)
 {
     struct interrupted interrupted = {.thread = NULL};
     /* A worker that this thread started later would not have the application's files, and may run finalizers of its. */
     if (!ps_worker_stay() || !ps_task_files_apart()) return false;
     struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder(), 0) : NULL;
-    if (holder && holder->unmet && !ask_about(&interrupted, holder, now)) return false;
+    if (holder && holder->unmet && !ask_about(&interrupted, holder, now, due)) return false;
     bool is_holder = interrupted.thread != NULL;
     /* From another thread on each time: of many that took turns some are asked about, by chance. */
     int asked = 0;
@@ -481,7 +491,7 @@ static bool look_at_interrupted(uint64_t now)
         struct thread *thread = &stacks.thread[(stacks.tick * ASKED_MOST + i) % stacks.count];
         if (!thread->unmet || thread == holder) continue;
         asked++;
-        if (!ps_is_asleep(tid_of(thread)) && !ask_about(&interrupted, thread, now)) return false;
+        if (!ps_is_asleep(tid_of(thread)) && !ask_about(&interrupted, thread, now, due)) return false;
     }
     struct thread *last = interrupted.thread;
     if (last && read_stack(last, now)) put(last, last->before, now);
@@ -570,7 +580,7 @@ static bool is_asked_about(uint64_t now)
  * First of all whoever had the GIL last, which also runs between two short calls without the GIL; then the others, which run in C. The kernel may
  * have put this thread in the place of one that ran.
  */
-static void read_running(uint64_t now)
+static void read_running(uint64_t now, uint64_t due)
 {
     stacks.tick++;
     list_when_due(now);
@@ -584,16 +594,16 @@ static void read_running(uint64_t now)
     }
     drop_gone();
     if (!any[HAS_NO_CPU] || (any[RUNS] && !is_asked_about(now))) return;
-    if (!look_at_interrupted(now) && !any[RUNS]) look_again(now);
+    if (!look_at_interrupted(now, due) && !any[RUNS]) look_again(now);
 }
 
-bool ps_stacks_tick(uint64_t now)
+bool ps_stacks_tick(uint64_t now, uint64_t due)
 {
     if (pthread_mutex_trylock(&stacks.lock) != 0) return false;
     bool wanted = false;
     if (stacks.on) {
         be_punctual();
-        read_running(now);
+        read_running(now, due);
         uint64_t taken = PS_READ_ACQUIRE(stacks.taken), waiting = stacks.put - taken;
         ps_copied_code_sampled(stacks.put, taken);
         wanted = waiting && (PS_ENABLED(SAMPLE) || waiting >= QUEUE / 2 || now - stacks.since_ns > WAIT_MOST_NS);

@@ -37,7 +37,7 @@ bool ps_stacks_begin(PyInterpreterState *interpreter, uint64_t own);
 /* With the GIL. False: a tick is under way. Try again later. */
 bool ps_stacks_end(void);
 /* The watcher's: reads the stacks of those that run. True when the VM is to take what is in the queue. */
-bool ps_stacks_tick(uint64_t now);
+bool ps_stacks_tick(uint64_t now, uint64_t due);
 /* The watcher's: what threads used up to now is nobody's. */
 void ps_stacks_forget_clocks(void);
 /* With the GIL: the oldest one, which stays as it is until the next call; or NULL. */
@@ -53,7 +53,7 @@ static inline bool ps_stacks_end(void)
 {
     return true;
 }
-static inline bool ps_stacks_tick(uint64_t now)
+static inline bool ps_stacks_tick(uint64_t now, uint64_t due)
 {
     return false;
 }

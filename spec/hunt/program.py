@@ -560,11 +560,13 @@ class Doings:
                 while not state.told:
                     time.sleep(0.001)
 
+        # What is interrupted between `finally` and the next line ends without a word, and another thread may have its number then: one
+        # that is interrupted as it begins never says so to the thread that waits for that.
         victim = self._thread(works)
         try:
             time.sleep(self._dice.random() / 200)
             for _ in range(100):
-                if state.begun and not state.over:
+                if state.begun and not state.over and victim.is_alive():
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(victim.ident), ctypes.py_object(Interrupt))
                 victim.join(0.05)
                 if state.over:
