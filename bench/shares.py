@@ -230,7 +230,10 @@ def measure(name, options):
 @contextlib.contextmanager
 def spinners(number, apart):
     code = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
-    started = [subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid())], start_new_session=apart) for _ in range(number)]
+    started = [
+        subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid())], start_new_session=apart)
+        for _ in range(number)
+    ]
     try:
         yield
     finally:
@@ -249,7 +252,8 @@ def main():
     options = parser.parse_args()
     print(
         f"CPython {platform.python_version()}, {len(os.sched_getaffinity(0))} CPUs, Linux {platform.release()}, "
-        f"load {os.getloadavg()[0]:.1f}, {options.spinners} spinners{', apart' if options.apart else ''}, {options.runs} runs of {options.seconds:g} s of CPU time",
+        f"load {os.getloadavg()[0]:.1f}, {options.spinners} spinners{', apart' if options.apart else ''}, "
+        f"{options.runs} runs of {options.seconds:g} s of CPU time",
         flush=True,
     )
     with spinners(options.spinners, options.apart):

@@ -328,7 +328,8 @@ static void sample_when_due(uint64_t now)
     if (!wanted && watcher.sampling) ps_samples_end();
     watcher.sampling = wanted;
     if (!wanted || now < watcher.next_sample_ns || is_late(now)) return;
-    if (watcher.vm->sample ? watcher.vm->sample(now, watcher.next_sample_ns) : ps_samples_tick()) watcher.vm->request(PS_REQUEST_SAMPLE);
+    if (watcher.vm->sample ? watcher.vm->sample(now, watcher.next_sample_ns) : ps_samples_tick())
+        watcher.vm->request(PS_REQUEST_SAMPLE);
     watcher.next_sample_ns = now + jittered(watcher.vm->sample_period ? watcher.vm->sample_period() : PS_SAMPLE_NS);
 }
 

@@ -194,8 +194,8 @@ RSpec.describe "Several processes", :bpf do
     FileUtils.rm_rf(@perf) if @perf
   end
 
-  # Row 0 has one call a flush, of which there is one a second at most: rows counted twice would be twice the seconds. On a busy machine there
-  # are fewer: no less than came while the command was seen to listen. While a tracer leaves, one of the two goes first.
+  # Row 0 has one call a flush, of which there is one a second at most: rows counted twice would be twice the seconds. On a busy machine
+  # there are fewer: no less than came while the command was seen to listen. While a tracer leaves, one of the two goes first.
   def once(command)
     be_between(@heard[command] - 2, 1.5 * result(command)["seconds"])
   end

@@ -60,7 +60,7 @@ RSpec.describe "The truth", :bpf, within: 7200 do
   end
 
   # Where a machine is so busy that no interval ends in the time that was asked for, or bpftrace is not there in time, a command says so:
-  # no answer, and no wrong one. It is asked again, for longer. Linux 6.18 lets kernel threads that uprobes wait for starve for up to a minute
+  # no answer, and no wrong one. It is asked again, for longer. Linux 6.18 lets kernel threads that uprobes wait for starve for a minute
   # beside thread pools, whoever traces (decision 215): so again and again, and not for so long that maps fill up.
   def know
     result = nil
