@@ -766,6 +766,7 @@ sent = 40
 class Alarm(Exception): pass
 def on_alarm(*_): raise Alarm
 signal.signal(signal.SIGALRM, on_alarm)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
 gate.on("sample__stats", "sample", "sample__frame")
 for _ in range(sent):
     try:
