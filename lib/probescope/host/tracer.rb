@@ -100,9 +100,11 @@ module Probescope
       # Threads that see to the end of those that #discard did not see end.
       def self.left = (@left ||= [])
 
-      # Whoever started bpftrace waits here before it ends: that would send a SIGKILL, wherever bpftrace is. Yields where it takes a while.
+      # Whoever started bpftrace waits here before it ends: that would send a SIGKILL, wherever bpftrace is. Yields where it takes a
+      # while. What the block raises, such as EPIPE of an output that nobody reads any more, is raised after the wait.
       def self.await_left
         yield if left.any?(&:alive?)
+      ensure
         left.each(&:join)
       end
 
