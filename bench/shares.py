@@ -118,7 +118,7 @@ run_for(seconds, *(lambda f=f: timed(f) for f in (send, receive, brief)))
     "loops": "run_for(seconds, lambda: timed(heavy), lambda: timed(light))",
     # Short work between readings of the clock, where a kernel takes CPUs away: beside spinners that do the same.
     "clocks": """
-import os, subprocess
+import os, subprocess, sys
 for _ in range(2 * len(os.sched_getaffinity(0))):
     code = "import os, sys, time\\nwhile os.getppid() == int(sys.argv[1]): time.thread_time()"
     subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid())])
