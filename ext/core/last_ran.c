@@ -25,3 +25,22 @@ bool ps_is_asleep(int tid)
     char text[64]; /* the function of the kernel that it waits in; 0: none */
     return ps_task_file_read(tid, "wchan", text, sizeof(text)) && text[0] != '0';
 }
+
+bool ps_cpu_ticks_of(int tid, struct ps_cpu_ticks *ticks)
+{
+    enum { BETWEEN = 11 }; /* fields between the name and utime, stime: proc(5) */
+    char text[400];
+    if (!ps_task_file_read(tid, "stat", text, sizeof(text))) return false;
+    /* Behind the name, which is in brackets: it is the application's, brackets and blanks of its own included. */
+    char *at = strrchr(text, ')');
+    if (!at) return false;
+    at++;
+    for (int i = 0; i < BETWEEN; i++) {
+        at += strspn(at, " ");
+        at += strcspn(at, " ");
+    }
+    uint64_t user = strtoull(at, &at, 10);
+    ticks->system = strtoull(at, NULL, 10);
+    ticks->all = user + ticks->system;
+    return true;
+}

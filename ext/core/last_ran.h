@@ -1,4 +1,4 @@
-/* When a thread last had a CPU, as the kernel's scheduler notes it. */
+/* When a thread last had a CPU, and what for, as the kernel notes it. */
 #ifndef PS_LAST_RAN_H
 #define PS_LAST_RAN_H
 
@@ -17,5 +17,16 @@ uint64_t ps_last_ran_ns(int tid);
  * `sched` takes. False also where the kernel does not tell.
  */
 bool ps_is_asleep(int tid);
+
+/*
+ * CPU time of a thread of this process in clock ticks of 10 ms, and the part of it that it spent in the kernel: by what it did when the kernel's
+ * own clock interrupted it.
+ */
+struct ps_cpu_ticks {
+    uint64_t all, system;
+};
+
+/* False: the kernel does not tell, or there is no such thread. */
+bool ps_cpu_ticks_of(int tid, struct ps_cpu_ticks *ticks);
 
 #endif

@@ -26,10 +26,13 @@
 #include "watcher.h"
 
 enum {
-    QUEUE = 32,                   /* stacks */
-    PAGE = 4096,                  /* what is copied of a thread's frames at a time: no page is mapped in part */
-    LOOK_AGAIN_NS = 50000,        /* between two looks, where the kernel does not tell who had the CPU */
-    SWITCH_NS = 20000,            /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
+    QUEUE = 32,            /* stacks */
+    PAGE = 4096,           /* what is copied of a thread's frames at a time: no page is mapped in part */
+    LOOK_AGAIN_NS = 50000, /* between two looks, where the kernel does not tell who had the CPU */
+    LATE_NS = 50000,       /* from when the tick was due. A tick that came later was late: */
+    CALLS_PART = 12,   /* one part in so many of a thread's CPU time is the kernel's, and it makes long system calls */
+    CALLS_AGAIN = 20,  /* clock ticks (10 ms) of CPU time, after which that is asked for again */
+    SWITCH_NS = 20000, /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
     THREADS_AGAIN_NS = 200000000, /* from one list of the threads to the next, */
     THREAD_AGAIN_NS = 500000,     /* and as much more for each of them. */
     LISTS_SKIPPED = 4,            /* one after the other, where no thread has come */
@@ -49,10 +52,12 @@ struct thread {
     uint64_t charged; /* its CPU time, up to its last stack */
     uint64_t at_tick; /* at the last tick; and in this one: */
     uint64_t before;
-    bool unmet;      /* it ran since the last tick, and does not run now */
-    bool gone;       /* it has no clock any more */
-    uint8_t idle;    /* how often it was looked at since it ran */
-    uint32_t listed; /* in which list it was last */
+    bool unmet; /* it ran since the last tick, and does not run now */
+    bool gone;  /* it has no clock any more */
+    bool makes_long_calls;
+    struct ps_cpu_ticks asked; /* when that was asked for last */
+    uint8_t idle;              /* how often it was looked at since it ran */
+    uint32_t listed;           /* in which list it was last */
 };
 
 static struct {
@@ -446,6 +451,7 @@ struct interrupted {
     uint64_t own;          /* when this thread last ran, which is now; 0: not asked for yet */
     uint64_t due;          /* when it should have, by the same clock */
     uint64_t least;        /* ns between the end of that one's time on the CPU and one of these, at most */
+    bool was_late;         /* the thread lost its CPU long after the tick was due */
 };
 
 static uint64_t distance(uint64_t one, uint64_t other)
@@ -469,8 +475,26 @@ static bool ask_about(struct interrupted *interrupted, struct thread *thread, ui
     if (off < SWITCH_NS && off < since) since = off;
     if (since >= interrupted->least) return true;
     interrupted->least = since;
+    interrupted->was_late = off >= LATE_NS;
     interrupted->thread = thread;
     return true;
+}
+
+/*
+ * Where a tick came late, the thread whose CPU this one has got was in a system call, in which a kernel that is not preemptible takes no CPU away; or
+ * this thread was not entitled to a CPU, and got one where the scheduler looked next, which is mostly in a call that reads a CPU clock. Nothing tells
+ * which, but for what the thread does else: one that is hardly ever in the kernel was not in a long call.
+ */
+static bool makes_long_calls(struct thread *thread)
+{
+    struct ps_cpu_ticks now;
+    if (!ps_cpu_ticks_of(tid_of(thread), &now)) return false;
+    uint64_t all = now.all - thread->asked.all, system = now.system - thread->asked.system;
+    if (all >= CALLS_AGAIN || !thread->asked.all) {
+        thread->makes_long_calls = system * CALLS_PART >= all;
+        thread->asked = now;
+    }
+    return thread->makes_long_calls;
 }
 
 /*
@@ -494,6 +518,7 @@ static bool look_at_interrupted(uint64_t now, uint64_t due)
         if (!ps_is_asleep(tid_of(thread)) && !ask_about(&interrupted, thread, now, due)) return false;
     }
     struct thread *last = interrupted.thread;
+    if (last && interrupted.was_late && !makes_long_calls(last)) return true;
     if (last && read_stack(last, now)) put(last, last->before, now);
     return true;
 }

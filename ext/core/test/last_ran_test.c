@@ -1,8 +1,11 @@
 #include "last_ran.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "atomic.h"
 #include "check.h"
@@ -12,15 +15,20 @@
 static struct {
     int tid;
     bool spins, stop;
+    int zeros; /* to spin in calls of the kernel, which fill memory from there; 0: in the thread's own code */
 } other;
 
 static void *spin_or_sleep(void *unused)
 {
     /* What stands in a name is the application's. */
-    prctl(PR_SET_NAME, "se.exec_start:9");
+    prctl(PR_SET_NAME, other.zeros ? "a) 9 (b) 9 9 9" : "se.exec_start:9");
+    static char memory[1 << 20];
     PS_WRITE_RELEASE(other.tid, (int)ps_thread_id());
-    while (!PS_READ(other.stop))
+    while (!PS_READ(other.stop)) {
         if (!PS_READ(other.spins)) check_sleep_ms(1000);
+        /* Not by read(): sanitizers look at all of the memory behind it. */
+        if (other.zeros) CHECK(syscall(SYS_read, other.zeros, memory, sizeof(memory)) == sizeof(memory));
+    }
     return unused;
 }
 
@@ -90,12 +98,37 @@ static void tells_who_sleeps(void)
     CHECK(!ps_is_asleep((int)ps_thread_id()));
 }
 
+static bool has_ticks(uint64_t least, struct ps_cpu_ticks *ticks)
+{
+    CHECK(ps_cpu_ticks_of(PS_READ(other.tid), ticks));
+    return ticks->all >= least;
+}
+
+static void tells_what_part_of_its_time_a_thread_is_in_the_kernel(void)
+{
+    struct ps_cpu_ticks ticks;
+    pthread_t thread = start(true);
+    AWAIT(has_ticks(20, &ticks));
+    CHECK(ticks.system <= ticks.all / 2);
+    end(thread);
+    other.zeros = open("/dev/zero", O_RDONLY);
+    CHECK(other.zeros > 0);
+    thread = start(true);
+    AWAIT(has_ticks(20, &ticks));
+    CHECK(ticks.system > ticks.all / 2);
+    end(thread);
+    close(other.zeros);
+    other.zeros = 0;
+}
+
 static void knows_nothing_of_a_thread_that_is_gone(void)
 {
     pthread_t thread = start(true);
     end(thread);
     AWAIT(ps_last_ran_ns(PS_READ(other.tid)) == 0);
     CHECK(!ps_is_asleep(PS_READ(other.tid)));
+    struct ps_cpu_ticks ticks;
+    CHECK(!ps_cpu_ticks_of(PS_READ(other.tid), &ticks));
 }
 
 int main(void)
@@ -107,6 +140,7 @@ int main(void)
     RUN(tells_who_had_the_cpu_before);
     RUN(stands_still_for_a_thread_that_sleeps);
     RUN(tells_who_sleeps);
+    RUN(tells_what_part_of_its_time_a_thread_is_in_the_kernel);
     RUN(knows_nothing_of_a_thread_that_is_gone);
     return check_report("last_ran");
 }
