@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../rakelib/abi_generator"
+require_relative "../rakelib/answer_generator"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
 
@@ -24,6 +25,13 @@ RSpec.describe "What is generated from providers/probescope.yml" do
   schemas.commands.each do |command|
     it "#{SchemaGenerator.path(command)} is up to date (rake generate)" do
       expect(File.read(File.join(Support::ROOT, SchemaGenerator.path(command)))).to eq(schemas.text(command))
+    end
+  end
+
+  answers = AnswerGenerator.new(File.read(File.join(Support::ROOT, SchemaGenerator::SOURCE)))
+  AnswerGenerator::OUTPUTS.each do |path, method|
+    it "#{path} is up to date (rake generate)" do
+      expect(File.read(File.join(Support::ROOT, path))).to eq(answers.public_send(method))
     end
   end
 

@@ -8,8 +8,6 @@ module Probescope
     # What every command does with its command line. A command says USAGE, ABOUT and EXAMPLES, adds its options in
     # #options, and works in #call, which returns the exit status.
     class Base
-      # The version of the JSON's shape, which docs/schema describes: fields are added to it, and none changes its meaning.
-      SCHEMA = 1
       # Of commands on several processes, --trust.
       TRUST = "of several processes, those too whose library is neither root's nor this user's: bpftrace reads it as root"
 

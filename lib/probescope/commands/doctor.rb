@@ -172,7 +172,7 @@ module Probescope
       end
 
       def print_json
-        puts Host::Text.json({schema: SCHEMA, command: name, pids: [@pid].compact, rows: @checks, warnings: []})
+        puts Host::Text.answer(name, {pids: [@pid].compact, rows: @checks, warnings: []})
       end
     end
   end

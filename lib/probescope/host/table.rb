@@ -15,10 +15,10 @@ module Probescope
 
       module_function
 
-      # headings: strings; those of columns of figures begin with ">" and are aligned to the right. rows: arrays of strings.
-      def render(headings, rows)
+      # headings: texts. rows: arrays of texts. right: headings of the columns that are aligned to the right, those of figures.
+      def render(headings, rows, right: [])
         columns = headings.each_with_index.map do |heading, i|
-          column([heading.delete_prefix(">"), *rows.map { |row| Text.clean(row[i]) }], right: heading.start_with?(">"))
+          column([heading, *rows.map { |row| Text.clean(row[i]) }], right: right.include?(heading))
         end
         columns.transpose.map { |line| line.join("  ").rstrip }.join("\n")
       end

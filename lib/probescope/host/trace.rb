@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "clock"
+require_relative "figure"
 
 module Probescope
   module Host
@@ -159,6 +160,12 @@ module Probescope
       end
 
       def cpu_ns = total("cpu_ns")
+
+      # Part of the CPU time of these processes that looking took; nil unless all of them tell.
+      def looking_share
+        all = processes.reject(&:left_out)
+        Figure.ratio(all.sum(&:looking_ns), cpu_ns) if all.any? && all.all?(&:looking_ns)
+      end
 
       # Samples in each second of CPU time, which is what they are divided among: 99 when one thread runs all the time and none was
       # missed, more when it waits for a busy CPU. nil where the program does not count them.

@@ -1,6 +1,9 @@
 # frozen_string_literal: true
 
-require_relative "traced"
+require_relative "tracing"
+require_relative "../host/clock"
+require_relative "../host/figure"
+require_relative "../host/table_renderer"
 
 module Probescope
   module Commands
@@ -9,7 +12,7 @@ module Probescope
     #   receive(text)          takes what the program printed
     #   finish(trace)          after the end
     # and prints with #show.
-    class Streamed < Traced
+    class Stream < Tracing
       # Nobody waits that long.
       FOR_EVER = 1e9
       # 1 MiB: a burst fits, and the reader may be kept from a busy CPU for some milliseconds.
@@ -31,21 +34,14 @@ module Probescope
         parser.on("--json", "a JSON object a line instead of columns") { @json = true }
       end
 
-      def prepare = nil
-
       def report(trace)
-        check(trace)
+        found = checks(trace)
+        found.of_a_stream(closed: @closed)
         finish(trace)
-        raise nothing_known(trace) unless trace.any? || @told
+        raise found.nothing_known unless trace.any? || @told
 
         0
       end
-
-      # The end may show more.
-      def known?(_trace) = true
-
-      # An interval ends with the command.
-      def program_arguments = []
 
       def heard(answer)
         case answer[:is]
@@ -58,21 +54,17 @@ module Probescope
       # False for processes that nobody asked for and that map the same library file.
       def wanted?(pid) = @traced.nil? || @traced.include?(pid)
 
-      # What comes while bpftrace leaves is not shown.
-      def check_torn(_trace) = nil
-
-      # Nor what nobody waited for any more.
-      def check_lost(_lost) = (super unless @closed)
-
       def listen = Host::Output.new { |text| receive(text.chomp) unless @closed }
 
       # What is shown is progress enough.
       def progressing = yield(Host::Progress.new(@seconds, nil))
 
+      def json(event) = Host::Text.answer(name, event)
+
       # In JSON. to and what follows it: nil where there is no end.
       def interval_of(from, to, wall_ns, cpu_ns, looking_ns)
-        {begin: iso(from), end: iso(to), seconds: wall_ns && (wall_ns / 1e9).round(3), cpu_share: wall_ns && ratio(cpu_ns, wall_ns),
-         looking_share: looking_ns && ratio(looking_ns, cpu_ns)}
+        {begin: Host::Clock.iso(from), end: Host::Clock.iso(to), seconds: wall_ns && (wall_ns / 1e9).round(3),
+         cpu_share: Host::Figure.ratio(cpu_ns, wall_ns), looking_share: Host::Figure.ratio(looking_ns, cpu_ns)}
       end
 
       # One line, at once. Whoever read it may have gone: `probescope stat -p 4711 | head`.
