@@ -27,18 +27,24 @@ module Probescope
       # Rows with their :depth, the longest call first, and behind each those that it made.
       def rows
         made = by_caller
-        longest_last = ->(id) { made.fetch(id, []).sort_by { |call| call.row.values_at(:elapsed_ns, :at) } }
-        @shown.each_value { |call| call.depth = 0 }
-        waiting = longest_last.call(nil)
+        waiting = take(made, nil, 0)
         found = []
-        while (call = waiting.pop)
+        # Ids are what the process says: calls in a circle, below none of these, come at last.
+        while waiting.any? || made.any?
+          waiting = take(made, made.keys.first, 0) if waiting.empty?
+          call = waiting.pop
           found << call.row.merge(depth: call.depth)
-          waiting.concat(longest_last.call(call.id).each { |callee| callee.depth = call.depth + 1 })
+          waiting.concat(take(made, call.id, call.depth + 1))
         end
         found
       end
 
       private
+
+      # Those that this one made, the longest last.
+      def take(made, id, depth)
+        made.delete(id).to_a.each { |call| call.depth = depth }.sort_by { |call| call.row.values_at(:elapsed_ns, :at) }
+      end
 
       # The calls that are shown, by the id of the nearest one of them around each, nil where there is none.
       def by_caller

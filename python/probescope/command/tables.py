@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
+from probescope.command import cells
+from probescope.command.answers import Column
 from probescope.command.reports import Report
 from probescope.command.result import Result, clock
 from probescope.command.text import clean, duration, share
 
 # Rows shown, unless --top says otherwise.
 TOP = 20
+# With requests told apart.
+REQUEST = Column("REQUEST", "request", None, False)
 LOST = {
     "events": "{} events were lost between the kernel and bpftrace",
     "rows": "{} events had no row of their own: the process's memory for names is full (see (overflow))",
@@ -38,12 +42,9 @@ def table(report: Report, rows: List[Dict[str, Any]], top: int) -> List[str]:
     if not rows:
         return [f"  {line}" for line in (report.nothing(), *report.not_covered()) if line]
     shown = rows[:top] if top else rows
-    columns = [list(column) for column in zip(report.HEADINGS, *(report.cells(row) for row in shown))]
-    columns = [one for one in columns if one[0] not in report.OPTIONAL or any(cell != "-" for cell in one[1:])]
-    if report.by_request:
-        names = (" ".join(filter(None, (row["method"], row["route"]))) or "-" for row in shown)
-        columns.insert(0, ["REQUEST", *names])
-    lines = ["", *_aligned(columns)]
+    columns = [*([REQUEST] if report.by_request else []), *report.definition.columns]
+    told = [(column, [cells.of(column, row) for row in shown]) for column in columns]
+    lines = ["", *_aligned([one for one in told if not one[0].optional or any(cell != "-" for cell in one[1])])]
     if len(rows) > len(shown):
         lines += ["", f"{len(rows) - len(shown):,} more rows; --top 0 shows all"]
     below = [line for line in (report.below(shown), *report.not_covered()) if line]
@@ -54,14 +55,14 @@ def lost(result: Result, keys: int) -> List[str]:
     return [LOST[what].format(number, keys * 4) for what, number in result.lost().items() if number]
 
 
-def _aligned(columns: List[List[str]]) -> List[str]:
+def _aligned(columns: List[Tuple[Column, List[str]]]) -> List[str]:
     padded = []
-    for heading, *cells in columns:
-        right = heading.startswith(">")
-        texts = [heading.lstrip(">"), *map(clean, cells)]
+    for column, told in columns:
+        texts = [column.heading, *map(clean, told)]
         room = max(map(_width, texts))
         spaces = [" " * (room - _width(one)) for one in texts]
         padded.append([texts[0] + spaces[0]])
+        right = column.kind in cells.RIGHT
         padded[-1] += [space + one if right else one + space for one, space in zip(texts[1:], spaces[1:])]
     return ["  ".join(line).rstrip() for line in zip(*padded)]
 

@@ -15,7 +15,7 @@ from probescope.command import columns, machine, tables
 from probescope.command.complaint import complaint
 from probescope.command.errors import CommandError, Refused, Usage
 from probescope.command.programs import probes, program, question
-from probescope.command.reports import Report, command_of, report_of
+from probescope.command.reports import BY_REQUEST, Report, command_of, definition_of, report_of
 from probescope.command.result import Result, clock, iso, ratio
 from probescope.command.target import Target, find
 from probescope.command.text import SCHEMA, clean, share, to_json
@@ -64,6 +64,8 @@ SETTLE = 0.02
 # How long it may take to switch its hooks, when its threads have much to do.
 HOOK_SECONDS = 2
 CHECK = "probescope doctor"
+# Rows that bpftrace's maps have room for, where no table has another number.
+MAP_KEYS = 16_384
 
 
 def run(options: Any) -> int:
@@ -102,14 +104,16 @@ def arguments(options: Any, name: str, report: Any) -> List[str]:
     """What the program finds in $2 and later: for slow the least time, and that calls are kept; the time after which it ends by itself."""
     closing = str(max(1, round((options.seconds - EARLY) * 1e9))) if options.seconds and report else ""
     if name.startswith("slow"):
-        return ["0", "keep", *filter(None, [closing])] if options.json else []
+        return ["0", "keep", *filter(None, [closing])]
     return [closing] if closing else []
 
 
 def keys(name: str, report: Any) -> int:
     """Rows that bpftrace's maps have room for."""
-    kind = report or Report
-    default = kind.KEYS_BY_REQUEST if name.endswith("_by_request") else kind.KEYS
+    definition = definition_of(name) if report else None
+    default = MAP_KEYS
+    if definition:
+        default = definition.map_keys_by_request if name.endswith(BY_REQUEST) else definition.map_keys
     text = os.environ.get("PROBESCOPE_MAP_KEYS", str(default))
     if not (text.isascii() and text.isdigit()) or int(text) == 0:
         raise Usage("PROBESCOPE_MAP_KEYS is no number of rows", "unset PROBESCOPE_MAP_KEYS")
@@ -252,10 +256,10 @@ class Output:
         if not self.result.wall_ns and (self._report or (self._timed and not self._told)):
             pid = self.result.pid
             raise CommandError(f"nothing is known of process {pid}: no interval ended", f"{CHECK} -p {pid}")
-        if not self._report or (self._columns.heading and not self._json):
+        if not self._report:
             return []
         self._say_taken_out()
-        report = self._report(self.result)
+        report = self._report(self.result, whole=self._json)
         for text in report.warnings(room):
             self.say(text)
         return self._rows(report)
@@ -295,11 +299,11 @@ class Output:
             "command": name,
             "pids": [result.pid],
             **interval,
-            **({"sample_rate": result.sample_rate} if report.SAMPLES else {}),
+            **({"sample_rate": result.sample_rate} if report.definition.samples else {}),
             "processes": [
                 {"pid": result.pid, **interval, "waited_ns": result.waited_ns, "left_out": None, "taken_out": taken_out}
             ],
-            "rows": rows,
+            "rows": [{name: row[name] for name in row if name in report.definition.fields} for row in rows],
             "rows_left_out": 0,
             "not_covered": report.not_covered(),
             "lost": result.lost(),
