@@ -68,6 +68,13 @@ module Probescope
         (number.to_f * TIME_UNITS.fetch(unit)).round
       end
 
+      # "1,2" as [1, 2]
+      def process_ids(text)
+        found = text.split(",")
+        found = [text] if found.empty?
+        found.map { |one| process_id(one) }
+      end
+
       def process_id(text)
         pid = Integer(text, 10, exception: false)
         pid&.positive? ? pid : raise(CLI::Usage.new("#{text.inspect} is no process id", "probescope ps"))

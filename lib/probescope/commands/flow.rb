@@ -214,7 +214,7 @@ module Probescope
         raise other_threads(trace) if @thread && @pid.nil? && @seen.any?
 
         took = " took so long" if @min_ns.positive?
-        puts "  no call of the application#{took} #{ALL_HINT}" unless @json
+        show "  no call of the application#{took} #{ALL_HINT}" unless @json
       end
 
       # What was shown since the last flush has a begin and no end: the process ended, or --top did.

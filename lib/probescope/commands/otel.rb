@@ -57,7 +57,7 @@ module Probescope
       private
 
       def options(parser)
-        parser.on("-p", "--pid PID", "a process; give several for several") { |text| @pids |= [process_id(text)] }
+        parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") { |text| @pids |= process_ids(text) }
         parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
         parser.on("--comm NAME", "the processes of that name, also those to come") do |text|
           @comm = some(text, "--comm puma")

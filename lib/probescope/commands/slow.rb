@@ -105,6 +105,9 @@ module Probescope
         parser.on("--function GLOB", "only functions with such a name: 'Order#*', '*.find'") { |text| @function = text }
       end
 
+      # Each call stands below the one that made it.
+      def sortable = []
+
       # The one that fires least often.
       def program = PROGRAMS.select { |least, _| least <= @threshold }.values.last
 

@@ -32,6 +32,7 @@ module Probescope
         max_overhead_option(parser)
         more_options(parser)
         parser.on("--json", "a JSON object a line instead of columns") { @json = true }
+        output_options(parser)
       end
 
       def report(trace)
@@ -70,11 +71,18 @@ module Probescope
       # One line, at once. Whoever read it may have gone: `probescope stat -p 4711 | head`.
       def show(text)
         @told = true
-        $stdout.puts(text)
-        $stdout.flush
+        out.puts(text)
+        out.flush
       rescue Errno::EPIPE
-        $stdout.reopen(File::NULL)
+        out.reopen(File::NULL)
         enough
+      end
+
+      # What lines are written to.
+      def out
+        @out ||= @path ? File.open(@path, "w") : $stdout
+      rescue SystemCallError => e
+        raise Host::Error.new("cannot write #{@path}: #{e.message}", "-o a file in a folder that you may write to")
       end
 
       # Ends before the time is up; nothing more is shown.

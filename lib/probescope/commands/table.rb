@@ -6,6 +6,7 @@ require_relative "../host/answers"
 require_relative "../host/descendants"
 require_relative "../host/json_renderer"
 require_relative "../host/table_renderer"
+require_relative "../host/terminal"
 
 module Probescope
   module Commands
@@ -33,7 +34,23 @@ module Probescope
         parser.on("--all", self.class::ALL) { @all = true }
         top_option(parser, "the first N rows of the table, 20 by default; 0 for all")
         parser.on("--min PERCENT", Float, "hide rows below this share of #{self.class::MIN}") { |min| @min = min } if self.class::MIN
+        sort_option(parser) if sortable.any?
         parser.on("--json", "one JSON object with every row instead of the table") { @json = true }
+        output_options(parser)
+      end
+
+      def sort_option(parser)
+        parser.on("--sort COLUMN", "by another column, the largest first: #{sortable.join(", ")}") { |text| @sort = sort(text) }
+      end
+
+      # Headings of columns that rows can be sorted by.
+      def sortable = definition.columns.map(&:heading)
+
+      def sort(text)
+        column = definition.columns.find { |one| one.heading.casecmp?(text) }
+        return column if column
+
+        raise CLI::Usage.new("there is no column #{text.inspect}#{CLI.meant(text.upcase, sortable)}", "--sort #{sortable.first.inspect}")
       end
 
       def by_request_option(parser)
@@ -51,13 +68,19 @@ module Probescope
 
       def report(trace)
         check(trace)
-        puts (@json ? Host::JsonRenderer.new(answer(trace)) : Host::TableRenderer.new(answer(trace), hint: hint(trace.pids))).text
+        to_output { |io| io.puts(renderer(answer(trace), io).text) }
         0
       end
 
+      def renderer(answer, io)
+        return Host::JsonRenderer.new(answer) if @json
+
+        Host::TableRenderer.new(answer, Host::Terminal.new(io, color: @color), hint: hint(answer.result.pids))
+      end
+
       def answer(trace)
-        Host::Answer.new(name, definition, trace, min: @min, top: @json ? 0 : @top, by_pid: @by_pid, by_request: @by_request,
-                                                  warnings: @warnings) { |part| report_of(part) }
+        Host::Answer.new(name, definition, trace, min: @min, top: @json ? 0 : @top, sort: @sort, by_pid: @by_pid,
+                                                  by_request: @by_request, warnings: @warnings) { |part| report_of(part) }
       end
 
       # The rows of a trace, or of a part of it.

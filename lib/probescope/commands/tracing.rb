@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "shellwords"
 require_relative "base"
 require_relative "../host/bpftrace"
 require_relative "../host/checks"
@@ -10,6 +11,7 @@ require_relative "../host/privilege"
 require_relative "../host/program"
 require_relative "../host/progress"
 require_relative "../host/request"
+require_relative "../host/terminal"
 require_relative "../host/trace"
 
 module Probescope
@@ -28,6 +30,8 @@ module Probescope
       ALL_HINT = "(--all follows those of gems and packages too)"
       # Is there a program of it that tells requests apart, NAME_by_request.bt?
       BY_REQUEST = false
+      # Options of every command that traces.
+      DEFAULTS = "PROBESCOPE_OPTS"
       # Is it worth tracing a process that serves a part of its probes?
       SOME = false
 
@@ -36,12 +40,26 @@ module Probescope
         @seconds = 10.0
         @pids = []
         @warnings = []
+        @color = "auto"
       end
 
       private
 
+      # PROBESCOPE_OPTS stands before what the command line says.
+      def parse(argv)
+        defaults
+        super
+      end
+
+      def defaults
+        rest = parser.parse(Shellwords.split(ENV.fetch(DEFAULTS, "")))
+        raise CLI::Usage.new("#{DEFAULTS} holds #{rest.first.inspect}, which is no option", "unset #{DEFAULTS}") if rest.any?
+      rescue ArgumentError, OptionParser::ParseError => e
+        raise CLI::Usage.new("#{DEFAULTS}: #{e.message.gsub(/\n\s*/, ". ")}", "unset #{DEFAULTS}")
+      end
+
       def process_options(parser)
-        parser.on("-p", "--pid PID", "a process; give several for several") { |text| @pids |= [process_id(text)] }
+        parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") { |text| @pids |= process_ids(text) }
         parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
         parser.on("--comm NAME", "the processes of that name (`probescope ps` shows it)") { |text| @comm = text }
         parser.on("--trust", TRUST) { @trust = true }
@@ -68,6 +86,34 @@ module Probescope
         end
       end
 
+      def output_options(parser)
+        parser.on("-o", "--output FILE", "into a file and not on the terminal") { |path| @path = path }
+        parser.on("--color WHEN", Host::Terminal::COLORS, "auto (default), always or never: of large shares and of warnings") do |color|
+          @color = color
+        end
+      end
+
+      # Yields what the answer is written to. A file has what was there before until the answer is whole.
+      def to_output(&block)
+        return yield($stdout) unless @path
+
+        part = "#{@path}.part"
+        File.open(part, "w", &block)
+        File.rename(part, @path)
+      rescue SystemCallError => e
+        raise Host::Error.new("cannot write #{@path}: #{e.message}", "-o a file in a folder that you may write to")
+      end
+
+      # Before anything is traced.
+      def check_output
+        return unless @path
+
+        folder = File.dirname(@path)
+        return if File.directory?(folder) && File.writable?(folder) && !File.directory?(@path)
+
+        raise CLI::Usage.new("cannot write #{@path.inspect}", "-o a file in a folder that you may write to")
+      end
+
       def top_option(parser, meaning)
         parser.on("--top N", Integer, meaning) do |top|
           raise CLI::Usage.new("--top takes 0 or more", "--top 20") if top.negative?
@@ -78,6 +124,7 @@ module Probescope
       end
 
       def call
+        check_output
         prepare
         report(trace_processes)
       end
@@ -169,7 +216,7 @@ module Probescope
         return if @warnings.include?(text)
 
         @warnings << text
-        warn("probescope: #{Host::Text.clean(text)}")
+        warn(Host::Terminal.new($stderr, color: @color).paint("probescope: #{Host::Text.clean(text)}", :warning))
       end
     end
   end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "cells"
 require_relative "report"
 
 module Probescope
@@ -14,13 +15,15 @@ module Probescope
       # What was said on stderr.
       attr_reader :warnings
 
-      # min: percent. top: rows, 0 for all. The block makes the Report of a result.
-      def initialize(command, definition, result, min: 0, top: 0, by_pid: false, by_request: false, warnings: [], &report)
+      # min: percent. top: rows, 0 for all. sort: the column (Answers::Column) by which rows are sorted, nil for the report's own order.
+      # The block makes the Report of a result.
+      def initialize(command, definition, result, min: 0, top: 0, sort: nil, by_pid: false, by_request: false, warnings: [], &report)
         @command = command
         @definition = definition
         @result = result
         @min = min
         @top = top
+        @sort = sort
         @by_pid = by_pid
         @by_request = by_request
         @warnings = warnings
@@ -40,7 +43,7 @@ module Probescope
       private
 
       def part(report)
-        found = report.rows
+        found = @sort ? Cells.sorted(report.rows, @sort) : report.rows
         wanted = found.select { |row| (report.share(row) || 0) * 100 >= @min }
         rows = @top.positive? ? wanted.first(@top) : wanted
         Shown.new(rows, found.size - wanted.size, wanted.size - rows.size, [report])

@@ -19,6 +19,14 @@ module Probescope
       # The text of a column (Answers::Column) in a row.
       def of(column, row) = public_send(column.kind, row, column.key)
 
+      # Rows by a column: figures from the largest to the smallest, texts in their order; what is not known comes last.
+      def sorted(rows, column)
+        known, unknown = rows.partition { |row| of(column, row) != "-" }
+        return known.sort_by { |row| of(column, row) } + unknown unless RIGHT.include?(column.kind)
+
+        known.sort_by.with_index { |row, i| [-row[column.key], i] } + unknown
+      end
+
       def share(row, key) = Figure.share(row[key])
       def time(row, key) = Figure.time(row[key])
       def time_above_zero(row, key) = Figure.time(row[key]&.positive? ? row[key] : nil)

@@ -4,7 +4,10 @@ require_relative "answers"
 require_relative "cells"
 require_relative "clock"
 require_relative "figure"
+require_relative "shortened"
 require_relative "table"
+require_relative "terminal"
+require_relative "text"
 
 module Probescope
   module Host
@@ -16,10 +19,11 @@ module Probescope
       PID = Answers::Column.new("PID", :number, :pid, false).freeze
       REQUEST = Answers::Column.new("REQUEST", :request, nil, false).freeze
 
-      # hint: what stands behind the text in place of a table without rows, or nil.
-      def initialize(answer, hint: nil)
+      # terminal: Terminal. hint: what stands behind the text in place of a table without rows, or nil.
+      def initialize(answer, terminal, hint: nil)
         @answer = answer
         @result = answer.result
+        @terminal = terminal
         @hint = hint
       end
 
@@ -84,11 +88,39 @@ module Probescope
       end
 
       def table
+        columns = columns_with_cells
+        rows = columns.values.transpose
+        right = columns.keys.select { |column| Cells::RIGHT.include?(column.kind) }.map(&:heading)
+        shares = columns.keys.map { |column| column.key if column.kind == :share }
+        Table.render(columns.keys.map(&:heading), rows, right: right) do |cell, row, i|
+          @terminal.paint(cell, shares[i] && Terminal.heat(shown.rows[row][shares[i]]))
+        end
+      end
+
+      # {column => cells}
+      def columns_with_cells
         before = [(PID if @answer.by_pid?), (REQUEST if @answer.by_request?)].compact
-        cells = [*before, *@answer.definition.columns].to_h { |column| [column, shown.rows.map { |row| Cells.of(column, row) }] }
+        cells = [*before, *@answer.definition.columns].to_h do |column|
+          [column, shown.rows.map { |row| Text.clean(Cells.of(column, row)) }]
+        end
         cells.reject! { |column, texts| column.optional && texts.all?("-") }
-        right = cells.keys.select { |column| Cells::RIGHT.include?(column.kind) }
-        Table.render(cells.keys.map(&:heading), cells.values.transpose, right: right.map(&:heading))
+        @terminal.width ? fitting(cells) : cells
+      end
+
+      # As wide as the terminal: paths as the application's folder has them, and long names cut in the middle.
+      def fitting(cells)
+        cells = cells.to_h { |column, texts| [column, texts.map { |text| relative(text, column) }] }
+        may = cells.keys.map { |column| !Cells::RIGHT.include?(column.kind) }
+        widths = cells.map { |column, texts| [column.heading, *texts].map { |text| Table.width(text) }.max }
+        widths = Shortened.widths(widths, may, @terminal.width - (2 * (widths.size - 1)))
+        cells.zip(widths).to_h { |(column, texts), width| [column, texts.map { |text| Shortened.text(text, width) }] }
+      end
+
+      def relative(text, column)
+        return text if Cells::RIGHT.include?(column.kind)
+
+        root = @result.roots.find { |folder| text.start_with?("#{folder}/") }
+        root ? text.delete_prefix("#{root}/") : text
       end
     end
   end

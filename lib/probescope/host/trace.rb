@@ -210,6 +210,8 @@ module Probescope
 
       # Children that came later with another library file, which nobody traced.
       def strangers = @ended.fetch(:strangers)
+      # Folders in which the processes run. An older helper does not tell.
+      def roots = targets.filter_map { |target| target[:folder] }.uniq - ["/"]
       # What else is worth a line.
       def notes = @ended.fetch(:notes)
       # False when no process got to the end of an interval.
