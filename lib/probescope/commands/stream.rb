@@ -71,16 +71,16 @@ module Probescope
       # One line, at once. Whoever read it may have gone: `probescope stat -p 4711 | head`.
       def show(text)
         @told = true
-        out.puts(text)
-        out.flush
+        destination.puts(text)
+        destination.flush
       rescue Errno::EPIPE
-        out.reopen(File::NULL)
+        destination.reopen(File::NULL)
         enough
       end
 
       # What lines are written to.
-      def out
-        @out ||= @path ? File.open(@path, "w") : $stdout
+      def destination
+        @destination ||= @path ? File.open(@path, "w") : $stdout
       rescue SystemCallError => e
         raise Host::Error.new("cannot write #{@path}: #{e.message}", "-o a file in a folder that you may write to")
       end

@@ -24,6 +24,15 @@ def of(column: Column, row: Row) -> str:
     return KINDS[column.kind](row, column.key or "")
 
 
+def ordered(rows: List[Row], column: Column) -> List[Row]:
+    """By a column: figures from the largest to the smallest, texts in their order; what is not known comes last."""
+    known = [row for row in rows if of(column, row) != "-"]
+    unknown = [row for row in rows if of(column, row) == "-"]
+    if column.kind in RIGHT:
+        return [*sorted(known, key=lambda row: -float(row[column.key or ""])), *unknown]
+    return [*sorted(known, key=lambda row: of(column, row)), *unknown]
+
+
 def text(row: Row, key: str) -> str:
     return str(row[key]) if row[key] not in (None, "") else "-"
 

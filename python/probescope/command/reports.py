@@ -16,7 +16,11 @@ BY_REQUEST = "_by_request"
 
 
 class Report:
-    """The rows of one command's answer. What is in a row and not in the definition's fields is for its cells alone."""
+    """The rows of one command's answer. What is in a row and not in the definition's fields is for its cells alone.
+
+    SHARE: the key of what --min compares."""
+
+    SHARE = ""
 
     def __init__(self, result: Result, whole: bool = True) -> None:
         """whole: is what only JSON has in it too?"""
@@ -27,6 +31,11 @@ class Report:
 
     def rows(self) -> List[Row]:
         raise NotImplementedError
+
+    def share(self, row: Row) -> Optional[float]:
+        """What --min compares; None where there is no --min."""
+        found: Optional[float] = row.get(self.SHARE)
+        return found
 
     def nothing(self) -> str:
         """What stands in place of a table without rows."""
@@ -53,6 +62,8 @@ class Report:
 
 
 class Hot(Report):
+    SHARE = "total_share"
+
     def rows(self) -> List[Row]:
         found = [
             {**self.request(row), **place(row, "function"), "self": row.number("self_ns"), "total": row.number("total_ns"),
@@ -70,6 +81,8 @@ class Hot(Report):
 
 
 class Lines(Report):
+    SHARE = "self_share"
+
     def rows(self) -> List[Row]:
         found = [
             {**place(row, "function"), "self": row.number("self_ns"), "samples": row.number("samples")}
@@ -82,6 +95,8 @@ class Lines(Report):
 
 
 class Exceptions(Report):
+    SHARE = "cpu_share"
+
     def rows(self) -> List[Row]:
         return ordered([self._site(row) for row in self.result.rows()], "backtrace_cost_ns", "count")
 
@@ -129,6 +144,8 @@ class Exceptions(Report):
 
 
 class Backtraces(Report):
+    SHARE = "cpu_share"
+
     def rows(self) -> List[Row]:
         return ordered([self._asker(row) for row in self.result.rows()], "total_ns", "count")
 
@@ -151,6 +168,7 @@ class Backtraces(Report):
 
 
 class Calls(Report):
+    SHARE = "share"
     ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
 
     def rows(self) -> List[Row]:
@@ -168,13 +186,16 @@ class Calls(Report):
             if ended and not calls:  # taken out before: nothing is known of it
                 figures = {name: None for name in figures}
             found.append({**place(row, "function"), **figures, "counted_until": iso(ended)})
-        return ordered(found, "self_ns", "calls")
+        every = total(found, "self_ns")
+        return [{**row, "share": ratio(row["self_ns"], every)} for row in ordered(found, "self_ns", "calls")]
 
     def below(self, rows: List[Row]) -> str:
         return self.ENDED if any(row["counted_until"] for row in rows) else ""
 
 
 class Alloc(Report):
+    SHARE = "count_share"
+
     def rows(self) -> List[Row]:
         found = [
             {**self.request(row), **place(row, "class"), "count": row.number("allocated"), "bytes": row.number("bytes")}
@@ -192,6 +213,7 @@ class Alloc(Report):
 
 
 class Requests(Report):
+    SHARE = "time_share"
     LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/guide/requests.md has it"
     # By the first digit.
     STATUSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
@@ -242,8 +264,12 @@ class Requests(Report):
 
 
 class Gc(Report):
+    SHARE = "share"
+
     def rows(self) -> List[Row]:
-        return ordered([self._kind(row) for row in self.result.rows()], "total_ns", "count")
+        found = [self._kind(row) for row in self.result.rows()]
+        every = total(found, "total_ns")
+        return [{**row, "share": ratio(row["total_ns"], every)} for row in ordered(found, "total_ns", "count")]
 
     def _kind(self, row: Kept) -> Row:
         kind, took, times = known(row.names[0]), row.number("total_ns"), row.number("collections")
@@ -266,6 +292,8 @@ class Gc(Report):
 
 
 class Gvl(Report):
+    SHARE = "wall_share"
+
     def rows(self) -> List[Row]:
         return ordered([self._thread(row) for row in self.result.rows()], "total_ns", "waits")
 
