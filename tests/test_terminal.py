@@ -1,19 +1,16 @@
-"""What a terminal has room for, and what the command line takes: as spec/host/terminal_spec.rb and spec/commands/terminal_spec.rb have it."""
+"""What a terminal has room for, and what the command line takes: as terminal_spec.rb in spec/host and in spec/commands has it."""
 
 import io
-import json
-import sys
 from argparse import Namespace
 
 import pytest
-from test_command import command
-
 from probescope.command import cells
 from probescope.command.answers import ALL, Column
 from probescope.command.errors import Usage
 from probescope.command.main import expanded, parser
 from probescope.command.terminal import LEAST, NARROWEST, Terminal, heat, narrowed, shortened, width
 from probescope.command.trace import program_name, sort_column, to_file
+from tracing import python
 
 
 def test_paths_are_cut_in_their_middle_and_keep_the_files_name_and_the_line():
@@ -109,9 +106,9 @@ def test_a_command_of_the_gem_is_one_here_and_takes_options_from_the_environment
 
 
 def test_a_command_that_is_not_there_may_have_been_meant_for_another():
-    status, _, err = command("exeptions", "-p", "1")
-    assert status == 2
-    assert "no command 'exeptions'; did you mean exceptions" in err
+    ran = python("-m", "probescope", "exeptions", "-p", "1")
+    assert ran.returncode == 2
+    assert "no command 'exeptions'; did you mean exceptions" in ran.stderr
 
 
 def test_an_answer_goes_into_a_file_which_stays_as_it_was_where_there_is_none(tmp_path):
