@@ -4,7 +4,7 @@ require_relative "abi_generator"
 require_relative "program_generator"
 require_relative "schema_generator"
 
-desc "Generate the C header and sites, docs/probes.md and lib/probescope/abi.rb from #{AbiGenerator::SOURCE}, and the programs " \
+desc "Generate the C header and sites, docs/probes.md and lib/probescope/abi.rb from #{AbiGenerator::SOURCE}; the programs " \
      "from #{ProgramGenerator::SOURCES}; the JSON Schemas from #{SchemaGenerator::SOURCE}"
 task :generate do
   root = File.expand_path("..", __dir__)

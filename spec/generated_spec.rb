@@ -4,7 +4,7 @@ require_relative "../rakelib/abi_generator"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
 
-RSpec.describe "What is generated from providers/probescope.yml" do
+RSpec.describe "What is generated from providers" do
   # GIVEN the definition alone, WHEN it is generated again, THEN it is what the repository holds.
   fresh = AbiGenerator.new(File.read(File.join(Support::ROOT, AbiGenerator::SOURCE)))
 
@@ -14,9 +14,10 @@ RSpec.describe "What is generated from providers/probescope.yml" do
     end
   end
 
-  ProgramGenerator::OUTPUTS.each do |path, (template)|
+  programs = ProgramGenerator.new(Support::ROOT)
+  programs.outputs.each do |path, template|
     it "#{path}, from #{template}, is up to date (rake generate)" do
-      expect(File.read(File.join(Support::ROOT, path))).to eq(ProgramGenerator.text(Support::ROOT, path))
+      expect(File.read(File.join(Support::ROOT, path))).to eq(programs.text(path))
     end
   end
 
@@ -24,6 +25,40 @@ RSpec.describe "What is generated from providers/probescope.yml" do
   schemas.commands.each do |command|
     it "#{SchemaGenerator.path(command)} is up to date (rake generate)" do
       expect(File.read(File.join(Support::ROOT, SchemaGenerator.path(command)))).to eq(schemas.text(command))
+    end
+  end
+
+  it "is every program: each has a template, and the edit belongs there" do
+    made = Dir.chdir(Support::ROOT) { Dir["providers/*.bt"] }
+    expect(made).to match_array(programs.outputs.keys)
+  end
+
+  it "names each argument and field in templates, and has no arg2 and no offset there" do
+    literal = Dir[File.join(Support::ROOT, "providers/**/*.erb")].flat_map do |path|
+      File.readlines(path).each_with_index.filter_map { |line, i| "#{path}:#{i + 1}: #{line}" if line.match?(/\barg\d/) }
+    end
+    expect(literal).to be_empty
+  end
+
+  describe "a template" do
+    block = ->(body, probe = "exception__stats") { "usdt:$1:probescope:#{probe}\n/@on[pid] && args.line > 0/\n{\n  #{body};\n}\n" }
+
+    it "has arguments by their place and fields by their offset" do
+      expect(programs.resolve(block["@a[str(args.type, 64)] = sum(args.raised) + args.depth_sum; $p = args.path"]))
+        .to include("arg2 > 0/", "@a[str(arg0, 64)] = sum(arg3) + *(uint64*)(arg5 + 16); $p = *(uint64*)arg5;")
+    end
+
+    it "fails with a name that the probe does not have, and with a number that is read as a string" do
+      {"sum(args.dept_sum)" => /exception__stats has no dept_sum; it has type, file, .*depth_sum/,
+       "str(args.depth_sum, 64)" => /depth_sum of exception__stats is a number/}.each do |body, message|
+        expect { programs.resolve(block[body]) }.to raise_error(ProgramGenerator::Error, message)
+      end
+    end
+
+    it "fails with a probe that there is not, and with a field outside of a probe" do
+      expect { programs.resolve(block["1", "exception__stat"]) }.to raise_error(ProgramGenerator::Error, /no probe exception__stat$/)
+      expect { programs.resolve("#{block["1"]}END\n{\n  print(args.line);\n}\n") }
+        .to raise_error(ProgramGenerator::Error, "args.line is in no block of a probe")
     end
   end
 
