@@ -1,16 +1,18 @@
 # frozen_string_literal: true
 
 require_relative "../rakelib/abi_generator"
+require_relative "../rakelib/info_generator"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
 
 RSpec.describe "What is generated from providers" do
-  # GIVEN the definition alone, WHEN it is generated again, THEN it is what the repository holds.
-  fresh = AbiGenerator.new(File.read(File.join(Support::ROOT, AbiGenerator::SOURCE)))
-
-  AbiGenerator::OUTPUTS.each do |path, method|
-    it "#{path} is up to date (rake generate)" do
-      expect(File.read(File.join(Support::ROOT, path))).to eq(fresh.public_send(method))
+  # GIVEN the definitions alone, WHEN it is generated again, THEN it is what the repository holds.
+  [AbiGenerator, InfoGenerator].each do |generator|
+    fresh = generator.new(File.read(File.join(Support::ROOT, generator::SOURCE)))
+    generator::OUTPUTS.each do |path, method|
+      it "#{path} is up to date (rake generate)" do
+        expect(File.read(File.join(Support::ROOT, path))).to eq(fresh.public_send(method))
+      end
     end
   end
 
@@ -60,6 +62,14 @@ RSpec.describe "What is generated from providers" do
       expect { programs.resolve("#{block["1"]}END\n{\n  print(args.line);\n}\n") }
         .to raise_error(ProgramGenerator::Error, "args.line is in no block of a probe")
     end
+  end
+
+  it "takes no field of probescope_info that would move others, or that C would put elsewhere" do
+    info = File.read(File.join(Support::ROOT, InfoGenerator::SOURCE))
+    longer = info.sub("type: text 16, at: 32", "type: text 24, at: 32")
+    expect { InfoGenerator.new(longer) }.to raise_error(/version of probescope_info is at 48, and what comes before it ends at 56/)
+    uneven = info.sub("bounds:", "  - {name: more, type: u32, at: 168, about: more}\nbounds:")
+    expect { InfoGenerator.new(uneven) }.to raise_error(/C adds bytes at the end of a row of probe, where the last field ends at 172/)
   end
 
   it "keeps every probe readable on every bpftrace: six arguments at most" do
