@@ -1,16 +1,19 @@
 # frozen_string_literal: true
 
 require_relative "abi_generator"
+require_relative "hosts_generator"
 require_relative "info_generator"
 require_relative "program_generator"
 require_relative "schema_generator"
 
 desc "Generate the C header and sites, docs/probes.md and lib/probescope/abi.rb from #{AbiGenerator::SOURCE}; probescope_info " \
-     "in three languages from #{InfoGenerator::SOURCE}; the programs from #{ProgramGenerator::SOURCES}; the JSON Schemas from #{SchemaGenerator::SOURCE}"
+     "in three languages from #{InfoGenerator::SOURCE}; what both hosts have in common from #{HostsGenerator::SOURCE}; the programs " \
+     "from #{ProgramGenerator::SOURCES}; the JSON Schemas from #{SchemaGenerator::SOURCE}"
 task :generate do
   root = File.expand_path("..", __dir__)
   AbiGenerator.write(root)
   InfoGenerator.write(root)
+  HostsGenerator.write(root)
   ProgramGenerator.write(root)
   SchemaGenerator.write(root)
 end

@@ -96,8 +96,6 @@ class InfoGenerator
             # By the number of a state.
             STATES = %w[#{states.map { |state| state["name"] }.join(" ")}].freeze
             FLAGS = {#{flags.map { |name, bit| "#{name}: #{bit}" }.join(", ")}}.freeze
-            # What is believed.
-      #{bounds { |name, value| "      #{name} = #{value}" }}
       #{sections { |name, about, fields| ruby_fields(name, about, fields) }}
           end
         end
@@ -123,8 +121,6 @@ class InfoGenerator
       # By the number of a state.
       STATES = (#{states.map { |state| "\"#{state["name"]}\"" }.join(", ")})
       FLAGS = {#{flags.map { |name, bit| "\"#{name}\": #{bit}" }.join(", ")}}
-      # What is believed.
-      #{bounds { |name, value| "#{name} = #{value}" }}
       #{sections { |name, about, fields| python_fields(name, about, fields) }}
     PYTHON
   end
@@ -155,11 +151,8 @@ class InfoGenerator
     [*row.map { |field| "offsetof(struct ps_info_probe, #{field.name}) == #{field.at}" },
      "sizeof(struct ps_info_probe) == #{row.last.end}",
      *head.map { |field| "offsetof(struct ps_info, #{field.name}) == #{field.at}" },
-     "offsetof(struct ps_info, probes) == #{head.last.end}",
-     "PS_PROBE_COUNT <= #{@definition.dig("bounds", "most_probes")}"]
+     "offsetof(struct ps_info, probes) == #{head.last.end}"]
   end
-
-  def bounds = @definition.fetch("bounds").map { |name, value| yield name.upcase, value }.join("\n")
 
   def sections
     {**SECTIONS, **ROW}.map { |name, about| yield name.upcase, about, @sections.fetch(name) }.join("\n")

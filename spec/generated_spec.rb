@@ -1,13 +1,14 @@
 # frozen_string_literal: true
 
 require_relative "../rakelib/abi_generator"
+require_relative "../rakelib/hosts_generator"
 require_relative "../rakelib/info_generator"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
 
 RSpec.describe "What is generated from providers" do
   # GIVEN the definitions alone, WHEN it is generated again, THEN it is what the repository holds.
-  [AbiGenerator, InfoGenerator].each do |generator|
+  [AbiGenerator, InfoGenerator, HostsGenerator].each do |generator|
     fresh = generator.new(File.read(File.join(Support::ROOT, generator::SOURCE)))
     generator::OUTPUTS.each do |path, method|
       it "#{path} is up to date (rake generate)" do
@@ -68,8 +69,14 @@ RSpec.describe "What is generated from providers" do
     info = File.read(File.join(Support::ROOT, InfoGenerator::SOURCE))
     longer = info.sub("type: text 16, at: 32", "type: text 24, at: 32")
     expect { InfoGenerator.new(longer) }.to raise_error(/version of probescope_info is at 48, and what comes before it ends at 56/)
-    uneven = info.sub("bounds:", "  - {name: more, type: u32, at: 168, about: more}\nbounds:")
+    uneven = "#{info}  - {name: more, type: u32, at: 168, about: more}\n"
     expect { InfoGenerator.new(uneven) }.to raise_error(/C adds bytes at the end of a row of probe, where the last field ends at 172/)
+  end
+
+  it "keeps probescope_info well within what a host believes" do
+    %w[abi host/bounds host/info_layout].each { |name| require_relative "../lib/probescope/#{name}" }
+    expect(Probescope::ABI::PROBES.size * 2).to be < Probescope::Host::Bounds::INFO_PROBES
+    expect(Probescope::Host::InfoLayout::PROBE.values.last.first * 2).to be < Probescope::Host::Bounds::INFO_ROW_BYTES
   end
 
   it "keeps every probe readable on every bpftrace: six arguments at most" do

@@ -98,6 +98,5 @@ _Static_assert(offsetof(struct ps_info, looked_cpu_ns) == 304, "providers/info.y
 _Static_assert(offsetof(struct ps_info, overhead_limit) == 312, "providers/info.yml");
 _Static_assert(offsetof(struct ps_info, cut) == 320, "providers/info.yml");
 _Static_assert(offsetof(struct ps_info, probes) == 328, "providers/info.yml");
-_Static_assert(PS_PROBE_COUNT <= 128, "providers/info.yml");
 
 #endif

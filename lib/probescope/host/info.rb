@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "bounds"
 require_relative "info_layout"
 require_relative "memory"
 require_relative "refused"
@@ -59,8 +60,7 @@ module Probescope
       def busy(what) = Refused.new(:busy, "the process does not #{what} writing its probescope_info", STOPPED)
 
       def believable?(head)
-        head[:probe_count] <= InfoLayout::MOST_PROBES &&
-          head[:probe_size].between?(InfoLayout::LEAST_PROBE_BYTES, InfoLayout::MOST_PROBE_BYTES)
+        head[:probe_count] <= Bounds::INFO_PROBES && head[:probe_size].between?(Bounds::INFO_LEAST_ROW_BYTES, Bounds::INFO_ROW_BYTES)
       end
 
       # The table of probes begins where the head ends.

@@ -9,10 +9,6 @@ module Probescope
       # By the number of a state.
       STATES = %w[off on degraded refused unsupported].freeze
       FLAGS = {installed: 1, watcher: 2, jit: 4, cycle_clock: 8, requests: 16}.freeze
-      # What is believed.
-      MOST_PROBES = 128
-      LEAST_PROBE_BYTES = 40
-      MOST_PROBE_BYTES = 1024
 
       # How the rest lies.
       HEAD = {

@@ -11,6 +11,7 @@ import os
 import struct
 from typing import Any, Dict
 
+from probescope.command import bounds
 from probescope.command import info_layout as layout
 from probescope.command.errors import Refused
 
@@ -22,8 +23,6 @@ def _struct(fields: layout.Fields) -> struct.Struct:
 # Fields that every library has.
 FIRST = {**layout.HEAD, **layout.PROCESS}
 HEAD, PROBE = _struct(FIRST), _struct(layout.PROBE)
-# Of one read.
-MAX_BYTES = 1 << 20
 
 
 class Info:
@@ -46,8 +45,8 @@ class Info:
         if head["sequence"] % 2:
             raise _busy("finish")
         if (
-            not layout.LEAST_PROBE_BYTES <= head["probe_size"] <= layout.MOST_PROBE_BYTES
-            or head["probe_count"] > layout.MOST_PROBES
+            not bounds.INFO_LEAST_ROW_BYTES <= head["probe_size"] <= bounds.INFO_ROW_BYTES
+            or head["probe_count"] > bounds.INFO_PROBES
         ):
             told = f"{head['probe_count']} probes of {head['probe_size']} bytes"
             raise Refused("malformed", f"its probescope_info tells of {told}")
@@ -96,7 +95,7 @@ class Info:
 
     def _read(self, address: int, size: int) -> bytes:
         """Addresses and sizes are those that the process tells, so nothing about them is believed."""
-        if size > MAX_BYTES or not 0 <= address <= (1 << 63) - size:
+        if size > bounds.READ_BYTES or not 0 <= address <= (1 << 63) - size:
             raise Refused("malformed", f"it tells of {size} bytes at {address:#x}")
         try:
             data = os.pread(self._memory, size, address) if size else b""

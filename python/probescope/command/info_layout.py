@@ -14,10 +14,6 @@ MAGIC = b"PSCOPE1"
 # By the number of a state.
 STATES = ("off", "on", "degraded", "refused", "unsupported")
 FLAGS = {"installed": 1, "watcher": 2, "jit": 4, "cycle_clock": 8, "requests": 16}
-# What is believed.
-MOST_PROBES = 128
-LEAST_PROBE_BYTES = 40
-MOST_PROBE_BYTES = 1024
 
 # How the rest lies.
 HEAD: Fields = {
