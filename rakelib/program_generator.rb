@@ -6,7 +6,7 @@ require_relative "abi_generator"
 # Makes the bpftrace programs, providers/*.bt, from the templates beside them. A template is the program, with two things more:
 #
 #   args.NAME           is that argument or field of the probe whose block it stands in. It becomes arg3 or *(uint64*)(arg5 + 16), so it
-#                       is a number, and a string is read with str(args.NAME, 64). The first of the two is signed to bpftrace.
+#                       is a number, and a string is read with str(args.NAME, 64).
 #   <%= part "NAME" %>  is the text of providers/parts/NAME.bt.erb, which several programs share.
 #
 # One template makes several programs where these differ in little: in the probe that they wait for, since bpftrace takes no name of a
