@@ -26,6 +26,8 @@ class AbiGenerator
     def more? = !more.empty?
   end
 
+  attr_reader :probes
+
   def self.write(root)
     generator = new(File.read(File.join(root, SOURCE)))
     OUTPUTS.each { |path, method| File.write(File.join(root, path), generator.public_send(method)) }
@@ -153,10 +155,13 @@ class AbiGenerator
   private
 
   def parse(probe)
-    args = fields(probe["args"])
+    args, more = fields(probe["args"]), fields(probe["more"])
     raise "#{probe["name"]}: more than #{MAX_ARGS} arguments" if args.size > MAX_ARGS
 
-    Probe.new(name: probe.fetch("name"), about: probe.fetch("about"), args: args, more: fields(probe["more"]),
+    twice = [*args, *more].map(&:name).tally.select { |_, times| times > 1 }.keys
+    raise "#{probe["name"]}: two fields have the name #{twice.join(", ")}" if twice.any?
+
+    Probe.new(name: probe.fetch("name"), about: probe.fetch("about"), args: args, more: more,
               cadence: probe["cadence"], since: probe["since"] || {})
   end
 
