@@ -82,7 +82,7 @@ RSpec.describe "The helper" do
     expect(traced.size).to be > 10
     traced.each do |one|
       command = one.new.tap { |made| made.send(:parse, %w[-p 1 --max-overhead 5%]) }
-      line = JSON.generate(command.send(:order).merge(do: "trace"))
+      line = JSON.generate(command.send(:order).fields.merge(do: "trace"))
       expect(Probescope::Host::Request.read(line).first).to eq("trace"), line
     end
   end

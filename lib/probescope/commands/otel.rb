@@ -4,6 +4,7 @@ require "shellwords"
 require_relative "base"
 require_relative "../host/bpftrace"
 require_relative "../host/kernel"
+require_relative "../host/order"
 require_relative "../host/privilege"
 require_relative "../host/tracing"
 require_relative "../otel/endpoints"
@@ -164,9 +165,8 @@ module Probescope
       def supervise(number)
         program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages,
                                                 number: number)
-        order = {pids: @pids, comm: @comm, workers: @workers, trust: @trust, program: program.text,
-                 tracer: {"keys" => KEYS, "pages" => PAGES, "strings" => STRINGS}}
-        supervisor = Probescope::Otel::Supervisor.new(order, program.probes, method(:start_exporter), method(:say))
+        order = Host::Order.of(pids: @pids, comm: @comm, workers: @workers, trust: @trust, keys: KEYS, pages: PAGES, strings: STRINGS)
+        supervisor = Probescope::Otel::Supervisor.new(order, program.text, program.probes, method(:start_exporter), method(:say))
         %w[INT TERM].each { |name| trap(name) { supervisor.stop } }
         trap("HUP", "IGNORE")
         supervisor.run

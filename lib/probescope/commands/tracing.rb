@@ -181,12 +181,12 @@ module Probescope
       # What it finds in $2 and later.
       def program_arguments = []
 
-      # What the helper is asked for: Host::Request.
+      # What the helper is asked for.
       def order
         files = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
-        {pids: @pids, comm: @comm, workers: @workers || false, trust: @trust || false,
-         programs: files.map { |path| File.basename(path, ".bt") }, arguments: program_arguments, seconds: @seconds,
-         max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES, some: self.class::SOME}
+        Host::Order.of(pids: @pids, comm: @comm, workers: @workers || false, trust: @trust || false,
+                       programs: files.map { |path| File.basename(path, ".bt") }, arguments: program_arguments, seconds: @seconds,
+                       max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES, some: self.class::SOME)
       end
 
       def keys

@@ -42,17 +42,17 @@ module Probescope
       PAUSE = 0.3
       RESTARTS = 5
 
-      # order: the fields of a request to trace (Request), which are right. tell: called with each message for the command.
+      # order: Order. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
       def initialize(order, &tell)
         @order = order
         @tell = tell
-        @seconds = order.fetch("seconds")
-        @programs = order.fetch("programs").map { |name| Program.all.fetch(name) }
+        @seconds = order.seconds
+        @programs = order.programs.map { |name| Program.all.fetch(name) }
         @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
         @wanted = Library.arguments(@probes)
         @selection = Selection.new(order)
-        @users = Library::TRUSTED_USERS unless @selection.single? || order["trust"]
+        @users = Library::TRUSTED_USERS unless @selection.single? || order.trust
         targets = @selection.targets
         @notes = @selection.notes
         @alone = @selection.single? && targets.first.on_disk?
@@ -133,7 +133,7 @@ module Probescope
 
       # Raises Error for one that is not to be traced.
       def participant(target)
-        one = Participant.new(target, @probes, some: @order["some"])
+        one = Participant.new(target, @probes, some: @order.some)
         target.library(@wanted, @users).last.close unless @alone
         one
       end
@@ -272,7 +272,7 @@ module Probescope
       # Two files that look the same need not be one.
       def switched_on?(target, files)
         target.library({}, nil).last.close
-        files.include?(target.identity) && Participant.new(target, @probes, some: @order["some"]).raised?
+        files.include?(target.identity) && Participant.new(target, @probes, some: @order.some).raised?
       rescue Error
         false
       end
@@ -306,7 +306,7 @@ module Probescope
 
       # Did looking take more of the processes' CPU time than the order allows? As of their last flushes.
       def too_dear?
-        limit = @order["max_overhead"] or return false
+        limit = @order.max_overhead or return false
         looking, cpu = @participants.filter_map(&:looking).transpose.map(&:sum)
         cpu&.positive? && looking > limit * cpu
       end
