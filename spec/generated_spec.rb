@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../rakelib/abi_generator"
+require_relative "../rakelib/commands_page"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
 
@@ -25,6 +26,10 @@ RSpec.describe "What is generated from providers/probescope.yml" do
     it "#{SchemaGenerator.path(command)} is up to date (rake generate)" do
       expect(File.read(File.join(Support::ROOT, SchemaGenerator.path(command)))).to eq(schemas.text(command))
     end
+  end
+
+  it "#{CommandsPage::PATH}, from what --help says, is up to date (rake generate)" do
+    expect(File.read(File.join(Support::ROOT, CommandsPage::PATH))).to eq(CommandsPage.text)
   end
 
   it "keeps every probe readable on every bpftrace: six arguments at most" do
