@@ -13,10 +13,12 @@ module CommandsPage
       <!-- Generated from the commands' own help by `rake generate`. Do not edit. -->
       # Commands and options
 
-      The gem's `probescope` has all commands and reads processes of both languages. The wheel's `probescope`, which pip
-      installs beside the virtualenv's `python`, has those [below](#the-wheels-command). What each command is for:
-      [the questions](../index.md). Exit status of both: 0 the work is done, 1 it could not be done (one line says why,
-      the next one what to do), 2 the command line was wrong, 130 interrupted before there was anything to show.
+      The gem's `probescope` has all commands and reads processes of both languages. The wheel's
+      `probescope`, which pip installs beside the virtualenv's `python`, has those
+      [below](#the-wheels-command). What each command is for: [the questions](../index.md).
+
+      Exit status of both: 0 the work is done, 1 it could not be done (one line says why, the next one
+      what to do), 2 the command line was wrong, 130 interrupted before there was anything to show.
 
       ## The gem's command
 
