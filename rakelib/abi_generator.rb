@@ -6,10 +6,11 @@ require "yaml"
 # Each public method returns the text of one generated file.
 class AbiGenerator
   SOURCE = "providers/probescope.yml"
+  REFERENCE = "docs/reference/probes.md"
   OUTPUTS = {
     "ext/core/probes.gen.h" => :c_header,
     "ext/core/probes.gen.c" => :c_sites,
-    "docs/probes.md" => :reference,
+    REFERENCE => :reference,
     "lib/probescope/abi.rb" => :ruby_constants,
     "python/probescope/abi.py" => :python_constants
   }.freeze

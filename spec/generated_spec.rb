@@ -4,6 +4,7 @@ require_relative "../rakelib/abi_generator"
 require_relative "../rakelib/answer_generator"
 require_relative "../rakelib/hosts_generator"
 require_relative "../rakelib/info_generator"
+require_relative "../rakelib/commands_page"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
 
@@ -85,6 +86,10 @@ RSpec.describe "What is generated from providers" do
     %w[abi host/bounds host/info_layout].each { |name| require_relative "../lib/probescope/#{name}" }
     expect(Probescope::ABI::PROBES.size * 2).to be < Probescope::Host::Bounds::INFO_PROBES
     expect(Probescope::Host::InfoLayout::PROBE.values.last.first * 2).to be < Probescope::Host::Bounds::INFO_ROW_BYTES
+  end
+
+  it "#{CommandsPage::PATH}, from what --help says, is up to date (rake generate)" do
+    expect(File.read(File.join(Support::ROOT, CommandsPage::PATH))).to eq(CommandsPage.text)
   end
 
   it "keeps every probe readable on every bpftrace: six arguments at most" do

@@ -142,7 +142,7 @@ module Probescope
 
           ran, waited = [one.cpu_ns, delay].map { |ns| Figure.time(ns) }
           say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} for a CPU; what runs " \
-              "for a few ms between two waits has too few samples (docs/guide/limits.md)")
+              "for a few ms between two waits has too few samples (docs/reference/limits.md)")
         end
       end
 
