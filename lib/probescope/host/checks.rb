@@ -161,7 +161,9 @@ module Probescope
       end
 
       def torn
-        say("a process flushed while bpftrace was leaving: some figures may cover a second more than others") if @trace.torn?
+        return unless @trace.torn?
+
+        say("a process flushed, or was about to, while bpftrace was leaving: some figures may cover a second more than others")
       end
 
       def others

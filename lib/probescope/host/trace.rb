@@ -191,8 +191,8 @@ module Probescope
       def reason = @ended.fetch(:reason).to_sym
       # Why it failed, or nil.
       def error = @ended[:error]
-      # True when a process flushed while bpftrace was detaching.
-      def torn? = @ended[:torn]
+      # True when a process flushed, or was about to, while bpftrace left, and the program had not ended its interval before.
+      def torn? = @ended.fetch(:unended, []).any? { |pid| !closed?(pid) }
       # bpftrace's complaints.
       def stderr = @ended[:stderr].to_s
       # [{pid:, ended:, flushed:, probes: {name => {state:, reason:, ...}}, serves: [names], runtime:, version:}, ...] as last seen.
@@ -218,6 +218,12 @@ module Probescope
       def any? = total("wall_ns").positive?
 
       private
+
+      # As the program does it: by the clock of bpftrace, from its first stats__done to its last one.
+      def closed?(pid)
+        began, ended = %w[began ended].map { |map| of(map, pid) }
+        began && ended && ended - began >= @ended.fetch(:closing)
+      end
 
       # Of what was taken out before its interval it is as if the process did not serve it.
       def taken_out(target)

@@ -317,7 +317,11 @@ module Probescope
         waited = now - @since
         talking = alive.select(&:flushed?)
         done = talking.all? { |one| one.flushed_at > @since } && talking.all? { |one| quiet?(one) || waited > FLUSH_LIMIT }
-        interrupt(@reason) if done || waited > HELD_LIMIT
+        return unless done || waited > HELD_LIMIT
+
+        # Rows of a flush that is held back have been told, and its end has not.
+        @unended = talking.select { |one| one.flushed_at <= @since }.map(&:pid) unless done
+        interrupt(@reason)
       end
 
       def quiet?(one)
@@ -397,13 +401,11 @@ module Probescope
       def deaf?(tracer) = tracer.status.nil? && (tracer.waiting_for_events? || (tracer.hidden? && held?))
 
       # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in others, unless the program has
-      # ended the interval of that process before.
+      # ended the interval of that process before, which its maps tell (Trace#torn?).
       def watch_detach
-        open = alive.reject { |one| closed?(one) }
-        @torn = true if Participant.look(open, now).any? && held?
+        flushed = Participant.look(alive, now)
+        @unended = @unended.to_a | flushed.map(&:pid) if flushed.any? && held?
       end
-
-      def closed?(one) = @reason == :time && one.flushed? && one.flushed_at - one.began_at >= @seconds - Program::EARLY
 
       # Where another tracer listens too, the semaphores do not tell: then it may be torn.
       def held? = alive.any? { |one| one.shared? || one.heard? }
@@ -424,7 +426,8 @@ module Probescope
         first.finish { |line| output(first, line) }
         @links&.remove
         reused
-        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, torn: @torn || false, by_pid: @alone,
+        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, unended: @unended.to_a,
+                           closing: Program.closing(@seconds).to_i, by_pid: @alone,
                            stderr: @tracers.map(&:errors).join, targets: @participants.map(&:to_h),
                            others: @others || 0, strangers: @strangers, notes: @notes, clock: Clock.new.offset,
                            monotonic: Clock.monotonic_offset)
