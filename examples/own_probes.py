@@ -2,7 +2,7 @@
 
     PYTHONPATH=python python3 examples/own_probes.py     # in a checkout that bin/setup has been run in
 
-While nobody asks, each of them costs some nanoseconds (docs/guide/own-probes.md).
+While nobody asks, each of them costs some nanoseconds (docs/how-to/probes-of-your-own.md).
 """
 
 import os

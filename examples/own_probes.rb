@@ -4,7 +4,7 @@
 #
 #   ruby -Ilib examples/own_probes.rb     # in a checkout that bin/setup has been run in
 #
-# While nobody asks, each of them costs some nanoseconds (docs/guide/own-probes.md).
+# While nobody asks, each of them costs some nanoseconds (docs/how-to/probes-of-your-own.md).
 require "probescope"
 
 SHOP = Probescope::Provider.define("shop") do

@@ -6,10 +6,11 @@ require "yaml"
 # Each public method returns the text of one generated file.
 class AbiGenerator
   SOURCE = "providers/probescope.yml"
+  REFERENCE = "docs/reference/probes.md"
   OUTPUTS = {
     "ext/core/probes.gen.h" => :c_header,
     "ext/core/probes.gen.c" => :c_sites,
-    "docs/probes.md" => :reference,
+    REFERENCE => :reference,
     "lib/probescope/abi.rb" => :ruby_constants,
     "python/probescope/abi.py" => :python_constants
   }.freeze
@@ -25,6 +26,8 @@ class AbiGenerator
     def more_struct = "struct ps_more_#{name}"
     def more? = !more.empty?
   end
+
+  attr_reader :probes
 
   def self.write(root)
     generator = new(File.read(File.join(root, SOURCE)))
@@ -153,10 +156,13 @@ class AbiGenerator
   private
 
   def parse(probe)
-    args = fields(probe["args"])
+    args, more = fields(probe["args"]), fields(probe["more"])
     raise "#{probe["name"]}: more than #{MAX_ARGS} arguments" if args.size > MAX_ARGS
 
-    Probe.new(name: probe.fetch("name"), about: probe.fetch("about"), args: args, more: fields(probe["more"]),
+    twice = [*args, *more].map(&:name).tally.select { |_, times| times > 1 }.keys
+    raise "#{probe["name"]}: two fields have the name #{twice.join(", ")}" if twice.any?
+
+    Probe.new(name: probe.fetch("name"), about: probe.fetch("about"), args: args, more: more,
               cadence: probe["cadence"], since: probe["since"] || {})
   end
 

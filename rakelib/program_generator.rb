@@ -1,32 +1,109 @@
 # frozen_string_literal: true
 
 require "erb"
+require_relative "abi_generator"
 
-# Makes the bpftrace programs that differ in little: the probe they wait for, for bpftrace takes no name of a probe as an argument
-# that may be left out, or that they tell requests apart, which takes a key more in each map.
-module ProgramGenerator
+# Makes the bpftrace programs, providers/*.bt, from the templates beside them. A template is the program, with two things more:
+#
+#   args.NAME           is that argument or field of the probe whose block it stands in. It becomes arg3 or *(uint64*)(arg5 + 16), so it
+#                       is a number, and a string is read with str(args.NAME, 64).
+#   <%= part "NAME" %>  is the text of providers/parts/NAME.bt.erb, which several programs share.
+#
+# One template makes several programs where these differ in little: in the probe that they wait for, since bpftrace takes no name of a
+# probe as an argument that may be left out; or in that they tell requests apart, which takes one key more in each map.
+class ProgramGenerator
   FOLDER = "providers"
   SOURCES = "#{FOLDER}/*.bt.erb".freeze
-  # {program => [template, what is in it]}
-  OUTPUTS = [
-    *%w[hot exceptions alloc].map { |name| [name, name, {}] },
-    *[1, 10, 100].map { |ms| ["slow#{ms}ms", "slow", {ms: ms}] }
-  ].flat_map do |name, template, values|
-    [[false, name], [true, "#{name}_by_request"]].map do |by_request, program|
-      ["#{FOLDER}/#{program}.bt", ["#{FOLDER}/#{template}.bt.erb",
-                                   {name: "#{program}.bt", by_request: by_request, at: by_request ? "pid, $request" : "pid", **values}]]
-    end
-  end.to_h.freeze
+  BY_REQUEST = {"" => {by_request: false, at: "pid"}, "_by_request" => {by_request: true, at: "pid, $request"}}.freeze
+  # {template => {program => values for the template}}. Every other template makes one program, which has its name.
+  VARIANTS = {
+    **%w[alloc exceptions hot].to_h { |name| [name, BY_REQUEST.transform_keys { |suffix| "#{name}#{suffix}" }] },
+    "slow" => [1, 10, 100].flat_map { |ms| BY_REQUEST.map { |suffix, values| ["slow#{ms}ms#{suffix}", {ms: ms, **values}] } }.to_h,
+    "stat" => {"stat" => {light: false}, "light" => {light: true}}
+  }.freeze
+  # Where another block of a program begins, and its probe if it is one of ours.
+  BLOCK = /^(?=usdt:|interval:|BEGIN$|END$)/
+  PROBE = /\Ausdt:\$1:probescope:(\w+)/
+  FIELD = /(\bstr\()?\bargs\.(\w+)/
 
-  module_function
+  Error = Class.new(StandardError)
 
-  def write(root)
-    OUTPUTS.each_key { |path| File.write(File.join(root, path), text(root, path)) }
+  def self.write(root)
+    generator = new(root)
+    generator.outputs.each_key { |path| File.write(File.join(root, path), generator.text(path)) }
   end
 
-  # Of one of OUTPUTS.
-  def text(root, path)
-    template, values = OUTPUTS.fetch(path)
-    ERB.new(File.read(File.join(root, template)), trim_mode: "-").result_with_hash(values)
+  def initialize(root)
+    @root = root
+    @probes = AbiGenerator.new(File.read(File.join(root, AbiGenerator::SOURCE))).probes.to_h { |probe| [probe.name, probe] }
+  end
+
+  # {program => its template}, paths in the root.
+  def outputs
+    variants.to_h { |program, (template)| ["#{FOLDER}/#{program}.bt", "#{FOLDER}/#{template}.bt.erb"] }
+  end
+
+  # The text of one of them.
+  def text(path)
+    program = File.basename(path, ".bt")
+    template, values = variants.fetch(program)
+    source = "#{FOLDER}/#{template}.bt.erb"
+    resolve(Template.new(@root).render(source, name: "#{program}.bt", **values))
+  rescue Error => e
+    raise Error, "#{source}: #{e.message}"
+  end
+
+  # A program with each args.NAME replaced. Raises Error.
+  def resolve(program)
+    program.split(BLOCK).map do |block|
+      name = block[PROBE, 1]
+      probe = name && (@probes[name] || raise(Error, "there is no probe #{name}"))
+      block.gsub(FIELD) do
+        string, field = Regexp.last_match.captures
+        "#{string}#{place(probe, field, string: string)}"
+      end
+    end.join
+  end
+
+  private
+
+  # {program => [template, values]}
+  def variants
+    @variants ||= Dir[File.join(@root, SOURCES)].sort.map { |path| File.basename(path, ".bt.erb") }.flat_map do |template|
+      VARIANTS.fetch(template, {template => {}}).map { |program, values| [program, [template, values]] }
+    end.to_h
+  end
+
+  # An argument or a field as bpftrace has it. string: whether it is read as one.
+  def place(probe, name, string:)
+    raise Error, "args.#{name} is in no block of a probe" unless probe
+
+    field = [*probe.args, *probe.more].find { |one| one.name == name }
+    raise Error, "#{probe.name} has no #{name}; it has #{[*probe.args, *probe.more].map(&:name).join(", ")}" unless field
+    raise Error, "#{name} of #{probe.name} is a number, and str() reads what a string points to" if string && field.type != "string"
+
+    argument = probe.args.index(field) and return "arg#{argument}"
+    offset = 8 * probe.more.index(field)
+    offset.zero? ? "*(uint64*)arg5" : "*(uint64*)(arg5 + #{offset})"
+  end
+
+  # What a template can call.
+  class Template
+    def initialize(root)
+      @root = root
+    end
+
+    def render(path, **values)
+      scope = binding
+      values.each { |name, value| scope.local_variable_set(name, value) }
+      erb = ERB.new(File.read(File.join(@root, path)), trim_mode: "-")
+      erb.filename = path
+      erb.result(scope)
+    end
+
+    private
+
+    # One of providers/parts, with such local variables. indent: spaces that it is moved by.
+    def part(name, indent: 0, **values) = render("#{FOLDER}/parts/#{name}.bt.erb", **values).gsub(/^/, " " * indent)
   end
 end

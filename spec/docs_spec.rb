@@ -1,27 +1,17 @@
 # frozen_string_literal: true
 
-# What the documents point to is there.
+require_relative "../rakelib/documents"
+require_relative "../rakelib/help_texts"
+require_relative "../rakelib/site"
+
+# What the documents point to is there, and what they show can be typed. `rake docs:check` also runs it.
 RSpec.describe "The documents" do
-  def documents = Dir["{*,docs/**/*,examples/*/*}.md", base: Support::ROOT]
   def read(path) = File.read(File.join(Support::ROOT, path))
+  # {page => what the block gives}, without the pages of which there is nothing.
+  def by_page(pages = Documents.pages) = pages.to_h { |page| [page, yield(page)] }.reject { |_, found| found.empty? }
 
-  # As GitHub names the anchor of a heading.
-  def anchors(text)
-    text.gsub(/^```.*?^```/m, "").scan(/^#+ (.*)$/).map { |(title)| title.downcase.gsub(/[^\w\- ]/, "").tr(" ", "-") }
-  end
-
-  def resolves?(document, link)
-    path, anchor = link.split("#", 2)
-    full = File.join(Support::ROOT, path.empty? ? document : File.join(File.dirname(document), path))
-    File.exist?(full) && (anchor.nil? || anchors(File.read(full)).include?(anchor))
-  end
-
-  it "have relative links that resolve, headings included" do
-    broken = documents.flat_map do |document|
-      links = read(document).gsub(/^```.*?^```/m, "").scan(/\]\(([^)\s]+)\)/).flatten.grep_v(/\A[a-z]+:/)
-      links.reject { |link| resolves?(document, link) }.map { |link| "#{document}: #{link}" }
-    end
-    expect(broken).to eq([])
+  it "have links that resolve, headings included, and external ones that are well formed" do
+    expect(by_page { |page| Documents.broken_links(page) }).to eq({})
   end
 
   # "text" after `spec/...` or `tests/...` is part of what a test in that file is called.
@@ -35,16 +25,16 @@ RSpec.describe "The documents" do
     expect(missing).to eq([])
   end
 
-  # `rake docs:runs` takes those again that say what they are of.
+  # `rake docs:runs` takes those again that say so.
   head = /^\w+ of (?:process|\d+ processes) .*, [\d.]+ s, [\d.]+ % CPU.*\n/
   times = /\Afrom \d\d:\d\d:\d\d\.\d{3} to \d\d:\d\d:\d\d\.\d{3}/
 
   it "show tables with all of their head" do
-    without = documents.to_h do |document|
-      text = read(document)
-      [document, text.to_enum(:scan, head).count { !text[Regexp.last_match.end(0)..].match?(times) }]
+    without = by_page do |page|
+      text = read(page)
+      text.to_enum(:scan, head).map { text[Regexp.last_match.end(0)..] }.grep_v(times)
     end
-    expect(without.select { |_, tables| tables.positive? }).to eq({})
+    expect(without).to eq({})
   end
 
   it "say of each figure of performance.md when it was measured, and of which commit" do
@@ -53,8 +43,88 @@ RSpec.describe "The documents" do
     expect(sections.grep_v(dated).map { |section| section.lines.first }).to eq([])
   end
 
-  it "are found: the guide lists each of its chapters" do
-    index = read("docs/guide.md")
-    expect(Dir.children(File.join(Support::ROOT, "docs/guide")).reject { |name| index.include?("(guide/#{name})") }).to eq([])
+  describe "are found:" do
+    kept = Documents.pages.grep_v(%r{\Adocs/decisions/})
+
+    it "docs/index.md links each page below docs" do
+      linked = Documents.links("docs/index.md").map { |link| "docs/#{link.sub(/#.*/, "")}" }
+      expect(kept.grep(%r{\Adocs/}) - linked - ["docs/index.md"]).to eq([])
+    end
+
+    it "mkdocs.yml lists each page, and no other" do
+      expect(Site.listed).to match_array([*kept, "docs/decisions/index.md"])
+    end
+
+    it "README.md is short" do
+      expect(read("README.md").lines.size).to be <= 140
+    end
+  end
+
+  describe "show commands" do
+    it "in blocks of kind `console` alone, each with what it is run with or why it is not run" do
+      elsewhere = by_page(Documents.kept) { |page| Documents.commands_elsewhere(page) }
+      unsaid = Documents.kept.flat_map { |page| Documents.blocks(page) }.reject { |block| block.run? || (block.word && !block.said.empty?) }
+      expect([elsewhere, unsaid.map(&:place)]).to eq([{}, []])
+    end
+
+    it "with programs and clauses that there are" do
+      blocks = Documents.kept.flat_map { |page| Documents.blocks(page) }.select(&:run?)
+      expect(blocks.filter_map(&:program).reject { |program| File.exist?(File.join(Support::ROOT, program)) }).to eq([])
+      expect(blocks.map(&:commands)).not_to include([])
+    end
+
+    it "and options that the commands have" do
+      expect(by_page { |page| Documents.invocations(page).filter_map { |words| complaint(words) } }).to eq({})
+    end
+
+    it "and options that the commands have, in their own help" do
+      of_wheel = HelpTexts.wheel.values.map { |help| help["examples"].gsub(/(?<= )(?=probescope (?!trace|attach))/, "venv/bin/") }
+      texts = HelpTexts.gem.values + of_wheel
+      lines = texts.flat_map { |text| Documents.lines_with_commands(text) }
+      expect(lines.flat_map { |line| Documents.invocations_in(line) }.filter_map { |words| complaint(words) }).to eq([])
+    end
+  end
+
+  # What is wrong with ["venv/bin/probescope", "trace", "hot", "-p", "4711"]; nil where nothing is.
+  def complaint(words)
+    program, command, *arguments = words
+    of_wheel = program.include?("venv/") || %w[trace attach].include?(command)
+    known = of_wheel ? HelpTexts.options_of_wheel : HelpTexts.options_of_gem
+    return if command == "help" || command.match?(/[^a-z]/) # `probescope --version`, and what stands for a command
+    return "#{words.join(" ")}: no such command" unless known.key?(command)
+
+    arguments = arguments.take_while { |word| word.start_with?("-") && word != "--" } if command == "run" # then the application's begin
+    wrong = arguments.grep(/\A--?[a-z]/).map { |word| word.sub(/=.*/, "") } - known[command] - (command == "run" ? %w[-m -c] : [])
+    "#{words.join(" ")}: no #{wrong.join(", ")}" if wrong.any?
+  end
+
+  describe "list every environment variable:" do
+    sources = Dir["{lib,ext,python,exe,bin,packaging}/**/*", "setup.py", "Dockerfile", "examples/systemd/*", base: Support::ROOT]
+              .select { |path| File.file?(File.join(Support::ROOT, path)) && !path.match?(/\.(so|o|pyc|bundle)\z/) }
+    text = sources.to_h { |path| [path, File.binread(File.join(Support::ROOT, path)).force_encoding("UTF-8").scrub] }
+    # What reads one, in C, Ruby, Python, make and sh; and names that can be nothing else.
+    reads = /(?:getenv\(|ENV(?:\.\w+\??)?[\[(]|os\.environ(?:\.\w+)?[\[(]|environment(?:\.\w+)?[\[(])"([A-Za-z][A-Za-z0-9_]+)"/
+    shell = /\$\{([A-Z][A-Z0-9_]+):?[-=]/
+    named = /\b((?:PROBESCOPE|OTEL)_[A-Z0-9_]*[A-Z0-9])\b/
+    # Constants of C, names of mappings, and beginnings of names.
+    no_variables = %w[PROBESCOPE_VERSION OTEL_CTX OTEL_EXPORTER_OTLP OTEL_PYTHON_CONTEXT LANG]
+
+    let(:read_somewhere) do
+      text.values.flat_map { |source| [reads, shell, named].flat_map { |pattern| source.scan(pattern).flatten } }.uniq - no_variables
+    end
+    let(:listed) do
+      cells = read("docs/reference/environment.md").scan(/^\| (`[^|]*) \|/).flatten
+      cells.flat_map { |cell| cell.scan(/`(\w+)`/) }.flatten.uniq
+    end
+
+    it "each that the sources read is in docs/reference/environment.md" do
+      expect((read_somewhere - listed).sort).to eq([])
+    end
+
+    it "each in docs/reference/environment.md is read" do
+      all = text.values.join
+      # Those of OpenTelemetry that exist for each signal are put together from parts.
+      expect(listed.reject { |name| all.match?(/\b#{name}\b|["_]#{name.delete_prefix("OTEL_EXPORTER_OTLP_")}"/) }).to eq([])
+    end
   end
 end

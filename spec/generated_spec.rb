@@ -1,22 +1,28 @@
 # frozen_string_literal: true
 
 require_relative "../rakelib/abi_generator"
+require_relative "../rakelib/answer_generator"
+require_relative "../rakelib/hosts_generator"
+require_relative "../rakelib/info_generator"
+require_relative "../rakelib/commands_page"
 require_relative "../rakelib/program_generator"
 require_relative "../rakelib/schema_generator"
 
-RSpec.describe "What is generated from providers/probescope.yml" do
-  # GIVEN the definition alone, WHEN it is generated again, THEN it is what the repository holds.
-  fresh = AbiGenerator.new(File.read(File.join(Support::ROOT, AbiGenerator::SOURCE)))
-
-  AbiGenerator::OUTPUTS.each do |path, method|
-    it "#{path} is up to date (rake generate)" do
-      expect(File.read(File.join(Support::ROOT, path))).to eq(fresh.public_send(method))
+RSpec.describe "What is generated from providers" do
+  # GIVEN the definitions alone, WHEN it is generated again, THEN it is what the repository holds.
+  [AbiGenerator, InfoGenerator, HostsGenerator].each do |generator|
+    fresh = generator.new(File.read(File.join(Support::ROOT, generator::SOURCE)))
+    generator::OUTPUTS.each do |path, method|
+      it "#{path} is up to date (rake generate)" do
+        expect(File.read(File.join(Support::ROOT, path))).to eq(fresh.public_send(method))
+      end
     end
   end
 
-  ProgramGenerator::OUTPUTS.each do |path, (template)|
+  programs = ProgramGenerator.new(Support::ROOT)
+  programs.outputs.each do |path, template|
     it "#{path}, from #{template}, is up to date (rake generate)" do
-      expect(File.read(File.join(Support::ROOT, path))).to eq(ProgramGenerator.text(Support::ROOT, path))
+      expect(File.read(File.join(Support::ROOT, path))).to eq(programs.text(path))
     end
   end
 
@@ -25,6 +31,65 @@ RSpec.describe "What is generated from providers/probescope.yml" do
     it "#{SchemaGenerator.path(command)} is up to date (rake generate)" do
       expect(File.read(File.join(Support::ROOT, SchemaGenerator.path(command)))).to eq(schemas.text(command))
     end
+  end
+
+  answers = AnswerGenerator.new(File.read(File.join(Support::ROOT, SchemaGenerator::SOURCE)))
+  AnswerGenerator::OUTPUTS.each do |path, method|
+    it "#{path} is up to date (rake generate)" do
+      expect(File.read(File.join(Support::ROOT, path))).to eq(answers.public_send(method))
+    end
+  end
+
+  it "is every program: each has a template, and the edit belongs there" do
+    made = Dir.chdir(Support::ROOT) { Dir["providers/*.bt"] }
+    expect(made).to match_array(programs.outputs.keys)
+  end
+
+  it "names each argument and field in templates, and has no arg2 and no offset there" do
+    literal = Dir[File.join(Support::ROOT, "providers/**/*.erb")].flat_map do |path|
+      File.readlines(path).each_with_index.filter_map { |line, i| "#{path}:#{i + 1}: #{line}" if line.match?(/\barg\d/) }
+    end
+    expect(literal).to be_empty
+  end
+
+  describe "a template" do
+    block = ->(body, probe = "exception__stats") { "usdt:$1:probescope:#{probe}\n/@on[pid] && args.line > 0/\n{\n  #{body};\n}\n" }
+
+    it "has arguments by their place and fields by their offset" do
+      expect(programs.resolve(block["@a[str(args.type, 64)] = sum(args.raised) + args.depth_sum; $p = args.path"]))
+        .to include("arg2 > 0/", "@a[str(arg0, 64)] = sum(arg3) + *(uint64*)(arg5 + 16); $p = *(uint64*)arg5;")
+    end
+
+    it "fails with a name that the probe does not have, and with a number that is read as a string" do
+      {"sum(args.dept_sum)" => /exception__stats has no dept_sum; it has type, file, .*depth_sum/,
+       "str(args.depth_sum, 64)" => /depth_sum of exception__stats is a number/}.each do |body, message|
+        expect { programs.resolve(block[body]) }.to raise_error(ProgramGenerator::Error, message)
+      end
+    end
+
+    it "fails with a probe that there is not, and with a field outside of a probe" do
+      expect { programs.resolve(block["1", "exception__stat"]) }.to raise_error(ProgramGenerator::Error, /no probe exception__stat$/)
+      expect { programs.resolve("#{block["1"]}END\n{\n  print(args.line);\n}\n") }
+        .to raise_error(ProgramGenerator::Error, "args.line is in no block of a probe")
+    end
+  end
+
+  it "takes no field of probescope_info that would move others, or that C would put elsewhere" do
+    info = File.read(File.join(Support::ROOT, InfoGenerator::SOURCE))
+    longer = info.sub("type: text 16, at: 32", "type: text 24, at: 32")
+    expect { InfoGenerator.new(longer) }.to raise_error(/version of probescope_info is at 48, and what comes before it ends at 56/)
+    uneven = "#{info}  - {name: more, type: u32, at: 168, about: more}\n"
+    expect { InfoGenerator.new(uneven) }.to raise_error(/C adds bytes at the end of a row of probe, where the last field ends at 172/)
+  end
+
+  it "keeps probescope_info well within what a host believes" do
+    %w[abi host/bounds host/info_layout].each { |name| require_relative "../lib/probescope/#{name}" }
+    expect(Probescope::ABI::PROBES.size * 2).to be < Probescope::Host::Bounds::INFO_PROBES
+    expect(Probescope::Host::InfoLayout::PROBE.values.last.first * 2).to be < Probescope::Host::Bounds::INFO_ROW_BYTES
+  end
+
+  it "#{CommandsPage::PATH}, from what --help says, is up to date (rake generate)" do
+    expect(File.read(File.join(Support::ROOT, CommandsPage::PATH))).to eq(CommandsPage.text)
   end
 
   it "keeps every probe readable on every bpftrace: six arguments at most" do

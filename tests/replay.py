@@ -18,9 +18,8 @@ from probescope.command.trace import Output, keys
 
 
 def replay(asked, known):
-    output = Output(
-        Namespace(pid=asked["pid"], json=asked["json"], top=TOP), asked["program"], probes(program(asked["program"]))
-    )
+    options = Namespace(pid=asked["pid"], json=asked["json"], top=TOP, min=0, sort=None, color="auto")
+    output = Output(options, asked["program"], probes(program(asked["program"])))
     output.result.known = known
     output.result.waited_ns = known.get("waited_ns")
     try:

@@ -9,8 +9,8 @@
 #include "memory.h"
 #include "overhead.h"
 
-struct ps_info probescope_info = {.magic = "PSCOPE1"};
-const char *const ps_state_names[] = {"off", "on", "degraded", "refused", "unsupported"};
+struct ps_info probescope_info = {.magic = PS_INFO_MAGIC};
+const char *const ps_state_names[] = {PS_STATE_NAMES};
 
 /* Writers are rare and may be on two threads (watcher, VM): whoever makes the number odd writes. */
 static void begin(void)
@@ -43,8 +43,8 @@ void ps_info_start(const char *runtime, const char *runtime_version, const char 
     info->probe_size = sizeof(info->probes[0]);
     info->probes_offset = offsetof(struct ps_info, probes);
     COPY(info->runtime, runtime);
-    COPY(info->runtime_version, runtime_version);
-    COPY(info->library_version, library_version);
+    COPY(info->version, runtime_version);
+    COPY(info->library, library_version);
     info->pid = getpid();
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
         COPY(info->probes[i].name, ps_probe_names[i]);

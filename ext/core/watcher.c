@@ -392,7 +392,7 @@ static int start_thread(void)
     pthread_attr_destroy(&attributes);
     watcher.running = !error;
     if (!error) pthread_setname_np(watcher.thread, PS_PROVIDER);
-    ps_info_flag(PS_INFO_WATCHING, !error);
+    ps_info_flag(PS_INFO_WATCHER, !error);
     return error;
 }
 
@@ -443,7 +443,7 @@ void ps_watcher_stop(void)
 {
     if (!watcher.running && !watcher.paused) return;
     if (watcher.running) end_thread();
-    ps_info_flag(PS_INFO_WATCHING, 0);
+    ps_info_flag(PS_INFO_WATCHER, 0);
     if (watcher.flushing) ps_stats_flush_all();
     else if (ps_stats_wanted() && (read_semaphores() & ~ps_overhead_out) == watcher.marked) ps_stats_flush_since_mark();
     /* Last: a child that another thread forks until here has its own watcher and sound tables (after_fork_in_child()). */

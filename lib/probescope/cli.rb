@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "did_you_mean"
 require_relative "host/error"
 require_relative "host/text"
 require_relative "version"
@@ -27,7 +28,8 @@ module Probescope
       "gc" => "how long the garbage collector stops the program",
       "gvl" => "which threads wait for the VM lock",
       "otel" => "send slow calls and costly exceptions to an OpenTelemetry backend",
-      "script" => "print the bpftrace program behind a command"
+      "script" => "print the bpftrace program behind a command",
+      "completion" => "print what a shell needs to complete command lines"
     }.freeze
 
     # The command line was wrong.
@@ -67,10 +69,18 @@ module Probescope
     end
 
     def command(name)
-      raise Usage.new("there is no command #{Host::Text.clean(name).inspect}", "probescope --help") unless COMMANDS.key?(name)
+      unless COMMANDS.key?(name)
+        raise Usage.new("there is no command #{Host::Text.clean(name).inspect}#{meant(name, COMMANDS.keys)}", "probescope --help")
+      end
 
       require_relative "commands/#{name}"
       Commands.const_get(name.capitalize)
+    end
+
+    # "; did you mean hot?", or nothing. wanted: what is none of the names.
+    def meant(wanted, names)
+      found = DidYouMean::SpellChecker.new(dictionary: names).correct(wanted)
+      "; did you mean #{found.first(3).join(" or ")}?" if found.any?
     end
 
     def help(name = nil)

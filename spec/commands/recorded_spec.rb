@@ -20,18 +20,16 @@ RSpec.describe "On what bpftrace printed once" do
 
   # What several processes tell live comes in an order of its own each time.
   def gem(program, recorded)
-    others = recordings::LIVE.key?(program) ? %w[lost several] : %w[plain]
+    others = recordings::LIVE.key?(program) ? %w[lost several] : []
     recorded.reject { |head, _| others.include?(head[:recording]) }.flat_map do |head, answers|
       options(head[:recording], head[:command]).map { |words| Support::Replay.gem(head, answers, *words) }
     end
   end
 
-  # Of one process. Its lines of slow calls come as the calls end.
+  # Of one process.
   def wheel(program, recorded)
-    live = program.start_with?("slow") ? %w[plain] : []
-    recorded.select { |head, _| %w[one hostile full strings plain].include?(head[:recording]) }.flat_map do |head, answers|
-      ways = live.include?(head[:recording]) ? [[]] : [*([[]] if live.empty?), ["--json"]]
-      ways.map { |words| Support::Replay.wheel(head, program, answers, *words) }
+    recorded.select { |head, _| %w[one hostile full strings].include?(head[:recording]) }.flat_map do |head, answers|
+      [[], ["--json"]].map { |words| Support::Replay.wheel(head, program, answers, *words) }
     end
   end
 

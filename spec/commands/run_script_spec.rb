@@ -104,7 +104,7 @@ RSpec.describe "run, script and help" do
   # Every command that runs a program: {name of a script => path of the program that the command runs}.
   def programs_of_commands
     commands = Probescope::CLI::COMMANDS.keys.map { |name| Probescope::CLI.command(name) }
-    commands.select { |one| one < Probescope::Commands::Traced }.flat_map do |one|
+    commands.select { |one| one < Probescope::Commands::Tracing }.flat_map do |one|
       path = one.new.send(:program_path)
       name = one.name.split("::").last.downcase
       [[name, path], *([["#{name}_by_request", path.sub(".bt", "_by_request.bt")]] if one::BY_REQUEST)]

@@ -78,11 +78,11 @@ RSpec.describe "The helper" do
 
   it "has every field that a command asks for" do
     commands = Probescope::CLI::COMMANDS.keys.map { |name| Probescope::CLI.command(name) }
-    traced = commands.select { |one| one < Probescope::Commands::Traced }
+    traced = commands.select { |one| one < Probescope::Commands::Tracing }
     expect(traced.size).to be > 10
     traced.each do |one|
       command = one.new.tap { |made| made.send(:parse, %w[-p 1 --max-overhead 5%]) }
-      line = JSON.generate(command.send(:order).merge(do: "trace"))
+      line = JSON.generate(command.send(:order).fields.merge(do: "trace"))
       expect(Probescope::Host::Request.read(line).first).to eq("trace"), line
     end
   end

@@ -3,12 +3,13 @@
 require "spec_helper"
 require "support/host_helpers"
 require "probescope/host/links"
+require "probescope/host/order"
 require "probescope/host/selection"
 
 RSpec.describe "Choosing processes" do
   def selection(*pids, **options)
-    fields = {"pids" => pids, "comm" => nil, "workers" => false}.merge(options.slice(:comm, :workers).transform_keys(&:to_s))
-    Probescope::Host::Selection.new(fields, **options.slice(:most))
+    order = Probescope::Host::Order.of(pids: pids, **options.slice(:comm, :workers))
+    Probescope::Host::Selection.new(order, **options.slice(:most))
   end
 
   it "takes each once, and refuses more than fit" do

@@ -49,7 +49,7 @@ RSpec.describe Probescope::Host::Strangers do
     shell = keep(Support::Child.new("sh", "-c", "sleep 600 & sleep 600 & wait"))
     children = await("its children") { (found = Probescope::Host::Descendants.of(shell.pid)).size == 2 && found }
     now = 100.0
-    selection = Probescope::Host::Selection.new({"pids" => [shell.pid], "comm" => nil, "workers" => true}, now: -> { now })
+    selection = Probescope::Host::Selection.new(Probescope::Host::Order.of(pids: [shell.pid], workers: true), now: -> { now })
     reads = Hash.new(0)
     allow(Probescope::Host::Target).to(receive(:try).and_wrap_original { |try, pid| (reads[pid] += 1) && try.call(pid) })
     expect { selection.targets }.to raise_error(Probescope::Host::Error)

@@ -34,4 +34,21 @@ RSpec.describe Probescope::Host::Trace do
     before = maps.merge("first_cut" => {"7" => 11_000_000_000 - 3_600_000_000_000})
     expect(interval(before, target)).to eq([11.3, 13.0])
   end
+
+  describe "of a process whose flush came while bpftrace left" do
+    # Of one whose interval lasted so many ns by bpftrace's clock, in a command of 2 s.
+    def torn?(lasted, unended: [7])
+      maps = {"wall_ns" => {"7" => 2_000_000_000}, "began" => {"7" => 1_000}, "ended" => {"7" => 1_000 + lasted}}
+      ended = {targets: [target], by_pid: false, clock: 0, unended: unended, closing: 1_750_000_000}
+      output = instance_double(Probescope::Host::Output, maps: maps)
+      described_class.new(output, ended, Probescope::Host::Program.path("calls.bt")).torn?
+    end
+
+    it "is torn, unless the program had ended the interval before" do
+      expect(torn?(1_740_000_000)).to be(true)
+      expect(torn?(1_750_000_000)).to be(false)
+      expect(torn?(1_740_000_000, unended: [])).to be(false)
+      expect(torn?(1_740_000_000, unended: [8])).to be(true) # of which nothing is known
+    end
+  end
 end

@@ -30,7 +30,7 @@ RSpec.describe "A crowd of one user's processes", :bpf do
     crowd(binary = named(name), stranger, 6)
     probes = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false, messages: false).probes
     said = []
-    watch = Probescope::Otel::Watch.new({pids: [], comm: name}, probes) { |why| said << why }
+    watch = Probescope::Otel::Watch.new(Probescope::Host::Order.of(pids: [], comm: name), probes) { |why| said << why }
     await("a full bridge") { watch.look.size == 4 }
     expect(said.uniq).to eq(["more than 4 processes: the others are left out"])
     honest = [host_target("--rows", 1, binary: binary), host_target("--rows", 1, binary: binary)].map(&:pid)
@@ -43,7 +43,7 @@ RSpec.describe "A crowd of one user's processes", :bpf do
   it "leaves room in a command" do
     crowd(binary = named(name), stranger, 6)
     honest = host_target("--rows", 1, binary: binary).pid
-    selection = Probescope::Host::Selection.new({"pids" => [], "comm" => name, "workers" => false}, most: 3)
+    selection = Probescope::Host::Selection.new(Probescope::Host::Order.of(pids: [], comm: name), most: 3)
     targets = selection.targets.map(&:pid)
     expect(targets.size).to eq(3)
     expect(targets).to include(honest)

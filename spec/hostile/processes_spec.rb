@@ -211,7 +211,7 @@ RSpec.describe "Hostile processes", :bpf do
       program = File.join(hostile_folder, "program.bt")
       File.write(program, "usdt:$1:probescope:* { @ = count() }")
       library = "/proc/#{pid}/root#{hostile_folder}/mount/file"
-      bpftrace = Probescope::Host::Tracer.new({"keys" => 8, "pages" => 8, "arguments" => []}, program, [], library)
+      bpftrace = Probescope::Host::Tracer.new(Probescope::Host::Order.of(keys: 8, pages: 8, arguments: []), program, [], library)
       await("a bpftrace that waits for the file") { File.read("/proc/#{bpftrace.pid}/wchan").match?(/fuse|request_wait/) }
       began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       bpftrace.discard

@@ -40,7 +40,7 @@ RSpec.describe "The privilege of probescope otel", :bpf do
     end
   end
 
-  # The set of docs/guide/deployment.md, and no other.
+  # The set of docs/how-to/run-the-bridge-as-a-service.md, and no other.
   def capabilities = (Support::Bpf.version <=> [0, 25]) >= 0 ? small : %w[sys_admin sys_ptrace dac_read_search setuid setgid kill]
   def small = %w[bpf perfmon sys_ptrace dac_read_search dac_override checkpoint_restore kill]
   def only(names) = ["-all", *names.map { |name| "+#{name}" }].join(",")

@@ -21,6 +21,9 @@ module Support
       yield missing
     end
 
+    # Where it listens, once it is ready.
+    attr_reader :url
+
     # env: the switches of its README, such as "FIXED" => "parser".
     def initialize(env: {})
       super(self.class.gunicorn, env: Support.plain_env.merge("PORT" => "0", "PYTHONPATH" => Python::PACKAGE, **env), chdir: DIRECTORY)

@@ -17,6 +17,9 @@ module Support
                                                                                 out: File::NULL, err: File::NULL)
     end
 
+    # Where it listens, once it is ready.
+    attr_reader :url
+
     # env: the switches of its README, such as "FIXED" => "parser".
     def initialize(env: {}, ruby: RbConfig.ruby)
       super(ruby, "-S", "bundle", "exec", "puma", "-C", "config/puma.rb",

@@ -34,9 +34,7 @@ module Support
                  only: %w[hot exceptions calls requests alloc_by_request slow10ms]},
       "strings" => {processes: [%w[--rows 2 --strings]], only: %w[exceptions]},
       "stopped" => {processes: [%w[--rows 2], %w[--rows 2]], stopped: 1, only: %w[calls]},
-      "lost" => {processes: [%w[--rows 400]], order: {pages: 1}, only: %w[flow]},
-      # As the wheel runs it: a line a call.
-      "plain" => {processes: [%w[--rows 3]], order: {arguments: []}, only: SLOW.keys + SLOW.keys.map { |name| "#{name}_by_request" }}
+      "lost" => {processes: [%w[--rows 400]], order: {pages: 1}, only: %w[flow]}
     }.freeze
     # Its calls are 4 ms longer from row to row.
     ROWS = {"slow100ms" => "27", "slow100ms_by_request" => "27"}.freeze

@@ -21,8 +21,8 @@ static void says_what_it_is(void)
     CHECK_EQUAL(info->probe_size, sizeof(info->probes[0]));
     CHECK_EQUAL(info->probes_offset, offsetof(struct ps_info, probes));
     CHECK_STRING(info->runtime, "ruby");
-    CHECK_STRING(info->runtime_version, "3.3.1");
-    CHECK_STRING(info->library_version, "0.1.0");
+    CHECK_STRING(info->version, "3.3.1");
+    CHECK_STRING(info->library, "0.1.0");
     CHECK_EQUAL(info->pid, getpid());
     CHECK_EQUAL(info->sequence % 2, 0);
 }
@@ -37,8 +37,8 @@ static void keeps_its_layout(void)
     CHECK_EQUAL(offsetof(struct ps_info, probe_size), 24);
     CHECK_EQUAL(offsetof(struct ps_info, probes_offset), 28);
     CHECK_EQUAL(offsetof(struct ps_info, runtime), 32);
-    CHECK_EQUAL(offsetof(struct ps_info, runtime_version), 48);
-    CHECK_EQUAL(offsetof(struct ps_info, library_version), 80);
+    CHECK_EQUAL(offsetof(struct ps_info, version), 48);
+    CHECK_EQUAL(offsetof(struct ps_info, library), 80);
     CHECK_EQUAL(offsetof(struct ps_info, pid), 96);
     CHECK_EQUAL(offsetof(struct ps_info, flags), 100);
     CHECK_EQUAL(offsetof(struct ps_info, memory_limit), 104);
@@ -113,8 +113,8 @@ static void cuts_texts_that_are_too_long(void)
     CHECK_STRING(probescope_info.probes[0].name, ps_probe_names[0]);
     ps_info_start(text, text, text);
     CHECK_EQUAL(strlen(probescope_info.runtime), 15);
-    CHECK_EQUAL(strlen(probescope_info.runtime_version), 31);
-    CHECK_EQUAL(strlen(probescope_info.library_version), 15);
+    CHECK_EQUAL(strlen(probescope_info.version), 31);
+    CHECK_EQUAL(strlen(probescope_info.library), 15);
     CHECK_EQUAL(probescope_info.pid, getpid());
     ps_info_start("ruby", "3.3.1", "0.1.0");
     ps_info_note("");

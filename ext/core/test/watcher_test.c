@@ -131,9 +131,9 @@ static void asks_for_nothing_while_nobody_listens(void)
     await_looks();
     CHECK_EQUAL(vm_state.switches + vm_state.samples + vm_state.upkeeps, 0);
     CHECK_EQUAL(ps_watcher_wanted(), 0);
-    CHECK(probescope_info.flags & PS_INFO_WATCHING);
+    CHECK(probescope_info.flags & PS_INFO_WATCHER);
     begin_again();
-    CHECK(!(probescope_info.flags & PS_INFO_WATCHING));
+    CHECK(!(probescope_info.flags & PS_INFO_WATCHER));
     CHECK_EQUAL(recorder_total(), 0);
 }
 
@@ -638,7 +638,7 @@ static void check_in_child(void (*checks)(void))
 static void watch_as_a_child(void)
 {
     CHECK_EQUAL(probescope_info.pid, getpid());
-    CHECK(probescope_info.flags & PS_INFO_WATCHING);
+    CHECK(probescope_info.flags & PS_INFO_WATCHER);
     CHECK_EQUAL(probescope_info.sequence % 2, 0);
     AWAIT(is_named("probescope\n"));
     await_looks();
@@ -749,11 +749,11 @@ static void is_awake_when_the_vm_wants_it(void)
 
 static void stay_without_watcher(void)
 {
-    CHECK(!(probescope_info.flags & PS_INFO_WATCHING));
+    CHECK(!(probescope_info.flags & PS_INFO_WATCHER));
     CHECK(!is_named("probescope\n"));
     ps_watcher_start(&vm); /* as a worker does that is told to install */
     CHECK_EQUAL(probescope_info.pid, getpid());
-    CHECK(probescope_info.flags & PS_INFO_WATCHING);
+    CHECK(probescope_info.flags & PS_INFO_WATCHER);
     await_looks();
     ps_watcher_stop();
 }

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "traced"
+require_relative "table"
 
 module Probescope
   module Commands
     # Allocation sites.
-    class Alloc < Traced
+    class Alloc < Table
       PROGRAM = "alloc.bt"
       USAGE = "alloc -p PID [options]"
       ABOUT = <<~TEXT
@@ -23,37 +23,24 @@ module Probescope
       TEXT
       MIN = "all allocations"
       BY_REQUEST = true
-      # A process has up to 41,943 rows of requests where nobody gave it more memory (ext/core/by_request.c), and those of none.
-      KEYS_BY_REQUEST = 49_152
-      NOTHING = "nothing was allocated"
-      HEADINGS = [">SHARE", ">COUNT", ">BYTES", "CLASS", "ALLOCATED AT"].freeze
 
-      private
-
-      def rows(trace)
-        found = trace.rows.map do |row|
-          type, file, line = row.names
-          {**request(row, trace), class: known(type), file: known(file), line: known(line), count: row.number("allocated"),
-                                  bytes: row.number("bytes")}
+      class Report < Host::Report
+        def rows
+          found = result.rows.map do |row|
+            {**request(row), **named(row, :class), count: row.number("allocated"), bytes: row.number("bytes")}
+          end
+          all = sum(found, :count)
+          sorted(found, :count, :bytes).map { |row| row.merge(count_share: ratio(row[:count], all)) }
         end
-        all = sum(found, :count)
-        @by_tracer = trace.targets.any? { |target| target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on" }
-        sorted(found, :count, :bytes).map do |row|
-          share = ratio(row[:count], all)
-          row.merge(count_share: share, share: share)
+
+        def share(row) = row[:count_share]
+
+        # Where it is the allocator that tells, the state of the probe says so.
+        def below(_shown)
+          return unless result.targets.any? { |target| target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on" }
+
+          "Told by CPython's reference tracer: every object. Not in BYTES: what it keeps elsewhere, as a bytearray does its bytes."
         end
-      end
-
-      def cells(row)
-        [Host::Figure.share(row[:count_share]), Host::Figure.count(row[:count]), Host::Figure.bytes(row[:bytes]),
-         row[:class], where(row)]
-      end
-
-      # Where it is the allocator that tells, the state of the probe says so.
-      def below(_rows)
-        return unless @by_tracer
-
-        "Told by CPython's reference tracer: every object. Not in BYTES: what it keeps elsewhere, as a bytearray does its bytes."
       end
     end
   end

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "traced"
+require_relative "table"
 
 module Probescope
   module Commands
     # Lines that ask for backtraces as strings, and what that takes.
-    class Backtraces < Traced
+    class Backtraces < Table
       PROGRAM = "backtraces.bt"
       USAGE = "backtraces -p PID [options]"
       ABOUT = <<~TEXT
@@ -25,35 +25,28 @@ module Probescope
         probescope backtraces -p 4711 --json | jq '.rows[] | select(.call == "caller")'
       TEXT
       MIN = "the process's CPU time"
-      NOTHING = "no backtrace was turned into strings"
-      HEADINGS = [">CPU", ">TOTAL", ">COUNT", ">MEAN", ">MAX", ">FRAMES", "CALL", "ASKED AT", "IN", "LAST OF"].freeze
-      OPTIONAL = ["LAST OF"].freeze
 
-      private
+      class Report < Host::Report
+        def rows = sorted(result.rows.map { |row| asker(row) }, :total_ns, :count)
 
-      def rows(trace)
-        sorted(trace.rows.map { |row| asker(row, trace) }, :total_ns, :count)
-      end
+        def share(row) = row[:cpu_share]
 
-      def asker(row, trace)
-        call, file, line, function = row.names
-        count = row.number("calls") || 0
-        total = row.number("total_ns") || 0
-        share = ratio(total, trace.cpu_ns)
-        {call: call, file: known(file), line: known(line), function: known(function), count: count, total_ns: total,
-         mean_ns: ratio(total, count)&.round, max_ns: row.number("max_ns"),
-         mean_depth: ratio(row.number("depth_sum"), count)&.round(1), cpu_share: share, **exception(row), share: share}
-      end
+        private
 
-      def exception(row)
-        type, file, line = row.values("last")
-        {type: known(type), raised_at: known(file) && [file, line].join(":")}
-      end
+        def asker(row)
+          count = row.number("calls") || 0
+          total = row.number("total_ns") || 0
+          named(row, :call).merge(
+            function: known(row.names[3]), count: count, total_ns: total, mean_ns: ratio(total, count)&.round,
+            max_ns: row.number("max_ns"), mean_depth: ratio(row.number("depth_sum"), count)&.round(1),
+            cpu_share: ratio(total, result.cpu_ns), **exception(row)
+          )
+        end
 
-      def cells(row)
-        [Host::Figure.share(row[:cpu_share]), Host::Figure.time(row[:total_ns]), Host::Figure.count(row[:count]),
-         Host::Figure.time(row[:mean_ns]), Host::Figure.time(row[:max_ns]), Host::Figure.decimal(row[:mean_depth]), row[:call],
-         where(row), row[:function] || "-", row.values_at(:type, :raised_at).compact.join(" at ").then { |of| of.empty? ? "-" : of }]
+        def exception(row)
+          type, file, line = row.values("last")
+          {type: known(type), raised_at: known(file) && [file, line].join(":")}
+        end
       end
     end
   end

@@ -8,8 +8,6 @@ module Probescope
     # What every command does with its command line. A command says USAGE, ABOUT and EXAMPLES, adds its options in
     # #options, and works in #call, which returns the exit status.
     class Base
-      # The version of the JSON's shape, which docs/schema describes: fields are added to it, and none changes its meaning.
-      SCHEMA = 1
       # Of commands on several processes, --trust.
       TRUST = "of several processes, those too whose library is neither root's nor this user's: bpftrace reads it as root"
 
@@ -68,6 +66,13 @@ module Probescope
         raise CLI::Usage.new("#{text.inspect} is no time", example) unless number
 
         (number.to_f * TIME_UNITS.fetch(unit)).round
+      end
+
+      # "1,2" as [1, 2]
+      def process_ids(text)
+        found = text.split(",")
+        found = [text] if found.empty?
+        found.map { |one| process_id(one) }
       end
 
       def process_id(text)

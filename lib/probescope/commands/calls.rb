@@ -1,12 +1,11 @@
 # frozen_string_literal: true
 
-require "time"
-require_relative "traced"
+require_relative "table"
 
 module Probescope
   module Commands
     # Exact counts and times of functions.
-    class Calls < Traced
+    class Calls < Table
       PROGRAM = "calls.bt"
       ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
@@ -26,44 +25,38 @@ module Probescope
         probescope calls -p 4711 --json | jq '.rows | map(.calls) | add'
       TEXT
       MIN = "the SELF time of all rows"
-      NOTHING = "no function of the application was called (--all follows those of gems and packages too)"
-      # A call is counted when it ends, by what was noted when it began.
-      NOT_COVERED = "not covered: calls that were under way when the interval began or ended"
-      ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
-      HEADINGS = [">SELF", ">ELAPSED", ">CALLS", ">MEAN", ">MAX", ">RAISED", "FUNCTION", "DEFINED AT"].freeze
 
-      private
+      class Report < Host::Report
+        ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
 
-      def rows(trace)
-        found = trace.rows.map { |row| function(row, trace) }
-        all = sum(found, :self_ns)
-        sorted(found, :self_ns, :calls).map { |row| row.merge(share: ratio(row[:self_ns], all)) }
-      end
+        def rows
+          found = result.rows.map { |row| function(row) }
+          all = sum(found, :self_ns)
+          sorted(found, :self_ns, :calls).map { |row| row.merge(share: ratio(row[:self_ns], all)) }
+        end
 
-      def function(row, trace)
-        function, file, line = row.names
-        ended = trace.counted_until(row, :function__stats)
-        times = figures(row)
-        # Taken out before this trace began: nothing is known of it.
-        times.transform_values! { nil } if ended && times[:calls].zero?
-        {function: known(function), file: known(file), line: known(line), **times, counted_until: iso(ended)}
-      end
+        def share(row) = row[:share]
 
-      def figures(row)
-        calls = row.number("calls") || 0
-        elapsed = row.number("elapsed_ns")
-        {calls: calls, elapsed_ns: elapsed, self_ns: row.number("self_ns"), mean_ns: ratio(elapsed, calls)&.round,
-         max_ns: row.number("max_ns"), raised: row.number("raised")}
-      end
+        def nothing = "#{super} #{Tracing::ALL_HINT}"
 
-      def cells(row)
-        [*row.values_at(:self_ns, :elapsed_ns).map { |time| Host::Figure.time(time) }, Host::Figure.count(row[:calls]),
-         *row.values_at(:mean_ns, :max_ns).map { |time| Host::Figure.time(time) }, Host::Figure.count(row[:raised]),
-         [row[:function], *("(until #{clock(Time.iso8601(row[:counted_until]))})" if row[:counted_until])].join(" "), where(row)]
-      end
+        def below(shown) = (ENDED if shown.rows.any? { |row| row[:counted_until] })
 
-      def below(rows)
-        ENDED if rows.any? { |row| row[:counted_until] }
+        private
+
+        def function(row)
+          ended = result.counted_until(row, :function__stats)
+          times = figures(row)
+          # Taken out before this trace began: nothing is known of it.
+          times.transform_values! { nil } if ended && times[:calls].zero?
+          {**named(row, :function), **times, counted_until: Host::Clock.iso(ended)}
+        end
+
+        def figures(row)
+          calls = row.number("calls") || 0
+          elapsed = row.number("elapsed_ns")
+          {calls: calls, elapsed_ns: elapsed, self_ns: row.number("self_ns"), mean_ns: ratio(elapsed, calls)&.round,
+           max_ns: row.number("max_ns"), raised: row.number("raised")}
+        end
       end
     end
   end

@@ -84,7 +84,7 @@ module Probescope
       end
 
       def reinstall
-        return "the gem goes into the application: docs/guide/loading.md" if Host::Client.packaged?
+        return "the gem goes into the application: docs/how-to/load-it-into-an-application.md" if Host::Client.packaged?
         # gem pristine finds no gem that Bundler has by a path, and compiles none.
         return "bin/setup run, in #{CHECKOUT}" if File.exist?("#{CHECKOUT}/bin/setup")
 
@@ -172,7 +172,7 @@ module Probescope
       end
 
       def print_json
-        puts Host::Text.json({schema: SCHEMA, command: name, pids: [@pid].compact, rows: @checks, warnings: []})
+        puts Host::Text.answer(name, {pids: [@pid].compact, rows: @checks, warnings: []})
       end
     end
   end

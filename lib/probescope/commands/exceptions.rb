@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "traced"
+require_relative "table"
 
 module Probescope
   module Commands
     # Raise sites, the one whose backtraces cost most first.
-    class Exceptions < Traced
+    class Exceptions < Table
       PROGRAM = "exceptions.bt"
       USAGE = "exceptions -p PID [options]"
       ABOUT = <<~TEXT
@@ -32,66 +32,58 @@ module Probescope
       TEXT
       MIN = "the process's CPU time"
       BY_REQUEST = true
-      NOTHING = "no exception was raised"
-      HEADINGS = [">CPU", ">BACKTRACES", ">STRINGS", ">RAISED", ">PER S", ">DEPTH", "TYPE", "RAISED AT", "IN", "APP AT",
-                  ">AT ONCE", "RESCUED AT", "FORMATTED AT"].freeze
-      OPTIONAL = [">STRINGS", "APP AT", ">AT ONCE", "RESCUED AT", "FORMATTED AT"].freeze
 
-      private
+      class Report < Host::Report
+        # A Python's version, such as "3.13.0".
+        MINOR = /\A3\.(\d+)/
 
-      def rows(trace)
-        @pythons = trace.targets.filter_map { |target| minor(target[:version]) if target[:runtime] == "python" }
-        sorted(trace.rows.map { |row| site(row, trace) }, :backtrace_cost_ns, :count)
-      end
+        def rows = sorted(result.rows.map { |row| site(row) }, :backtrace_cost_ns, :count)
 
-      def site(row, trace)
-        type, file, line, function = row.names
-        count = row.number("raised") || 0
-        known = {**request(row, trace), type: known(type), file: known(file), line: known(line), function: known(function), count: count,
-                                        per_second: trace.seconds.positive? ? (count / trace.seconds).round(3) : nil}
-        known.merge(cost(row, trace), mean_depth: ratio(row.number("depth_sum"), count)&.round(1), **places(row),
-                                      rescued_at_once_share: at_once(row, trace, count))
-      end
+        def share(row) = row[:cpu_share]
 
-      def cost(row, trace)
-        capture = row.number("backtrace_ns") || 0
-        # Where nothing tells of backtraces that become strings, what that takes is not known.
-        strings = trace.serve?(row.pids, "backtrace__done") ? row.number("strings_ns") || 0 : row.number("strings_ns")
-        cost = capture + (strings || 0)
-        share = ratio(cost, trace.cpu_ns)
-        {backtrace_cost_ns: cost, capture_ns: capture, strings_ns: strings, cpu_share: share, share: share}
-      end
+        def nothing = unhandled? ? "no exception was raised that Python code handled" : super
 
-      # The application's own line is worth a word where it is not the one that raised.
-      def places(row)
-        app = place(row, "app_at")
-        {app_at: (app unless app == row.names[1, 2].join(":")), rescued_at: place(row, "rescued_at"),
-         formatted_at: place(row, "formatted_at")}
-      end
+        def not_covered
+          [("not in it: what was raised in Python 3.12 and later and no Python code handled" if unhandled?),
+           ("not in it: what was raised in Python 3.11 and C code swallowed" if pythons.min&.<(12))].compact
+        end
 
-      # nil where the runtime does not tell of rescues.
-      def at_once(row, trace, count)
-        ratio(row.number("rescued_at_once"), count) if trace.serve?(row.pids, "exception__rescue")
-      end
+        private
 
-      # Of a Python's version, such as "3.13.0".
-      def minor(version) = version[/\A3\.(\d+)/, 1].to_i
+        # The minor version of each process that runs Python.
+        def pythons
+          @pythons ||= result.targets.select { |target| target[:runtime] == "python" }.map { |target| target[:version][MINOR, 1].to_i }
+        end
 
-      def nothing = unhandled? ? "no exception was raised that Python code handled" : super
+        def unhandled? = pythons.max&.>=(12)
 
-      def not_covered
-        [("not in it: what was raised in Python 3.12 and later and no Python code handled" if unhandled?),
-         ("not in it: what was raised in Python 3.11 and C code swallowed" if @pythons.min&.<(12))].compact
-      end
+        def site(row)
+          count = row.number("raised") || 0
+          raised = {function: known(row.names[3]), count: count,
+                    per_second: result.seconds.positive? ? (count / result.seconds).round(3) : nil}
+          request(row).merge(named(row, :type), raised, cost(row), {mean_depth: ratio(row.number("depth_sum"), count)&.round(1)},
+                             places(row), {rescued_at_once_share: at_once(row, count)})
+        end
 
-      def unhandled? = @pythons.max&.>=(12)
+        def cost(row)
+          capture = row.number("backtrace_ns") || 0
+          # Where nothing tells of backtraces that become strings, what that takes is not known.
+          strings = result.serve?(row.pids, "backtrace__done") ? row.number("strings_ns") || 0 : row.number("strings_ns")
+          cost = capture + (strings || 0)
+          {backtrace_cost_ns: cost, capture_ns: capture, strings_ns: strings, cpu_share: ratio(cost, result.cpu_ns)}
+        end
 
-      def cells(row)
-        strings = row[:strings_ns]&.positive? ? row[:strings_ns] : nil
-        [Host::Figure.share(row[:cpu_share]), Host::Figure.time(row[:backtrace_cost_ns]), Host::Figure.time(strings),
-         Host::Figure.count(row[:count]), Host::Figure.decimal(row[:per_second]), Host::Figure.decimal(row[:mean_depth]),
-         row[:type], where(row), row[:function] || "-", row[:app_at] || "-", Host::Figure.share(row[:rescued_at_once_share]),
-         row[:rescued_at] || "-", row[:formatted_at] || "-"]
+        # The application's own line is worth a word where it is not the one that raised.
+        def places(row)
+          app = place(row, "app_at")
+          {app_at: (app unless app == row.names[1, 2].join(":")), rescued_at: place(row, "rescued_at"),
+           formatted_at: place(row, "formatted_at")}
+        end
+
+        # nil where the runtime does not tell of rescues.
+        def at_once(row, count)
+          ratio(row.number("rescued_at_once"), count) if result.serve?(row.pids, "exception__rescue")
+        end
       end
     end
   end

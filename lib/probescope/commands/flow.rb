@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "streamed"
+require_relative "stream"
 require_relative "../host/call_tree"
 require_relative "../host/clock"
 require_relative "../host/nearest"
@@ -9,7 +9,7 @@ require_relative "../host/numbered"
 module Probescope
   module Commands
     # The calls of one thread, live.
-    class Flow < Streamed
+    class Flow < Stream
       PROGRAM = "flow.bt"
       WIDENED = true
       USAGE = "flow -p PID [options]"
@@ -180,8 +180,6 @@ module Probescope
         out(line(call))
       end
 
-      def json(event) = Host::Text.json({schema: SCHEMA, command: name, **event})
-
       def line(call)
         times = [call[:elapsed_ns], call[:self_ns]].map { |time| time ? Host::Figure.time(time) : "" }
         name = "#{"= " if call[:event] == "leave"}#{Host::Text.clean(call[:function])}"
@@ -216,7 +214,7 @@ module Probescope
         raise other_threads(trace) if @thread && @pid.nil? && @seen.any?
 
         took = " took so long" if @min_ns.positive?
-        puts "  no call of the application#{took} (--all follows those of gems and packages too)" unless @json
+        show "  no call of the application#{took} #{ALL_HINT}" unless @json
       end
 
       # What was shown since the last flush has a begin and no end: the process ended, or --top did.
@@ -228,10 +226,10 @@ module Probescope
       end
 
       def span_text
-        return "from #{clock(@clock.time(@span.to))} until the last line" if @span.from == @span.to
+        return "from #{Host::Clock.of_day(@clock.time(@span.to))} until the last line" if @span.from == @span.to
 
-        "#{span(@clock.time(@span.from), @clock.time(@span.to))}: #{Host::Figure.share(ratio(@span.cpu_ns, @span.wall_ns))} CPU, " \
-          "#{Host::Figure.share(ratio(@span.looking_ns, @span.cpu_ns))} of it for looking" \
+        cpu, looking = [[@span.cpu_ns, @span.wall_ns], [@span.looking_ns, @span.cpu_ns]].map { |one| Host::Figure.share(Host::Figure.ratio(*one)) }
+        "#{Host::TableRenderer.span(@clock.time(@span.from), @clock.time(@span.to))}: #{cpu} CPU, #{looking} of it for looking" \
           "#{"; the last lines came after that" if @uncovered}"
       end
 

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-require_relative "traced"
+require_relative "table"
 require_relative "../host/histogram"
 
 module Probescope
   module Commands
     # Pauses of the garbage collector.
-    class Gc < Traced
+    class Gc < Table
       PROGRAM = "gc.bt"
       USAGE = "gc -p PID [options]"
       ABOUT = <<~TEXT
@@ -23,41 +23,37 @@ module Probescope
         probescope gc -p 4711 --json | jq '.rows[] | {kind, mean_ns, histogram}'
       TEXT
       MIN = "the time of all collections"
-      NOTHING = "no garbage was collected"
-      HEADINGS = [">SHARE", ">TOTAL", ">COUNT", ">MEAN", ">MAX", ">LIVE", ">FREED", "KIND"].freeze
-      OPTIONAL = [">LIVE", ">FREED"].freeze
-      # Python tells of other objects than Ruby does, and has kinds of its own.
-      GENERATION = "generation "
 
-      private
+      class Report < Host::Report
+        # Python tells of other objects than Ruby does, and has kinds of its own.
+        GENERATION = "generation "
 
-      def rows(trace)
-        found = trace.rows.map { |row| pauses(row) }
-        all = sum(found, :total_ns)
-        sorted(found, :total_ns, :count).map do |row|
-          row.merge(wall_share: ratio(row[:total_ns], trace.wall_ns), share: ratio(row[:total_ns], all))
+        def rows
+          found = result.rows.map { |row| pauses(row) }
+          all = sum(found, :total_ns)
+          sorted(found, :total_ns, :count).map do |row|
+            row.merge(wall_share: ratio(row[:total_ns], result.wall_ns), share: ratio(row[:total_ns], all))
+          end
         end
-      end
 
-      def pauses(row)
-        total = row.number("total_ns")
-        count = row.number("collections")
-        kind = known(row.names.first)
-        objects = [row.number("objects"), nil]
-        objects.reverse! if kind.to_s.start_with?(GENERATION)
-        {kind: kind, count: count, total_ns: total, mean_ns: ratio(total, count)&.round,
-         max_ns: row.number("max_ns"), live_objects: objects.first, freed_objects: objects.last,
-         histogram: Host::Histogram.buckets(row.values("pause_ns"))}
-      end
+        def share(row) = row[:share]
 
-      def cells(row)
-        [Host::Figure.share(row[:wall_share]), Host::Figure.time(row[:total_ns]), Host::Figure.count(row[:count]),
-         Host::Figure.time(row[:mean_ns]), Host::Figure.time(row[:max_ns]), Host::Figure.count(row[:live_objects]),
-         Host::Figure.count(row[:freed_objects]), row[:kind]]
-      end
+        def below(shown)
+          Host::Histogram.render("PAUSE", Host::Histogram.merge(shown.rows.map { |row| row[:histogram] })) { |ns| Host::Figure.time(ns) }
+        end
 
-      def below(rows)
-        Host::Histogram.render("PAUSE", Host::Histogram.merge(rows.map { |row| row[:histogram] })) { |ns| Host::Figure.time(ns) }
+        private
+
+        def pauses(row)
+          total = row.number("total_ns")
+          count = row.number("collections")
+          kind = known(row.names.first)
+          objects = [row.number("objects"), nil]
+          objects.reverse! if kind.to_s.start_with?(GENERATION)
+          {kind: kind, count: count, total_ns: total, mean_ns: ratio(total, count)&.round,
+           max_ns: row.number("max_ns"), live_objects: objects.first, freed_objects: objects.last,
+           histogram: Host::Histogram.buckets(row.values("pause_ns"))}
+        end
       end
     end
   end

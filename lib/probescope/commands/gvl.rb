@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "traced"
+require_relative "table"
 
 module Probescope
   module Commands
     # Threads by the time that they waited for the VM lock.
-    class Gvl < Traced
+    class Gvl < Table
       PROGRAM = "gvl.bt"
       USAGE = "gvl -p PID [options]"
       ABOUT = <<~TEXT
@@ -21,37 +21,28 @@ module Probescope
         probescope gvl -p 4711 --json | jq '.rows | map(.total_ns) | add'
       TEXT
       MIN = "the wall time"
-      NOTHING = "no thread waited for the VM lock"
-      HEADINGS = [">SHARE", ">TOTAL", ">WAITS", ">MEAN", ">MAX", ">THREAD", "NAME"].freeze
 
-      # A wait is told when it is over.
-      NOT_COVERED = "not covered: waits that were under way when the interval ended"
+      class Report < Host::Report
+        def rows = sorted(result.rows_apart.map { |row| waits(row) }, :total_ns, :waits)
 
-      private
+        def share(row) = row[:wall_share]
 
-      def rows(trace)
-        sorted(trace.rows_apart.map { |row| waits(row, trace) }, :total_ns, :waits)
-      end
+        private
 
-      def waits(row, trace)
-        thread, pid = row.names
-        total = row.number("total_ns")
-        count = row.number("waits")
-        share = ratio(total, trace.wall_ns([pid]))
-        {thread_id: thread, name: thread_name(pid, thread), waits: count, total_ns: total, mean_ns: ratio(total, count)&.round,
-         max_ns: row.number("max_ns"), wall_share: share, share: share}
-      end
+        def waits(row)
+          thread, pid = row.names
+          total = row.number("total_ns")
+          count = row.number("waits")
+          {thread_id: thread, name: thread_name(pid, thread), waits: count, total_ns: total, mean_ns: ratio(total, count)&.round,
+           max_ns: row.number("max_ns"), wall_share: ratio(total, result.wall_ns([pid]))}
+        end
 
-      # nil when it has ended, or when the process counts its threads in a namespace of its own.
-      def thread_name(pid, thread)
-        File.read("/proc/#{pid}/task/#{thread}/comm").chomp
-      rescue SystemCallError
-        nil
-      end
-
-      def cells(row)
-        [Host::Figure.share(row[:wall_share]), Host::Figure.time(row[:total_ns]), Host::Figure.count(row[:waits]),
-         Host::Figure.time(row[:mean_ns]), Host::Figure.time(row[:max_ns]), row[:thread_id].to_s, row[:name] || "-"]
+        # nil when it has ended, or when the process counts its threads in a namespace of its own.
+        def thread_name(pid, thread)
+          File.read("/proc/#{pid}/task/#{thread}/comm").chomp
+        rescue SystemCallError
+          nil
+        end
       end
     end
   end

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "traced"
+require_relative "table"
 
 module Probescope
   module Commands
     # Functions by the CPU time that samples give them.
-    class Hot < Traced
+    class Hot < Table
       PROGRAM = "hot.bt"
       USAGE = "hot -p PID [options]"
       ABOUT = <<~TEXT
@@ -26,45 +26,34 @@ module Probescope
       TEXT
       MIN = "the on-CPU time (TOTAL)"
       BY_REQUEST = true
-      # A process has up to 41,943 rows of requests where nobody gave it more memory (ext/core/by_request.c), and those of none.
-      KEYS_BY_REQUEST = 49_152
-      SAMPLES = true
-      NOTHING = "the process was not on the CPU"
-      HEADINGS = [">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT", "IN C"].freeze
-      OPTIONAL = ["IN C"].freeze
 
-      private
-
-      def rows(trace)
-        names = trace.values("builtin").to_h.transform_keys { |number| Host::Trace.number(number) }
-        parts = trace.parts("in_builtin_ns")
-        found = trace.rows.map do |row|
-          function, file, line = row.names
-          {**request(row, trace), function: known(function), file: known(file), line: known(line), self: row.number("self_ns"),
-                                  total: row.number("total_ns"), samples: row.number("samples"), builtins: builtins(row, parts, names)}
+      class Report < Host::Report
+        def rows
+          names = result.values("builtin").to_h.transform_keys { |number| Host::Trace.number(number) }
+          parts = result.parts("in_builtin_ns")
+          found = result.rows.map do |row|
+            times = {self: row.number("self_ns"), total: row.number("total_ns"), looks: row.number("samples")}
+            request(row).merge(named(row, :function), times, {in_builtins: in_builtins(row, parts, names)})
+          end
+          on_cpu = sum(found, :self)
+          sorted(found, :self, :total).map { |row| row.merge(shares(row, on_cpu)) }
         end
-        on_cpu = sum(found, :self)
-        sorted(found, :self, :total).map { |row| shares(row, on_cpu) }
-      end
 
-      # {name => ns}
-      def builtins(row, parts, names)
-        row.keys.flat_map { |key| parts.key?(key) ? parts[key].to_a : [] }
-           .group_by { |number, _| names[number] }.transform_values { |all| all.sum(&:last) }
-      end
+        def share(row) = row[:total_share]
 
-      def shares(row, on_cpu)
-        total = ratio(row[:total], on_cpu)
-        builtins = row[:builtins].sort_by { |name, ns| [-ns, name.to_s] }
-                                 .map { |name, ns| {function: known(name), share: ratio(ns, on_cpu)} }
-        row.slice(:method, :route, :function, :file, :line)
-           .merge(self_share: ratio(row[:self], on_cpu), total_share: total, samples: row[:samples], builtins: builtins, share: total)
-      end
+        private
 
-      def cells(row)
-        most = row[:builtins].first
-        [Host::Figure.share(row[:self_share]), Host::Figure.share(row[:total_share]), Host::Figure.count(row[:samples]),
-         row[:function], where(row), most ? "#{Host::Figure.share(most[:share])} #{most[:function]}" : "-"]
+        # {name => ns}
+        def in_builtins(row, parts, names)
+          row.keys.flat_map { |key| parts.key?(key) ? parts[key].to_a : [] }
+             .group_by { |number, _| names[number] }.transform_values { |all| all.sum(&:last) }
+        end
+
+        def shares(row, on_cpu)
+          builtins = row[:in_builtins].sort_by { |name, ns| [-ns, name.to_s] }
+                                      .map { |name, ns| {function: known(name), share: ratio(ns, on_cpu)} }
+          {self_share: ratio(row[:self], on_cpu), total_share: ratio(row[:total], on_cpu), samples: row[:looks], builtins: builtins}
+        end
       end
     end
   end

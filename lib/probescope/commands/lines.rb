@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "traced"
+require_relative "table"
 
 module Probescope
   module Commands
     # Lines by the CPU time that samples give them.
-    class Lines < Traced
+    class Lines < Table
       PROGRAM = "lines.bt"
       USAGE = "lines -p PID [options]"
       ABOUT = <<~TEXT
@@ -22,27 +22,17 @@ module Probescope
         probescope lines -p 4711 --json | jq -r '.rows[] | "\\(.file):\\(.line) \\(.self_share)"'
       TEXT
       MIN = "the on-CPU time"
-      SAMPLES = true
-      NOTHING = "the process was not on the CPU"
-      HEADINGS = [">SELF", ">SAMPLES", "LINE", "FUNCTION"].freeze
 
-      private
-
-      def rows(trace)
-        found = trace.rows.map do |row|
-          function, file, line = row.names
-          {function: known(function), file: known(file), line: known(line), self: row.number("self_ns"),
-           samples: row.number("samples")}
+      class Report < Host::Report
+        def rows
+          found = result.rows.map do |row|
+            {**named(row, :function), self: row.number("self_ns"), looks: row.number("samples")}
+          end
+          on_cpu = sum(found, :self)
+          sorted(found, :self, :looks).map { |row| row.merge(self_share: ratio(row[:self], on_cpu), samples: row[:looks]) }
         end
-        on_cpu = sum(found, :self)
-        sorted(found, :self, :samples).map do |row|
-          share = ratio(row[:self], on_cpu)
-          row.slice(:function, :file, :line).merge(self_share: share, samples: row[:samples], share: share)
-        end
-      end
 
-      def cells(row)
-        [Host::Figure.share(row[:self_share]), Host::Figure.count(row[:samples]), where(row), row[:function]]
+        def share(row) = row[:self_share]
       end
     end
   end

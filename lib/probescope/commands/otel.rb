@@ -4,6 +4,7 @@ require "shellwords"
 require_relative "base"
 require_relative "../host/bpftrace"
 require_relative "../host/kernel"
+require_relative "../host/order"
 require_relative "../host/privilege"
 require_relative "../host/tracing"
 require_relative "../otel/endpoints"
@@ -57,7 +58,7 @@ module Probescope
       private
 
       def options(parser)
-        parser.on("-p", "--pid PID", "a process; give several for several") { |text| @pids |= [process_id(text)] }
+        parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") { |text| @pids |= process_ids(text) }
         parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
         parser.on("--comm NAME", "the processes of that name, also those to come") do |text|
           @comm = some(text, "--comm puma")
@@ -164,9 +165,8 @@ module Probescope
       def supervise(number)
         program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages,
                                                 number: number)
-        order = {pids: @pids, comm: @comm, workers: @workers, trust: @trust, program: program.text,
-                 tracer: {"keys" => KEYS, "pages" => PAGES, "strings" => STRINGS}}
-        supervisor = Probescope::Otel::Supervisor.new(order, program.probes, method(:start_exporter), method(:say))
+        order = Host::Order.of(pids: @pids, comm: @comm, workers: @workers, trust: @trust, keys: KEYS, pages: PAGES, strings: STRINGS)
+        supervisor = Probescope::Otel::Supervisor.new(order, program.text, program.probes, method(:start_exporter), method(:say))
         %w[INT TERM].each { |name| trap(name) { supervisor.stop } }
         trap("HUP", "IGNORE")
         supervisor.run

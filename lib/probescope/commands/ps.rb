@@ -24,7 +24,8 @@ module Probescope
       TEXT
       # So many processes are named that were not looked at.
       SET_ASIDE = 20
-      HEADINGS = [">PID", "NAME", "RUNTIME", "VERSION", ">ABI", "LIBRARY", "ENABLED"].freeze
+      HEADINGS = %w[PID NAME RUNTIME VERSION ABI LIBRARY ENABLED].freeze
+      RIGHT = %w[PID ABI].freeze
 
       private
 
@@ -64,7 +65,7 @@ module Probescope
       end
 
       def print_json(rows)
-        puts Host::Text.json({schema: SCHEMA, command: name, pids: rows.map { |row| row[:pid] }, rows: rows, warnings: @warnings})
+        puts Host::Text.answer(name, {pids: rows.map { |row| row[:pid] }, rows: rows, warnings: @warnings})
       end
 
       def print_table(rows)
@@ -72,7 +73,7 @@ module Probescope
           puts "no process has probescope loaded; `probescope run -- COMMAND` starts one"
         else
           require_relative "../host/table"
-          puts Host::Table.render(HEADINGS, rows.map { |row| cells(row) })
+          puts Host::Table.render(HEADINGS, rows.map { |row| cells(row) }, right: RIGHT)
         end
       end
 

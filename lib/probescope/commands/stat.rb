@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-require_relative "streamed"
+require_relative "stream"
 require_relative "../host/clock"
 
 module Probescope
   module Commands
     # One line a second.
-    class Stat < Streamed
+    class Stat < Stream
       PROGRAM = "stat.bt"
       LIGHT = "light.bt"
       SOME = true
@@ -78,7 +78,7 @@ module Probescope
         @states[answer[:pid]] = answer[:states]
         @telling[answer[:pid]] = answer[:tells_of_cut]
         # At once: lines come until Ctrl-C, and from now on their figures are lower.
-        answer[:in_part].to_h.each { |probe, reason| say(only_in_part([answer[:pid]], probe, reason)) }
+        answer[:in_part].to_h.each { |probe, reason| say(Host::Checks.only_in_part([answer[:pid]], probe, reason)) }
       end
 
       # Each process has a second of its own: a line is due when all have told theirs, or when one tells its next.
@@ -132,19 +132,19 @@ module Probescope
 
       def cells(sums)
         cpu, calls, raises, backtrace_ns, allocations, bytes, gc_ns, samples = sums.values_at(*FIELDS[2..9])
-        [Host::Figure.share(ratio(cpu, sums[:wall_ns])), Host::Figure.share(looking_share(sums)), Host::Figure.count(calls),
+        [Host::Figure.share(Host::Figure.ratio(cpu, sums[:wall_ns])), Host::Figure.share(looking_share(sums)), Host::Figure.count(calls),
          Host::Figure.count(raises), Host::Figure.time(backtrace_ns), Host::Figure.count(allocations), Host::Figure.bytes(bytes), Host::Figure.time(gc_ns),
          Host::Figure.count(samples), Host::Figure.count(sums[:rows] + sums[:samples_missed])]
       end
 
-      def looking_share(sums) = sums[:looking_ns] && ratio(sums[:looking_ns], sums[:cpu_ns])
+      def looking_share(sums) = sums[:looking_ns] && Host::Figure.ratio(sums[:looking_ns], sums[:cpu_ns])
 
       def json(sums)
         figures = sums.slice(:cpu_ns, :calls, :raises, :backtrace_ns, :allocations, :bytes, :gc_ns, :samples)
         lost = {rows: sums[:rows], samples: sums[:samples_missed], details: sums[:details]}
         times = sums.values_at(:began, :ended).map { |nanoseconds| Host::Clock.at(nanoseconds, 0) }
         covered = interval_of(*times, *sums.values_at(:wall_ns, :cpu_ns, :looking_ns))
-        Host::Text.json({schema: SCHEMA, command: name, pids: @round.keys, **covered, **figures, lost: lost})
+        super({pids: @round.keys, **covered, **figures, lost: lost})
       end
     end
   end

@@ -21,7 +21,7 @@ module Probescope
         probescope status -p 4711
         probescope status -p 4711 --json | jq -r '.own[].name'
       TEXT
-      OWN = ["OF ITS OWN", ">ARGUMENTS", "LISTENED", "LIBRARY"].freeze
+      OWN = ["OF ITS OWN", "ARGUMENTS", "LISTENED", "LIBRARY"].freeze
       LISTENED = {true => "yes", false => "no", nil => "?"}.freeze
       # Of the process, for JSON; docs/schema/status.json describes them.
       PROCESS = %i[pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped flushes switches
@@ -53,8 +53,7 @@ module Probescope
 
       def print_json(target)
         rows = target[:probes].map { |name, probe| {name: name, state: probe[:state], listened: probe[:listened], reason: probe[:reason]} }
-        puts Host::Text.json({schema: SCHEMA, command: name, pids: [@pid], process: target.slice(*PROCESS), rows: rows, own: target[:own],
-                              warnings: []})
+        puts Host::Text.answer(name, {pids: [@pid], process: target.slice(*PROCESS), rows: rows, own: target[:own], warnings: []})
       end
 
       def print_tables(target)
@@ -62,7 +61,7 @@ module Probescope
         own = target[:own].map do |probe|
           [probe[:name], probe[:arguments].to_s, LISTENED[probe[:listened]], probe[:path] || "none"]
         end
-        puts Host::Table.render(OWN, own), "" if own.any?
+        puts Host::Table.render(OWN, own, right: ["ARGUMENTS"]), "" if own.any?
         probes = target[:probes].map { |name, probe| [name.to_s, probe[:state], LISTENED[probe[:listened]], probe[:reason]] }
         puts Host::Table.render(HEADINGS, probes)
       end

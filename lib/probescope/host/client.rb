@@ -46,26 +46,26 @@ module Probescope
 
       # [targets, how many processes could not be looked at, why others were set aside]; a target is Foreign.row, read from JSON.
       def list
-        order("list")
+        ask("list")
         expect("targets").values_at(:targets, :unreadable, :set_aside)
       end
 
       # One target. Raises Error when there is nothing to trace in that process.
       def inspect_process(pid)
-        order("inspect", pid: pid)
+        ask("inspect", pid: pid)
         expect("target").fetch(:target)
       end
 
       # Has bpftrace run a small program. Returns what it complains of, or nil.
       def try
-        order("try")
+        ask("try")
         expect("tried")[:complaint]
       end
 
-      # fields: see Request. Yields each answer, and each line of bpftrace's output as {is: "output", line: bytes}, until
+      # order: Order. Yields each answer, and each line of bpftrace's output as {is: "output", line: bytes}, until
       # "ended", which is yielded too.
-      def trace(fields)
-        order("trace", **fields)
+      def trace(order)
+        ask("trace", **order.fields)
         loop do
           answer = next_answer
           yield answer
@@ -89,7 +89,7 @@ module Probescope
 
       private
 
-      def order(what, **fields)
+      def ask(what, **fields)
         @input.write(JSON.generate(fields.merge(do: what)), "\n")
       rescue Errno::EPIPE
         raise gone

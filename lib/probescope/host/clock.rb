@@ -30,6 +30,12 @@ module Probescope
 
       def self.at(nsecs, offset) = Time.at(0, offset + nsecs, :nanosecond, in: "UTC")
 
+      # In JSON: UTC, to the microsecond. nil stays nil.
+      def self.iso(time) = time&.strftime("%Y-%m-%dT%H:%M:%S.%6NZ")
+
+      # For people: of this machine, "13:05:59.123".
+      def self.of_day(time) = time ? time.localtime.strftime("%H:%M:%S.%L") : "-"
+
       def initialize(release = Kernel.new.release)
         new = (release.scan(/\d+/).first(2).map(&:to_i) <=> BOOTTIME_SINCE) >= 0
         @offset = self.class.between(new ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC)

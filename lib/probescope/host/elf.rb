@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "bounds"
+
 module Probescope
   module Host
     # As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little endian. The files are those that
@@ -16,16 +18,7 @@ module Probescope
       LOAD = 1
       SECTION = "x4 L< x16 Q<Q<L<"
       PROGRAM = "L< x4 Q<Q<"
-      ROW_BYTES = 44
-      MOST_ROW_BYTES = 256
       SYMBOL_BYTES = 24
-      # A library of ours has 41 sections, 6 KiB of symbols, 4 KiB of their names and 3 KiB of notes.
-      MOST_ROWS = 256
-      MOST_BYTES = 256 << 10
-      MOST_SYMBOL_BYTES = 64 << 10
-      # Of all notes of a file together, and how many probes.
-      MOST_NOTE_BYTES = 256 << 10
-      MOST_PROBES = 2048
 
       # io: an open file, read with #pread.
       def initialize(io)
@@ -45,7 +38,7 @@ module Probescope
         table = sections.find { |section| section.type == DYNSYM }
         strings = table && sections[table.link]
         return unless strings
-        raise EOFError, "too many symbols" if [table, strings].any? { |section| section.bytes > MOST_SYMBOL_BYTES }
+        raise EOFError, "too many symbols" if [table, strings].any? { |section| section.bytes > Bounds::ELF_SYMBOL_BYTES }
 
         wanted = read(strings.offset, strings.bytes).index("\0#{name}\0".b)
         wanted && address_of(read(table.offset, table.bytes), wanted + 1)
@@ -62,7 +55,7 @@ module Probescope
         return [] unless @valid
 
         notes = sections.select { |section| section.type == NOTE }
-        raise EOFError, "too many notes" if notes.sum(&:bytes) > MOST_NOTE_BYTES
+        raise EOFError, "too many notes" if notes.sum(&:bytes) > Bounds::ELF_NOTE_BYTES
 
         notes.each_with_object([]) { |section, found| add_probes(found, read(section.offset, section.bytes)) }
       end
@@ -77,7 +70,7 @@ module Probescope
           described = at + align(name)
           of_probe = type == NOTE_OF_PROBE && notes.byteslice(at, name) == "stapsdt\0"
           probe(notes.byteslice(described, bytes))&.then { |one| found << one } if of_probe
-          raise EOFError, "too many probes" if found.size > MOST_PROBES
+          raise EOFError, "too many probes" if found.size > Bounds::ELF_PROBES
 
           at = described + align(bytes)
         end
@@ -100,7 +93,9 @@ module Probescope
       # The rows of a table, each of which is to be as long as format wants it.
       def rows(offset, bytes, count, format)
         return [] if count.zero?
-        raise EOFError, "#{count} rows of #{bytes} bytes" if count > MOST_ROWS || !bytes.between?(ROW_BYTES, MOST_ROW_BYTES)
+
+        possible = count <= Bounds::ELF_ROWS && bytes.between?(Bounds::ELF_LEAST_ROW_BYTES, Bounds::ELF_ROW_BYTES)
+        raise EOFError, "#{count} rows of #{bytes} bytes" unless possible
 
         data = read(offset, bytes * count)
         Array.new(count) { |i| data.unpack(format, offset: i * bytes) }
@@ -116,7 +111,7 @@ module Probescope
       end
 
       def read(offset, size)
-        raise EOFError, "#{size} bytes asked for" if size > MOST_BYTES || offset + size > 1 << 63
+        raise EOFError, "#{size} bytes asked for" if size > Bounds::ELF_BYTES || offset + size > 1 << 63
 
         data = size.zero? ? "".b : @io.pread(size, offset)
         data.bytesize == size ? data : raise(EOFError, "the file is shorter")

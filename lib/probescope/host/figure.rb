@@ -6,6 +6,9 @@ module Probescope
     module Figure
       module_function
 
+      # A part of a whole, to 6 places; nil where either is not known.
+      def ratio(part, whole) = part && whole&.positive? ? (part.to_f / whole).round(6) : nil
+
       # 1234567 -> "1,234,567"
       def count(number) = number.nil? ? "-" : number.to_s.reverse.scan(/\d{1,3}/).join(",").reverse
 

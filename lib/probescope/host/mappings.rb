@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "bounds"
 require_relative "opened"
 require_relative "refused"
 
@@ -36,9 +37,6 @@ module Probescope
       end
 
       LINE = /^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) ([1-9]\d*) +(.*)$/n
-      # Of the text, and of files in it. A mapping takes 50 to 150 bytes, and Linux lets a process have 65,530.
-      MOST_BYTES = 12 << 20
-      MOST_FILES = 4096
       CHUNK = 1 << 18
 
       module_function
@@ -52,7 +50,7 @@ module Probescope
         found = {} # by id: [the MappedFile, whether it is executable]
         each_line(io) do |from, to, rights, offset, device, inode, path|
           id = [device, inode]
-          next unless found.key?(id) || found.size < MOST_FILES
+          next unless found.key?(id) || found.size < Bounds::MAPS_FILES
 
           one = (found[id] ||= [nil, false])
           one[0] ||= MappedFile.new(pid, id, path, "#{from}-#{to}", from.hex) if offset.hex.zero?
@@ -68,7 +66,7 @@ module Probescope
         bytes = 0
         while (text = io.read(CHUNK))
           bytes += text.bytesize
-          raise Refused.malformed("what it maps is more than #{MOST_BYTES >> 20} MiB of text") if bytes > MOST_BYTES
+          raise Refused.malformed("what it maps is more than #{Bounds::MAPS_BYTES >> 20} MiB of text") if bytes > Bounds::MAPS_BYTES
 
           whole, _, rest = (rest + text).rpartition("\n")
           whole.scan(LINE, &block)

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "bounds"
 require_relative "elf"
 require_relative "mappings"
 
@@ -11,16 +12,13 @@ module Probescope
       # As ext/core/provider_file.c names them.
       LIBRARY = %r{/probescope(-\d+)?/[^/]+-\h{16}(-\d+)?\.so( \(deleted\))?\z|\A/memfd:libstapsdt:}n
 
-      # An application has a library for each provider.
-      MOST = 256
-
       module_function
 
       # [{name: "shop:checkout", arguments: 2, listened:, path:}, ...], by name. listened: what the block says of its semaphore's address.
       # path: the file by which every process with the same provider is reached, nil when there is none. Raises SystemCallError.
       def of(pid, &listened)
         libraries = Mappings.files(pid).select { |file| LIBRARY.match?(file.path) }
-        libraries.first(MOST).flat_map { |file| in_library(file, &listened) }.sort_by { |probe| probe[:name] }
+        libraries.first(Bounds::OWN_LIBRARIES).flat_map { |file| in_library(file, &listened) }.sort_by { |probe| probe[:name] }
       end
 
       def in_library(file)

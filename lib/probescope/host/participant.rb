@@ -41,6 +41,7 @@ module Probescope
         @before = target.tracers(@semaphores)
         @flushes = @snapshot[:flushes]
         @cpu_before = cpu
+        @folder = folder
       end
 
       def pid = target.pid
@@ -132,7 +133,7 @@ module Probescope
 
       # For the command, as plain data.
       def to_h
-        {pid: pid, ended: !alive?, flushed: flushed?, absence: absence, waited_ns: @waited_ns, run_delay_ns: @run_delay_ns,
+        {pid: pid, folder: @folder, ended: !alive?, flushed: flushed?, absence: absence, waited_ns: @waited_ns, run_delay_ns: @run_delay_ns,
          probes: snapshot[:probes].slice(*@probes), serves: serves,
          taken_out: taken_out, tells_of_taken_out: !snapshot[:overhead_limit].nil?, note: snapshot[:note],
          tells_of_looking: !snapshot[:looking_ns].nil?, tells_of_cut: tells_of_cut?,
@@ -190,6 +191,13 @@ module Probescope
       # Of the main thread: "R", "S", "T" (stopped), ...
       def state
         File.read("/proc/#{pid}/stat").rpartition(") ").last[0]
+      rescue SystemCallError
+        nil
+      end
+
+      # In which it runs; nil where nobody may know.
+      def folder
+        File.readlink("/proc/#{pid}/cwd").force_encoding(Encoding::UTF_8).scrub
       rescue SystemCallError
         nil
       end

@@ -2,6 +2,7 @@
 
 require "io/wait"
 require "socket"
+require_relative "bounds"
 require_relative "descriptors"
 require_relative "foreign"
 require_relative "refused"
@@ -16,8 +17,6 @@ module Probescope
       # Seconds that an answer may take, and that it may take while the child waits for a CPU or uses one.
       LIMIT = 1.0
       LONGEST = 5.0
-      # Bytes of address space that the child may take more than it has at first.
-      MEMORY = 96 << 20
       # Killed children of one user's processes that have not ended; beyond that no other process of that user is looked at.
       MOST_LEFT = 4
 
@@ -215,7 +214,7 @@ module Probescope
           Descriptors.keep([@socket])
           # Whatever is read is bytes, and becomes text where it is handed out.
           Encoding.default_external = Encoding::BINARY
-          Process.setrlimit(:AS, (File.read("/proc/self/statm").to_i * 4096) + MEMORY)
+          Process.setrlimit(:AS, (File.read("/proc/self/statm").to_i * 4096) + Bounds::READER_BYTES)
         end
 
         # Each answer by itself, so that the parent knows at which process the child hangs. After a while, that there are no more.

@@ -2,6 +2,7 @@
 
 require "json"
 require_relative "error"
+require_relative "order"
 require_relative "program"
 require_relative "selection"
 
@@ -57,15 +58,16 @@ module Probescope
         "stop" => {},
         "inspect" => {"pid" => PID},
         "trace" => {
-          "pids" => PIDS,                    # which processes: those of these numbers,
-          "comm" => NAME.optional,           # those of that name,
-          "workers" => BOOLEAN.optional,     # and their children
-          "trust" => BOOLEAN.optional,       # also where bpftrace reads libraries of other users (Library)
-          "programs" => PROGRAMS,            # files in our own folder; the first one's output counts
-          "arguments" => ARGUMENTS.optional, # what the programs find in $2 and later
+          # See Order.
+          "pids" => PIDS,
+          "comm" => NAME.optional,
+          "workers" => BOOLEAN.optional,
+          "trust" => BOOLEAN.optional,
+          "programs" => PROGRAMS,
+          "arguments" => ARGUMENTS.optional,
           "seconds" => SECONDS,
-          "max_overhead" => SHARE.optional,  # of the CPU time that looking may take
-          "some" => BOOLEAN.optional,        # whether a part of the probes is worth tracing
+          "max_overhead" => SHARE.optional,
+          "some" => BOOLEAN.optional,
           "keys" => KEYS,
           "pages" => PAGES
         }
@@ -73,7 +75,7 @@ module Probescope
 
       module_function
 
-      # [what is asked for, {field => value}] of a line. Raises Refused.
+      # [what is asked for, {field => value}] of a line; of "trace" an Order. Raises Refused.
       def read(line)
         order = JSON.parse(line, max_nesting: 3)
         raise Refused, "the helper takes a JSON object, and not #{order.class}" unless order.is_a?(Hash)
@@ -81,7 +83,7 @@ module Probescope
         what = order.delete("do")
         fields = FIELDS[what] or raise Refused, "the helper knows no order #{shown(what)}"
         check(what, order, fields)
-        [what, order]
+        [what, what == "trace" ? Order.of(**order.transform_keys(&:to_sym)) : order]
       rescue JSON::ParserError
         raise Refused, "the helper takes a JSON object a line"
       end

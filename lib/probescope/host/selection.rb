@@ -20,11 +20,11 @@ module Probescope
       # What is worth a word besides.
       attr_reader :notes
 
-      # order: {"pids" => [Integer], "comm" => String or nil, "workers" => true or false}
+      # order: Order.
       def initialize(order, most: MOST, now: nil)
-        @pids = order.fetch("pids").uniq
-        @comm = order["comm"]
-        @workers = order["workers"]
+        @pids = order.pids.uniq
+        @comm = order.comm
+        @workers = order.workers
         @most = most
         @notes = []
         @strangers = Strangers.new(&now)

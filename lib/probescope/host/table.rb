@@ -15,12 +15,15 @@ module Probescope
 
       module_function
 
-      # headings: strings; those of columns of figures begin with ">" and are aligned to the right. rows: arrays of strings.
-      def render(headings, rows)
+      # headings: texts. rows: arrays of texts. right: headings of the columns that are aligned to the right, those of figures. The
+      # block may change a cell that is padded, by its row's and its column's number.
+      def render(headings, rows, right: [], &change)
         columns = headings.each_with_index.map do |heading, i|
-          column([heading.delete_prefix(">"), *rows.map { |row| Text.clean(row[i]) }], right: heading.start_with?(">"))
+          column([heading, *rows.map { |row| Text.clean(row[i]) }], right: right.include?(heading))
         end
-        columns.transpose.map { |line| line.join("  ").rstrip }.join("\n")
+        lines = columns.transpose
+        lines.drop(1).each_with_index { |line, row| line.map!.with_index { |cell, i| change.call(cell, row, i) } } if change
+        lines.map { |line| line.join("  ").rstrip }.join("\n")
       end
 
       # texts: a heading, aligned to the left, and its cells.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "clock"
+require_relative "figure"
 
 module Probescope
   module Host
@@ -160,6 +161,12 @@ module Probescope
 
       def cpu_ns = total("cpu_ns")
 
+      # Part of the CPU time of these processes that looking took; nil unless all of them tell.
+      def looking_share
+        all = processes.reject(&:left_out)
+        Figure.ratio(all.sum(&:looking_ns), cpu_ns) if all.any? && all.all?(&:looking_ns)
+      end
+
       # Samples in each second of CPU time, which is what they are divided among: 99 when one thread runs all the time and none was
       # missed, more when it waits for a busy CPU. nil where the program does not count them.
       def sample_rate
@@ -184,8 +191,8 @@ module Probescope
       def reason = @ended.fetch(:reason).to_sym
       # Why it failed, or nil.
       def error = @ended[:error]
-      # True when a process flushed while bpftrace was detaching.
-      def torn? = @ended[:torn]
+      # True when a process flushed, or was about to, while bpftrace left, and the program had not ended its interval before.
+      def torn? = @ended.fetch(:unended, []).any? { |pid| !closed?(pid) }
       # bpftrace's complaints.
       def stderr = @ended[:stderr].to_s
       # [{pid:, ended:, flushed:, probes: {name => {state:, reason:, ...}}, serves: [names], runtime:, version:}, ...] as last seen.
@@ -203,12 +210,20 @@ module Probescope
 
       # Children that came later with another library file, which nobody traced.
       def strangers = @ended.fetch(:strangers)
+      # Folders in which the processes run. An older helper does not tell.
+      def roots = targets.filter_map { |target| target[:folder] }.uniq - ["/"]
       # What else is worth a line.
       def notes = @ended.fetch(:notes)
       # False when no process got to the end of an interval.
       def any? = total("wall_ns").positive?
 
       private
+
+      # As the program does it: by the clock of bpftrace, from its first stats__done to its last one.
+      def closed?(pid)
+        began, ended = %w[began ended].map { |map| of(map, pid) }
+        began && ended && ended - began >= @ended.fetch(:closing)
+      end
 
       # Of what was taken out before its interval it is as if the process did not serve it.
       def taken_out(target)

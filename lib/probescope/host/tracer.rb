@@ -16,8 +16,8 @@ module Probescope
 
       attr_reader :pid, :out, :err
 
-      # program: its path. library: ["-p", PID] or [], and what the program takes for $1. order: "keys", "pages", and "arguments" of a
-      # request (Request) and what the longest "strings" take. Raises Error when there is no bpftrace that may run.
+      # program: its path. options, library: ["-p", PID] or [], and what the program takes for $1. Raises Error when there is no
+      # bpftrace that may run.
       def initialize(order, program, options, library)
         @out, out_writer = IO.pipe(Encoding::BINARY)
         @err, err_writer = IO.pipe(Encoding::BINARY)
@@ -25,11 +25,11 @@ module Probescope
         @rest = "".b
         @hidden = false
         # Without "--" bpftrace takes options from what follows the program too: -cCOMMAND in a function's name would be run.
-        command = [*Tracer.command, "-f", "json", *options, "--", program, library, *order["arguments"]]
+        command = [*Tracer.command, "-f", "json", *options, "--", program, library, *order.arguments]
         # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for the command.
-        env = {**Tool::ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX" => order["keys"].to_s, "BPFTRACE_MAX_MAP_KEYS" => order["keys"].to_s,
-                                    "BPFTRACE_PERF_RB_PAGES" => order["pages"].to_s,
-                                    "BPFTRACE_STRLEN" => order["strings"]&.to_s, "BPFTRACE_MAX_STRLEN" => order["strings"]&.to_s}
+        env = {**Tool::ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX" => order.keys.to_s, "BPFTRACE_MAX_MAP_KEYS" => order.keys.to_s,
+                                    "BPFTRACE_PERF_RB_PAGES" => order.pages.to_s,
+                                    "BPFTRACE_STRLEN" => order.strings&.to_s, "BPFTRACE_MAX_STRLEN" => order.strings&.to_s}
         @pid = Process.spawn(env, *command, unsetenv_others: true, in: File::NULL, out: out_writer, err: err_writer,
                                             pgroup: true)
         [out_writer, err_writer].each(&:close)

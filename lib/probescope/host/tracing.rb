@@ -42,17 +42,17 @@ module Probescope
       PAUSE = 0.3
       RESTARTS = 5
 
-      # order: the fields of a request to trace (Request), which are right. tell: called with each message for the command.
+      # order: Order. tell: called with each message for the command.
       # Raises Error when there is nothing to trace.
       def initialize(order, &tell)
         @order = order
         @tell = tell
-        @seconds = order.fetch("seconds")
-        @programs = order.fetch("programs").map { |name| Program.all.fetch(name) }
+        @seconds = order.seconds
+        @programs = order.programs.map { |name| Program.all.fetch(name) }
         @probes = @programs.flat_map { |program| Program.probes(program) }.uniq
         @wanted = Library.arguments(@probes)
         @selection = Selection.new(order)
-        @users = Library::TRUSTED_USERS unless @selection.single? || order["trust"]
+        @users = Library::TRUSTED_USERS unless @selection.single? || order.trust
         targets = @selection.targets
         @notes = @selection.notes
         @alone = @selection.single? && targets.first.on_disk?
@@ -133,7 +133,7 @@ module Probescope
 
       # Raises Error for one that is not to be traced.
       def participant(target)
-        one = Participant.new(target, @probes, some: @order["some"])
+        one = Participant.new(target, @probes, some: @order.some)
         target.library(@wanted, @users).last.close unless @alone
         one
       end
@@ -272,7 +272,7 @@ module Probescope
       # Two files that look the same need not be one.
       def switched_on?(target, files)
         target.library({}, nil).last.close
-        files.include?(target.identity) && Participant.new(target, @probes, some: @order["some"]).raised?
+        files.include?(target.identity) && Participant.new(target, @probes, some: @order.some).raised?
       rescue Error
         false
       end
@@ -306,7 +306,7 @@ module Probescope
 
       # Did looking take more of the processes' CPU time than the order allows? As of their last flushes.
       def too_dear?
-        limit = @order["max_overhead"] or return false
+        limit = @order.max_overhead or return false
         looking, cpu = @participants.filter_map(&:looking).transpose.map(&:sum)
         cpu&.positive? && looking > limit * cpu
       end
@@ -317,7 +317,11 @@ module Probescope
         waited = now - @since
         talking = alive.select(&:flushed?)
         done = talking.all? { |one| one.flushed_at > @since } && talking.all? { |one| quiet?(one) || waited > FLUSH_LIMIT }
-        interrupt(@reason) if done || waited > HELD_LIMIT
+        return unless done || waited > HELD_LIMIT
+
+        # Rows of a flush that is held back have been told, and its end has not.
+        @unended = talking.select { |one| one.flushed_at <= @since }.map(&:pid) unless done
+        interrupt(@reason)
       end
 
       def quiet?(one)
@@ -397,13 +401,11 @@ module Probescope
       def deaf?(tracer) = tracer.status.nil? && (tracer.waiting_for_events? || (tracer.hidden? && held?))
 
       # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in others, unless the program has
-      # ended the interval of that process before.
+      # ended the interval of that process before, which its maps tell (Trace#torn?).
       def watch_detach
-        open = alive.reject { |one| closed?(one) }
-        @torn = true if Participant.look(open, now).any? && held?
+        flushed = Participant.look(alive, now)
+        @unended = @unended.to_a | flushed.map(&:pid) if flushed.any? && held?
       end
-
-      def closed?(one) = @reason == :time && one.flushed? && one.flushed_at - one.began_at >= @seconds - Program::EARLY
 
       # Where another tracer listens too, the semaphores do not tell: then it may be torn.
       def held? = alive.any? { |one| one.shared? || one.heard? }
@@ -424,7 +426,8 @@ module Probescope
         first.finish { |line| output(first, line) }
         @links&.remove
         reused
-        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, torn: @torn || false, by_pid: @alone,
+        @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, unended: @unended.to_a,
+                           closing: Program.closing(@seconds).to_i, by_pid: @alone,
                            stderr: @tracers.map(&:errors).join, targets: @participants.map(&:to_h),
                            others: @others || 0, strangers: @strangers, notes: @notes, clock: Clock.new.offset,
                            monotonic: Clock.monotonic_offset)

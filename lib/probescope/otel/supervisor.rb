@@ -37,10 +37,11 @@ module Probescope
       # Processes whose own limits are read in one look.
       LOOKS = 50
 
-      # order: as Tracing takes it, with :program (text). exporter: starts one, with the end of a pipe to read, and returns its
+      # order: Order. program: its text. exporter: starts one, with the end of a pipe to read, and returns its
       # pid. say: takes a line for the log.
-      def initialize(order, probes, exporter, say)
+      def initialize(order, program, probes, exporter, say)
         @order = order
+        @text = program
         @watch = Watch.new(order, probes) { |why| refuse(why) }
         @start_exporter = exporter
         @say = say
@@ -59,7 +60,7 @@ module Probescope
       def run
         @links = Host::Links.new
         @lock = Lock.new
-        @program = @links.file("otel.bt", @order.fetch(:program))
+        @program = @links.file("otel.bt", @text)
         start_exporter
         turn until @stopped
         leave
@@ -173,7 +174,7 @@ module Probescope
         return @tracer = nil if @known.empty? # whose libraries cannot be read any more
 
         @covered = @known.each_value.map { |one| identity(one) }.uniq
-        @tracer = Host::Tracer.new(@order.fetch(:tracer), @program, options, library)
+        @tracer = Host::Tracer.new(@order, @program, options, library)
         @began = now
         tell("tracing")
         @attached = @interrupted = false

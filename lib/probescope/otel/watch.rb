@@ -20,14 +20,14 @@ module Probescope
       # Seconds for new processes in one look: bpftrace's output waits meanwhile.
       SECONDS = 0.5
 
-      # order: {pids:, comm:, workers:, trust:}; probes: those that are to be traced. The block takes why a process cannot be.
+      # order: Order. probes: those that are to be traced. The block takes why a process cannot be.
       def initialize(order, probes, &refused)
         @refused = refused
         @order = order
         @probes = probes
         @wanted = Host::Library.arguments(probes)
-        @users = Host::Library::TRUSTED_USERS unless order[:trust] || alone?
-        @named = Host::Named.new(@order[:comm])
+        @users = Host::Library::TRUSTED_USERS unless order.trust || alone?
+        @named = Host::Named.new(@order.comm)
         @strangers = Host::Strangers.new
         @found = {} # pid => Participant
         @owners = {} # of these: pid => user
@@ -45,13 +45,13 @@ module Probescope
       end
 
       # True when only processes that are there already can be meant.
-      def closed? = !@order[:comm] && !@order[:workers]
+      def closed? = !@order.comm && !@order.workers
 
       # True when only one process can be meant.
-      def alone? = closed? && @order[:pids].one?
+      def alone? = closed? && @order.pids.one?
 
       # True when those that were named by number have ended, and no others are meant.
-      def over? = !@order[:comm] && @order[:pids].none? { |pid| File.exist?("/proc/#{pid}") }
+      def over? = !@order.comm && @order.pids.none? { |pid| File.exist?("/proc/#{pid}") }
 
       # An open File of the process's library, as bpftrace may read it. Raises Refused.
       def library(one) = one.target.library(@wanted, @users).last
@@ -67,14 +67,14 @@ module Probescope
       private
 
       def wanted
-        roots = @order[:pids].select { |pid| File.exist?("/proc/#{pid}") } | with_name
-        return roots unless @order[:workers]
+        roots = @order.pids.select { |pid| File.exist?("/proc/#{pid}") } | with_name
+        return roots unless @order.workers
 
         roots | Host::Descendants.of(*roots)
       end
 
       def with_name
-        return [] unless @order[:comm]
+        return [] unless @order.comm
 
         @named.among(Host::Survey.pids)
       end

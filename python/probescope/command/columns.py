@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from probescope.command.reports import BY_REQUEST
 from probescope.command.result import Result, clock, iso, ratio
 from probescope.command.text import SCHEMA, clean, count, duration, share, size, to_json
 
@@ -44,7 +43,6 @@ def _as_it_is(line: str, _result: Result) -> str:
 
 SECOND = "{:>8}{:>8}{:>12}{:>10}{:>11}{:>12}{:>10}{:>9}{:>8}{:>6}".format
 CALL = "{:>9} {:>9}  {}".format
-SLOW = "{:<8}  {:>8} {:>8}  {}".format
 
 
 # The words of stat's lines, behind "=" and the process, and the probes that some of them take.
@@ -176,20 +174,9 @@ def _covered(numbers: List[int], result: Result) -> Optional[Dict[str, Any]]:
     return {"command": "flow", "pid": pid, "event": "interval", **interval}
 
 
-def _slow(line: str, _result: Result) -> str:
-    """ "TIME ELAPSED SELF FUNCTION FILE:LINE TRACE", in us."""
-    ended, elapsed, own, rest = line.split(None, 3)
-    return SLOW(ended, duration(int(elapsed) * 1000), duration(int(own) * 1000), clean(rest.rstrip()))
-
-
 STAT = SECOND("CPU", "LOOKING", "CALLS", "RAISES", "BACKTRACES", "ALLOCS", "BYTES", "GC", "SAMPLES", "LOST")
 PROGRAMS: Dict[str, Columns] = {
     "stat": Columns(STAT, _second, _second_event),
     "light": Columns(STAT, partial(_second, light=True), partial(_second_event, light=True)),
     "flow": Columns(CALL("ELAPSED", "SELF", "CALL"), _call, _call_event),
-    **{
-        f"slow{least}ms{by_request}": Columns(SLOW("ENDED", "ELAPSED", "SELF", "FUNCTION"), _slow)
-        for least in (1, 10, 100)
-        for by_request in ("", BY_REQUEST)
-    },
 }

@@ -10,17 +10,11 @@ import os
 import struct
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
+from probescope.command import bounds
+
 PROGRAM_LOAD, SECTION_NOTE, SECTION_DYNSYM = 1, 7, 11
 SYMBOL = struct.Struct("<IBBHQQ")
 NOTE_HEAD, NOTE_OF_PROBE = struct.Struct("<III"), 3
-ROW_BYTES, MAX_ROW_BYTES = 44, 256
-# A library of ours has 41 sections, 6 KiB of symbols, 4 KiB of their names and 3 KiB of notes.
-MAX_ROWS = 256
-MAX_BYTES = 256 << 10
-MAX_SYMBOL_BYTES = 64 << 10
-# Of all notes of a file together, and how many probes.
-MAX_NOTE_BYTES = 256 << 10
-MAX_PROBES = 2048
 
 
 class Malformed(Exception):
@@ -64,7 +58,7 @@ class Elf:
         if not table or table.link >= len(sections):
             return None
         strings = sections[table.link]
-        if max(table.bytes, strings.bytes) > MAX_SYMBOL_BYTES:
+        if max(table.bytes, strings.bytes) > bounds.ELF_SYMBOL_BYTES:
             raise Malformed("too many symbols")
         wanted = self._read(strings.offset, strings.bytes).find(b"\0%s\0" % name.encode()) + 1
         if not wanted:
@@ -92,13 +86,13 @@ class Elf:
         if not self.valid:
             return []
         notes = [section for section in self._all_sections() if section.type == SECTION_NOTE]
-        if sum(section.bytes for section in notes) > MAX_NOTE_BYTES:
+        if sum(section.bytes for section in notes) > bounds.ELF_NOTE_BYTES:
             raise Malformed("too many notes")
         found: List[Probe] = []
         for section in notes:
             for probe in _probes_in(self._read(section.offset, section.bytes)):
                 found.append(probe)
-                if len(found) > MAX_PROBES:
+                if len(found) > bounds.ELF_PROBES:
                     raise Malformed("too many probes")
         return found
 
@@ -112,13 +106,13 @@ class Elf:
         """The rows of a table, each of which is to be as long as form wants it."""
         if not count:
             return []
-        if count > MAX_ROWS or not ROW_BYTES <= size <= MAX_ROW_BYTES:
+        if count > bounds.ELF_ROWS or not bounds.ELF_LEAST_ROW_BYTES <= size <= bounds.ELF_ROW_BYTES:
             raise Malformed(f"{count} rows of {size} bytes")
         data = self._read(offset, size * count)
         return [form.unpack_from(data, i * size) for i in range(count)]
 
     def _read(self, offset: int, size: int) -> bytes:
-        if size > MAX_BYTES or offset + size > 1 << 63:
+        if size > bounds.ELF_BYTES or offset + size > 1 << 63:
             raise Malformed(f"{size} bytes asked for")
         data = os.pread(self._file, size, offset) if size else b""
         if len(data) != size:

@@ -4,15 +4,22 @@ line was wrong, 130 interrupted before there was anything to show."""
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
+import shlex
 import sys
 from typing import Any, List, NoReturn
 
+from probescope.command.answers import ALL
 from probescope.command.errors import CommandError, Usage
 from probescope.command.tables import TOP
-from probescope.command.text import clean
+from probescope.command.terminal import COLORS
+from probescope.command.text import UNITS, clean
 
 NAME = "probescope"
+# Options of `trace`, before those of the command line.
+DEFAULTS = "PROBESCOPE_OPTS"
 ABOUT = """\
 For a machine without the gem: loads probescope into a Python application, and runs a bpftrace program on a process that has it.
 """
@@ -57,10 +64,28 @@ def percentage(text: str) -> float:
     return value / 100
 
 
+def share(text: str) -> float:
+    try:
+        return float(text[:-1] if text.endswith("%") else text)
+    except ValueError:
+        raise Usage(f"--min takes a percentage, and not {text!r}", f"{NAME} trace exceptions -p 4711 --min 5") from None
+
+
+def time(text: str) -> int:
+    """ "25ms" as ns."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", text, re.ASCII)
+    if not match:
+        raise Usage(f"{text!r} is no time", f"{NAME} trace slow -p 4711 --threshold 25ms")
+    return round(float(match[1]) * dict(UNITS)[match[2]])
+
+
 def number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise Usage(f"--top takes 0 or more, and not {text!r}", f"{NAME} trace exceptions -p 4711 --top 20")
     return int(text)
+
+
+COMMANDS = ["run", "attach", "trace", "script", "doctor", "status"]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,7 +122,23 @@ def parser() -> argparse.ArgumentParser:
     )
     trace.add_argument("name", metavar="NAME", help=f"`{NAME} script` lists them")
     trace.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
-    trace.add_argument("-d", "--seconds", type=seconds, help="how long, in seconds; until Ctrl-C without it")
+    trace.add_argument(
+        "-d",
+        "--duration",
+        "--seconds",
+        dest="seconds",
+        metavar="SECONDS",
+        type=seconds,
+        help="how long, in seconds; until Ctrl-C without it",
+    )
+    trace.add_argument(
+        "--by-request",
+        action="store_true",
+        help="rows of each method and route by itself, of alloc, exceptions, hot and slow",
+    )
+    trace.add_argument(
+        "--threshold", type=time, metavar="TIME", help="of slow: the shortest call to show, 10ms by default"
+    )
     trace.add_argument(
         "--max-overhead",
         type=percentage,
@@ -107,8 +148,14 @@ def parser() -> argparse.ArgumentParser:
     trace.add_argument(
         "--top", type=number, default=TOP, help=f"the first rows of a table, {TOP} by default; 0 for all"
     )
+    trace.add_argument("--min", type=share, default=0, metavar="PERCENT", help="hide rows below this share")
+    trace.add_argument("--sort", metavar="COLUMN", help="by another column of the table, the largest first")
     trace.add_argument(
         "--json", action="store_true", help="one JSON object with every row, or one a line; docs/schema describes them"
+    )
+    trace.add_argument("-o", "--output", metavar="FILE", help="into a file and not on the terminal")
+    trace.add_argument(
+        "--color", choices=COLORS, default="auto", help="of large shares and of warnings: auto by default (NO_COLOR)"
     )
     script = add(
         "script",
@@ -141,8 +188,30 @@ def split_run(argv: List[str]) -> int:
     return i
 
 
+def expanded(argv: List[str]) -> List[str]:
+    """With what PROBESCOPE_OPTS says, and with `trace` where the name of one of the gem's commands stands in its place."""
+    if argv[:1] and argv[0] in (*ALL, "stat", "flow"):
+        argv = ["trace", *argv]
+    if argv[:1] != ["trace"]:
+        return argv
+    try:
+        return [*argv[:2], *shlex.split(os.environ.get(DEFAULTS, "")), *argv[2:]]
+    except ValueError as error:
+        raise Usage(f"{DEFAULTS} is no list of options: {error}", f"unset {DEFAULTS}") from None
+
+
+def check_command(argv: List[str], known: List[str]) -> None:
+    """Says which one may have been meant."""
+    if argv[:1] and not argv[0].startswith("-") and argv[0] not in known:
+        near = difflib.get_close_matches(argv[0], known)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise Usage(f"there is no command {argv[0]!r}{meant}", f"{NAME} --help")
+
+
 def dispatch(argv: List[str]) -> int:
     top = parser()
+    argv = expanded(argv)
+    check_command(argv, [*COMMANDS, *ALL, "stat", "flow"])
     end = split_run(argv) if argv[:1] == ["run"] else len(argv)
     options: Any = top.parse_args(argv[:end])
     if argv[end:]:

@@ -7,14 +7,11 @@ import os
 import re
 from typing import BinaryIO, Dict, Iterator, List, NamedTuple, Tuple
 
-from probescope.command import opened
+from probescope.command import bounds, opened
 from probescope.command.errors import Refused
 
 LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) ([1-9][0-9]*) +(.*)$", re.MULTILINE)
 DELETED = b" (deleted)"
-# Of the text, and of files in it. A mapping takes 50 to 150 bytes, and Linux lets a process have 65,530.
-MAX_BYTES = 12 << 20
-MAX_FILES = 4096
 CHUNK = 1 << 18
 
 
@@ -56,7 +53,7 @@ def in_text(text: BinaryIO, pid: int) -> List[Mapped]:
     executable = set()
     for start, end, rights, offset, device, inode, path in _lines(text):
         key = (device, inode)
-        if key not in first and len(first) >= MAX_FILES:
+        if key not in first and len(first) >= bounds.MAPS_FILES:
             continue
         found = first.setdefault(key, [])
         if not found and int(offset, 16) == 0:
@@ -72,7 +69,7 @@ def _lines(text: BinaryIO) -> Iterator[Tuple[bytes, ...]]:
     rest, size = b"", 0
     while chunk := text.read(CHUNK):
         size += len(chunk)
-        if size > MAX_BYTES:
-            raise Refused("malformed", f"what it maps is more than {MAX_BYTES >> 20} MiB of text")
+        if size > bounds.MAPS_BYTES:
+            raise Refused("malformed", f"what it maps is more than {bounds.MAPS_BYTES >> 20} MiB of text")
         whole, _, rest = (rest + chunk).rpartition(b"\n")
         yield from LINE.findall(whole)

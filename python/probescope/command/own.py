@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Optional
 
+from probescope.command import bounds
 from probescope.command.elf import Elf, Malformed
 from probescope.command.mappings import DELETED, Mapped, files
 
@@ -13,8 +14,6 @@ from probescope.command.mappings import DELETED, Mapped, files
 LIBRARY = re.compile(
     rb"/probescope(-\d+)?/[^/]+-[0-9a-f]{16}(-\d+)?\.so(%s)?$|^/memfd:libstapsdt:" % re.escape(DELETED)
 )
-# An application has a library for each provider.
-MAX_LIBRARIES = 256
 
 Listened = Callable[[int], Optional[bool]]
 
@@ -25,7 +24,7 @@ def own_probes(pid: int, listened: Listened) -> List[Dict[str, Any]]:
     listened: what the function says of its semaphore's address. path: the file by which every process with the same provider is reached,
     or None. Raises OSError when the process has ended.
     """
-    libraries = [file for file in files(pid) if LIBRARY.search(file.path)][:MAX_LIBRARIES]
+    libraries = [file for file in files(pid) if LIBRARY.search(file.path)][: bounds.OWN_LIBRARIES]
     return sorted((probe for file in libraries for probe in _in(file, listened)), key=lambda probe: str(probe["name"]))
 
 

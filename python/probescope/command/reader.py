@@ -17,14 +17,12 @@ import struct
 import time
 from typing import Any, Dict, List, NoReturn, Optional
 
-from probescope.command import foreign
+from probescope.command import bounds, foreign
 from probescope.command.errors import CommandError, Refused
 
 # Seconds that an answer may take, and that it may take while the child waits for a CPU or uses one.
 LIMIT, LONGEST = 1.0, 5.0
 LATE = f"it was not read within {LIMIT:.0f} s"
-# Bytes of address space that the child may take more than it has at first.
-MEMORY = 96 << 20
 SIZE = struct.Struct("<I")
 
 
@@ -114,7 +112,7 @@ def _child(connection: socket.socket) -> NoReturn:
         os.closerange(own + 1, 1 << 16)
         with open("/proc/self/statm") as file:
             size = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (size + bounds.READER_BYTES, size + bounds.READER_BYTES))
         while True:
             question, subject, *arguments = _read(connection)
             _write(connection, _answer(question, subject, arguments))

@@ -1,46 +1,45 @@
-"""What is said of a program's result: rows, in the order and with the keys that the gem's command has (docs/schema), and their cells
-in a table."""
+"""What is said of a program's result: rows, in the order and with the keys that the gem's command has (docs/schema/schemas.yml)."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+import re
+from typing import Any, Dict, List, Optional
 
-from probescope.command import histogram
-from probescope.command.result import ID, Result, clock, iso, ratio, rounded
+from probescope.command import histogram, slow_calls
+from probescope.command.answers import ALL, Answer
+from probescope.command.result import ID, Result, iso, ratio, rounded
 from probescope.command.result import Row as Kept
-from probescope.command.text import count, decimal, duration, share, size
+from probescope.command.text import count, duration
 
 Row = Dict[str, Any]
 BY_REQUEST = "_by_request"
 
 
 class Report:
-    """Headings of columns of figures begin with ">". A column of OPTIONAL is left out when all its cells are "-"."""
+    """The rows of one command's answer. What is in a row and not in the definition's fields is for its cells alone.
 
-    HEADINGS: Tuple[str, ...] = ()
-    OPTIONAL: Tuple[str, ...] = ()
-    NOTHING = "nothing to tell in that time"
-    # What its figures leave out, always.
-    NOT_COVERED = ""
-    # Are its figures samples, whose rate is worth a word?
-    SAMPLES = False
-    # Rows that bpftrace has room for.
-    KEYS = 16_384
-    KEYS_BY_REQUEST = KEYS
+    SHARE: the key of what --min compares."""
 
-    def __init__(self, result: Result) -> None:
+    SHARE = ""
+
+    def __init__(self, result: Result, whole: bool = True) -> None:
+        """whole: is what only JSON has in it too?"""
         self.result = result
+        self.whole = whole
+        self.definition = definition_of(result.program)
         self.by_request = result.program.endswith(BY_REQUEST)
 
     def rows(self) -> List[Row]:
         raise NotImplementedError
 
-    def cells(self, row: Row) -> List[str]:
-        raise NotImplementedError
+    def share(self, row: Row) -> Optional[float]:
+        """What --min compares; None where there is no --min."""
+        found: Optional[float] = row.get(self.SHARE)
+        return found
 
     def nothing(self) -> str:
-        return self.NOTHING
+        """What stands in place of a table without rows."""
+        return self.definition.nothing
 
     def below(self, rows: List[Row]) -> str:
         """What stands under the table."""
@@ -48,7 +47,7 @@ class Report:
 
     def not_covered(self) -> List[str]:
         """What the figures leave out by their nature, a line each."""
-        return [self.NOT_COVERED] if self.NOT_COVERED else []
+        return [f"not covered: {self.definition.not_covered}"] if self.definition.not_covered else []
 
     def warnings(self, room: int) -> List[str]:
         """What makes its figures less than whole. room: of bpftrace's maps."""
@@ -63,11 +62,7 @@ class Report:
 
 
 class Hot(Report):
-    HEADINGS = (">SELF", ">TOTAL", ">SAMPLES", "FUNCTION", "DEFINED AT", "IN C")
-    OPTIONAL = ("IN C",)
-    NOTHING = "the process was not on the CPU"
-    SAMPLES = True
-    KEYS_BY_REQUEST = 49_152
+    SHARE = "total_share"
 
     def rows(self) -> List[Row]:
         found = [
@@ -84,22 +79,9 @@ class Hot(Report):
             row["builtins"] = [{"function": name or None, "share": ratio(-ns, on_cpu)} for ns, name in parts]
         return found
 
-    def cells(self, row: Row) -> List[str]:
-        most = next(iter(row["builtins"]), None)
-        return [
-            share(row["self_share"]),
-            share(row["total_share"]),
-            count(row["samples"]),
-            text(row["function"]),
-            where(row),
-            f"{share(most['share'])} {text(most['function'])}" if most else "-",
-        ]
-
 
 class Lines(Report):
-    HEADINGS = (">SELF", ">SAMPLES", "LINE", "FUNCTION")
-    NOTHING = Hot.NOTHING
-    SAMPLES = True
+    SHARE = "self_share"
 
     def rows(self) -> List[Row]:
         found = [
@@ -111,14 +93,9 @@ class Lines(Report):
             row["self_share"] = ratio(row.pop("self"), on_cpu)
         return found
 
-    def cells(self, row: Row) -> List[str]:
-        return [share(row["self_share"]), count(row["samples"]), where(row), text(row["function"])]
-
 
 class Exceptions(Report):
-    HEADINGS = (">CPU", ">BACKTRACES", ">STRINGS", ">RAISED", ">PER S", ">DEPTH", "TYPE", "RAISED AT", "IN", "APP AT",
-                ">AT ONCE", "RESCUED AT", "FORMATTED AT")  # fmt: skip
-    OPTIONAL = (">STRINGS", "APP AT", ">AT ONCE", "RESCUED AT", "FORMATTED AT")
+    SHARE = "cpu_share"
 
     def rows(self) -> List[Row]:
         return ordered([self._site(row) for row in self.result.rows()], "backtrace_cost_ns", "count")
@@ -150,23 +127,6 @@ class Exceptions(Report):
             "rescued_at_once_share": ratio(row.number("rescued_at_once"), raised) if told else None,
         }
 
-    def cells(self, row: Row) -> List[str]:
-        return [
-            share(row["cpu_share"]),
-            duration(row["backtrace_cost_ns"]),
-            duration(row["strings_ns"] or None),
-            count(row["count"]),
-            decimal(row["per_second"]),
-            decimal(row["mean_depth"]),
-            text(row["type"]),
-            where(row),
-            text(row["function"]),
-            text(row["app_at"]),
-            share(row["rescued_at_once_share"]),
-            text(row["rescued_at"]),
-            text(row["formatted_at"]),
-        ]
-
     def _minor(self) -> int:
         """Of CPython 3.N; 0 for another runtime."""
         version = self.result.known.get("version", "").split(".")
@@ -184,9 +144,7 @@ class Exceptions(Report):
 
 
 class Backtraces(Report):
-    HEADINGS = (">CPU", ">TOTAL", ">COUNT", ">MEAN", ">MAX", ">FRAMES", "CALL", "ASKED AT", "IN", "LAST OF")
-    OPTIONAL = ("LAST OF",)
-    NOTHING = "no backtrace was turned into strings"
+    SHARE = "cpu_share"
 
     def rows(self) -> List[Row]:
         return ordered([self._asker(row) for row in self.result.rows()], "total_ns", "count")
@@ -208,18 +166,9 @@ class Backtraces(Report):
             "raised_at": f"{file}:{line}" if file else None,
         }
 
-    def cells(self, row: Row) -> List[str]:
-        last = " at ".join(filter(None, (row["type"], row["raised_at"])))
-        figures = [duration(row["total_ns"]), count(row["count"]), duration(row["mean_ns"]), duration(row["max_ns"])]
-        names = [text(row["call"]), where(row), text(row["function"]), text(last)]
-        return [share(row["cpu_share"]), *figures, decimal(row["mean_depth"]), *names]
-
 
 class Calls(Report):
-    HEADINGS = (">SELF", ">ELAPSED", ">CALLS", ">MEAN", ">MAX", ">RAISED", "FUNCTION", "DEFINED AT")
-    NOTHING = "no function of the application was called"
-    # A call is counted when it ends, by what was noted when it began.
-    NOT_COVERED = "not covered: calls that were under way when the interval began or ended"
+    SHARE = "share"
     ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
 
     def rows(self) -> List[Row]:
@@ -237,24 +186,15 @@ class Calls(Report):
             if ended and not calls:  # taken out before: nothing is known of it
                 figures = {name: None for name in figures}
             found.append({**place(row, "function"), **figures, "counted_until": iso(ended)})
-        return ordered(found, "self_ns", "calls")
-
-    def cells(self, row: Row) -> List[str]:
-        figures = [duration(row["self_ns"]), duration(row["elapsed_ns"]), count(row["calls"]), duration(row["mean_ns"])]
-        name = text(row["function"])
-        if row["counted_until"]:
-            ended = datetime.fromisoformat(row["counted_until"].replace("Z", "+00:00"))
-            name += f" (until {clock(ended)})"
-        return [*figures, duration(row["max_ns"]), count(row["raised"]), name, where(row)]
+        every = total(found, "self_ns")
+        return [{**row, "share": ratio(row["self_ns"], every)} for row in ordered(found, "self_ns", "calls")]
 
     def below(self, rows: List[Row]) -> str:
         return self.ENDED if any(row["counted_until"] for row in rows) else ""
 
 
 class Alloc(Report):
-    HEADINGS = (">SHARE", ">COUNT", ">BYTES", "CLASS", "ALLOCATED AT")
-    NOTHING = "nothing was allocated"
-    KEYS_BY_REQUEST = 49_152
+    SHARE = "count_share"
 
     def rows(self) -> List[Row]:
         found = [
@@ -263,9 +203,6 @@ class Alloc(Report):
         ]
         every = total(found, "count")
         return [{**row, "count_share": ratio(row["count"], every)} for row in ordered(found, "count", "bytes")]
-
-    def cells(self, row: Row) -> List[str]:
-        return [share(row["count_share"]), count(row["count"]), size(row["bytes"]), text(row["class"]), where(row)]
 
     def below(self, rows: List[Row]) -> str:
         """Where it is the allocator that tells, the state of the probe says so."""
@@ -276,12 +213,8 @@ class Alloc(Report):
 
 
 class Requests(Report):
-    HEADINGS = (">SHARE", ">REQUESTS", ">PER S", ">MEAN", ">P50", ">P99", ">MAX", "STATUS", "METHOD", "ROUTE")
-    NOTHING = "no request ended in that time"
-    # A request is told when it ends, by what was noted when it began.
-    NOT_COVERED = "not covered: requests that were under way when the interval began or ended"
-    KEYS = 32_768
-    LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/guide/requests.md has it"
+    SHARE = "time_share"
+    LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/how-to/which-requests-are-slow-or-fail.md has it"
     # By the first digit.
     STATUSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
     FAILED = 5
@@ -314,13 +247,6 @@ class Requests(Report):
             "histogram": taken.histogram(),
         }
 
-    def cells(self, row: Row) -> List[str]:
-        only = list(row["statuses"])
-        status = only[0] if len(only) == 1 and int(only[0]) > 0 else text(row["status"])
-        times = [duration(row[name]) for name in ("mean_ns", "p50_ns", "p99_ns", "max_ns")]
-        head = [share(row["time_share"]), count(row["count"]), decimal(row["per_second"])]
-        return [*head, *times, status, text(row["method"]), text(row["route"])]
-
     def warnings(self, room: int) -> List[str]:
         found = []
         if "requests" not in self.result.known.get("flags", ["requests"]):
@@ -338,12 +264,12 @@ class Requests(Report):
 
 
 class Gc(Report):
-    HEADINGS = (">SHARE", ">TOTAL", ">COUNT", ">MEAN", ">MAX", ">LIVE", ">FREED", "KIND")
-    OPTIONAL = (">LIVE", ">FREED")
-    NOTHING = "no garbage was collected"
+    SHARE = "share"
 
     def rows(self) -> List[Row]:
-        return ordered([self._kind(row) for row in self.result.rows()], "total_ns", "count")
+        found = [self._kind(row) for row in self.result.rows()]
+        every = total(found, "total_ns")
+        return [{**row, "share": ratio(row["total_ns"], every)} for row in ordered(found, "total_ns", "count")]
 
     def _kind(self, row: Kept) -> Row:
         kind, took, times = known(row.names[0]), row.number("total_ns"), row.number("collections")
@@ -361,27 +287,12 @@ class Gc(Report):
             "wall_share": ratio(took, self.result.wall_ns),
         }
 
-    def cells(self, row: Row) -> List[str]:
-        times = [duration(row["mean_ns"]), duration(row["max_ns"])]
-        objects = [count(row["live_objects"]), count(row["freed_objects"])]
-        return [
-            share(row["wall_share"]),
-            duration(row["total_ns"]),
-            count(row["count"]),
-            *times,
-            *objects,
-            text(row["kind"]),
-        ]
-
     def below(self, rows: List[Row]) -> str:
         return histogram.render("PAUSE", histogram.merge([row["histogram"] for row in rows]), duration)
 
 
 class Gvl(Report):
-    HEADINGS = (">SHARE", ">TOTAL", ">WAITS", ">MEAN", ">MAX", ">THREAD", "NAME")
-    NOTHING = "no thread waited for the VM lock"
-    # A wait is told when it is over.
-    NOT_COVERED = "not covered: waits that were under way when the interval ended"
+    SHARE = "wall_share"
 
     def rows(self) -> List[Row]:
         return ordered([self._thread(row) for row in self.result.rows()], "total_ns", "waits")
@@ -399,42 +310,29 @@ class Gvl(Report):
             "wall_share": ratio(took, self.result.wall_ns),
         }
 
-    def cells(self, row: Row) -> List[str]:
-        times = [duration(row["mean_ns"]), duration(row["max_ns"]), str(row["thread_id"]), text(row["name"])]
-        return [share(row["wall_share"]), duration(row["total_ns"]), count(row["waits"]), *times]
-
-
-class SlowCall(NamedTuple):
-    id: int
-    parent: int
-    row: Row
-
 
 class Slow(Report):
-    """Its table is told as the calls end; this is for JSON."""
+    """Calls, the longest first, each before those that it made."""
 
-    NOT_COVERED = Calls.NOT_COVERED
     OUTCOMES = ("returned", "raised", "suspended")
 
+    _left_out = 0
+
     def rows(self) -> List[Row]:
-        calls = {call.id: call for call in map(self._call, self.result.rows())}
-        made: Dict[Optional[int], List[SlowCall]] = {}
-        for call in calls.values():
-            made.setdefault(call.parent if call.parent in calls else None, []).append(call)
+        calls = slow_calls.SlowCalls(map(self._call, self.result.rows()))
+        if not self.whole:
+            self._left_out = calls.leave_out_relays()
+        return calls.rows()
 
-        def longest_last(by: Optional[int]) -> List[SlowCall]:
-            return sorted(made.pop(by, []), key=lambda call: (call.row["elapsed_ns"], call.row["at"]))
+    def nothing(self) -> str:
+        least = re.sub(r"\D", "", self.result.program)
+        return f"no call of the application took {duration(int(least) * 10**6)}"
 
-        found = []
-        waiting = longest_last(None)
-        # Ids are what the process says: calls in a circle, below none of these, come at last.
-        while waiting or made:
-            call = (waiting or longest_last(next(iter(made)))).pop()
-            found.append(call.row)
-            waiting.extend(longest_last(call.id))
-        return found
+    def below(self, rows: List[Row]) -> str:
+        left_out = f"left out: {count(self._left_out)} calls that only made the next one; --json has them"
+        return left_out if self._left_out else ""
 
-    def _call(self, row: Kept) -> SlowCall:
+    def _call(self, row: Kept) -> slow_calls.Call:
         own, parent = (int(one) & ID for one in row.values("ids"))
         request: Row = {}
         outcome = row.count("outcome")
@@ -453,7 +351,7 @@ class Slow(Report):
             "thread_id": row.number("thread"),
             "traceparent": known(row.names[3]),
         }
-        return SlowCall(own, parent, told)
+        return slow_calls.Call(own, parent, told)
 
 
 REPORTS = {
@@ -481,6 +379,11 @@ def report_of(program: str) -> Any:
     return REPORTS.get(program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program)
 
 
+def definition_of(program: str) -> Answer:
+    """Of a program that has a report."""
+    return ALL[command_of(program)]
+
+
 def known(value: Any) -> Any:
     """What the process does not know is None."""
     return None if value in ("", 0) else value
@@ -489,14 +392,6 @@ def known(value: Any) -> Any:
 def place(row: Kept, what: str) -> Row:
     name, file, line = row.names[:3]
     return {what: known(name), "file": known(file), "line": known(line)}
-
-
-def where(row: Row) -> str:
-    return ":".join(str(part) for part in (row["file"], row["line"]) if part) if row["file"] else "-"
-
-
-def text(value: Any) -> str:
-    return str(value) if value else "-"
 
 
 def total(rows: List[Row], name: str) -> int:

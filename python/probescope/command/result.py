@@ -57,6 +57,8 @@ class Result:
         self.pid = pid
         self.program = program
         self.lost_events = 0
+        # In which the process runs; None where nobody may know.
+        self.folder = folder_of(pid)
         # As the process said last: of probescope_info.
         self.known: Dict[str, Any] = {}
         self.waited_ns: Optional[int] = None
@@ -175,6 +177,13 @@ class Result:
             "details": "details_suppressed",
         }
         return {"events": self.lost_events, **{what: self.sum(name) for what, name in sums.items()}}
+
+
+def folder_of(pid: int) -> Optional[str]:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return None
 
 
 def moment_of(nsecs: int, clock: int) -> datetime:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Any, Dict, List
 
+from probescope.command import cells
+from probescope.command.answers import Column
 from probescope.command.reports import Report
 from probescope.command.result import Result, clock
+from probescope.command.terminal import Terminal, heat, narrowed, shortened, width
 from probescope.command.text import clean, duration, share
+
+Row = Dict[str, Any]
 
 # Rows shown, unless --top says otherwise.
 TOP = 20
+# With requests told apart.
+REQUEST = Column("REQUEST", "request", None, False)
 LOST = {
     "events": "{} events were lost between the kernel and bpftrace",
     "rows": "{} events had no row of their own: the process's memory for names is full (see (overflow))",
@@ -33,19 +39,23 @@ def head(command: str, result: Result) -> List[str]:
     ]
 
 
-def table(report: Report, rows: List[Dict[str, Any]], top: int) -> List[str]:
-    """top: so many rows, 0 for all."""
+def table(
+    report: Report, rows: List[Row], top: int, terminal: Terminal, below_min: int = 0, least: float = 0
+) -> List[str]:
+    """top: so many rows, 0 for all. below_min: rows that least, a percentage, has left out."""
     if not rows:
-        return [f"  {line}" for line in (report.nothing(), *report.not_covered()) if line]
+        nothing = f"every row ({below_min}) is below --min" if below_min else report.nothing()
+        return [f"  {line}" for line in (nothing, *report.not_covered()) if line]
     shown = rows[:top] if top else rows
-    columns = [list(column) for column in zip(report.HEADINGS, *(report.cells(row) for row in shown))]
-    columns = [one for one in columns if one[0] not in report.OPTIONAL or any(cell != "-" for cell in one[1:])]
-    if report.by_request:
-        names = (" ".join(filter(None, (row["method"], row["route"]))) or "-" for row in shown)
-        columns.insert(0, ["REQUEST", *names])
-    lines = ["", *_aligned(columns)]
-    if len(rows) > len(shown):
-        lines += ["", f"{len(rows) - len(shown):,} more rows; --top 0 shows all"]
+    columns = [*([REQUEST] if report.by_request else []), *report.definition.columns]
+    told = {column: [clean(cells.of(column, row)) for row in shown] for column in columns}
+    told = {
+        column: texts for column, texts in told.items() if not column.optional or any(text != "-" for text in texts)
+    }
+    lines = ["", *_aligned(_fitting(told, report, terminal) if terminal.width else told, shown, terminal)]
+    left_out = [f"{len(rows) - len(shown):,} more rows; --top 0 shows all"] if len(rows) > len(shown) else []
+    left_out += [f"{below_min:,} rows below --min {least:g}"] if below_min else []
+    lines += ["", "; ".join(left_out)] if left_out else []
     below = [line for line in (report.below(shown), *report.not_covered()) if line]
     return [*lines, "", *below] if below else lines
 
@@ -54,20 +64,28 @@ def lost(result: Result, keys: int) -> List[str]:
     return [LOST[what].format(number, keys * 4) for what, number in result.lost().items() if number]
 
 
-def _aligned(columns: List[List[str]]) -> List[str]:
+def _fitting(told: Dict[Column, List[str]], report: Report, terminal: Terminal) -> Dict[Column, List[str]]:
+    """As wide as the terminal: paths as the application's folder has them, and long names cut in the middle."""
+    root = f"{report.result.folder}/" if report.result.folder not in (None, "/") else None
+    may = [column.kind not in cells.RIGHT for column in told]
+    texts = [
+        [one[len(root) :] if root and narrower and one.startswith(root) else one for one in column]
+        for column, narrower in zip(told.values(), may)
+    ]
+    widths = [max(width(one) for one in (column.heading, *column_texts)) for column, column_texts in zip(told, texts)]
+    widths = narrowed(widths, may, (terminal.width or 0) - 2 * (len(widths) - 1))
+    return {column: [shortened(one, room) for one in found] for column, found, room in zip(told, texts, widths)}
+
+
+def _aligned(told: Dict[Column, List[str]], rows: List[Row], terminal: Terminal) -> List[str]:
     padded = []
-    for heading, *cells in columns:
-        right = heading.startswith(">")
-        texts = [heading.lstrip(">"), *map(clean, cells)]
-        room = max(map(_width, texts))
-        spaces = [" " * (room - _width(one)) for one in texts]
-        padded.append([texts[0] + spaces[0]])
-        padded[-1] += [space + one if right else one + space for one, space in zip(texts[1:], spaces[1:])]
+    for column, texts in told.items():
+        room = max(map(width, (column.heading, *texts)))
+        spaces = [" " * (room - width(one)) for one in texts]
+        right = column.kind in cells.RIGHT
+        column_cells = [space + one if right else one + space for one, space in zip(texts, spaces)]
+        if column.kind == "share" and column.key:
+            shares = [row[column.key] for row in rows]
+            column_cells = [terminal.paint(one, heat(part)) for one, part in zip(column_cells, shares)]
+        padded.append([column.heading + " " * (room - width(column.heading)), *column_cells])
     return ["  ".join(line).rstrip() for line in zip(*padded)]
-
-
-def _width(text: str) -> int:
-    """Columns of a terminal."""
-    return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,13 +12,15 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from probescope.command import columns, machine, tables
+from probescope.command import cells, columns, machine, tables
+from probescope.command.answers import Column
 from probescope.command.complaint import complaint
 from probescope.command.errors import CommandError, Refused, Usage
 from probescope.command.programs import probes, program, question
-from probescope.command.reports import Report, command_of, report_of
+from probescope.command.reports import BY_REQUEST, Report, command_of, definition_of, report_of
 from probescope.command.result import Result, clock, iso, ratio
 from probescope.command.target import Target, find
+from probescope.command.terminal import Terminal
 from probescope.command.text import SCHEMA, clean, share, to_json
 from probescope.command.tool import ENVIRONMENT
 
@@ -64,11 +67,22 @@ SETTLE = 0.02
 # How long it may take to switch its hooks, when its threads have much to do.
 HOOK_SECONDS = 2
 CHECK = "probescope doctor"
+# Rows that bpftrace's maps have room for, where no table has another number.
+MAP_KEYS = 16_384
 
 
 def run(options: Any) -> int:
-    path = program(options.name)
+    if options.output:
+        return to_file(options)
+    path = program(program_name(options))
     report = report_of(path.stem)
+    for name, value in (("--min", options.min), ("--sort", options.sort)):
+        if value and not report:
+            raise Usage(
+                f"{path.stem} has no table, which {name} is for", f"probescope trace {path.stem} -p {options.pid}"
+            )
+    if options.sort:
+        sort_column(path.stem, options.sort)
     if options.json and not (report or columns.of(path.stem).event):
         raise Usage(f"{path.stem} has no JSON", f"probescope trace exceptions -p {options.pid} --json")
     for check in (machine.kernel, machine.uprobes, machine.tracefs):
@@ -98,18 +112,67 @@ def run(options: Any) -> int:
     return tracer.finish()
 
 
+def to_file(options: Any) -> int:
+    """What was there stays until the answer is whole."""
+    path, options.output = options.output, None
+    part = f"{path}.part"
+    step = "-o a file in a folder that you may write to"
+    try:
+        with open(part, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+            status = run(options)
+        os.replace(part, path)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}", step) from None
+    except CommandError:
+        os.unlink(part)
+        raise
+    return status
+
+
+# Of the programs for slow calls, the least time of each, in ms.
+SLOW_MS = (1, 10, 100)
+
+
+def program_name(options: Any) -> str:
+    """By the name that was given and the options that choose one of several programs."""
+    name: str = options.name
+    if options.threshold and name in ("slow", "slow" + BY_REQUEST):
+        least = [ms for ms in SLOW_MS if ms * 10**6 <= options.threshold]
+        if not least:
+            raise Usage("no probe fires for calls under 1ms", "--threshold 1ms, or probescope trace calls")
+        name = f"slow{least[-1]}ms{name[len('slow') :]}"
+    elif options.threshold:
+        raise Usage("--threshold is for slow", f"probescope trace slow -p {options.pid} --threshold 25ms")
+    if options.by_request and not name.endswith(BY_REQUEST):
+        name += BY_REQUEST
+    return name
+
+
+def sort_column(name: str, heading: str) -> Column:
+    """Raises Usage."""
+    known = [] if command_of(name) == "slow" else definition_of(name).columns
+    found = next((column for column in known if column.heading.lower() == heading.lower()), None)
+    if found:
+        return found
+    raise Usage(
+        f"{name} has no column {heading!r} to sort by", f"one of: {', '.join(one.heading for one in known) or 'none'}"
+    )
+
+
 def arguments(options: Any, name: str, report: Any) -> List[str]:
     """What the program finds in $2 and later: for slow the least time, and that calls are kept; the time after which it ends by itself."""
     closing = str(max(1, round((options.seconds - EARLY) * 1e9))) if options.seconds and report else ""
     if name.startswith("slow"):
-        return ["0", "keep", *filter(None, [closing])] if options.json else []
+        return [str(options.threshold or 0), "keep", *filter(None, [closing])]
     return [closing] if closing else []
 
 
 def keys(name: str, report: Any) -> int:
     """Rows that bpftrace's maps have room for."""
-    kind = report or Report
-    default = kind.KEYS_BY_REQUEST if name.endswith("_by_request") else kind.KEYS
+    definition = definition_of(name) if report else None
+    default = MAP_KEYS
+    if definition:
+        default = definition.map_keys_by_request if name.endswith(BY_REQUEST) else definition.map_keys
     text = os.environ.get("PROBESCOPE_MAP_KEYS", str(default))
     if not (text.isascii() and text.isdigit()) or int(text) == 0:
         raise Usage("PROBESCOPE_MAP_KEYS is no number of rows", "unset PROBESCOPE_MAP_KEYS")
@@ -211,7 +274,8 @@ class Output:
     def __init__(self, options: Any, program: str, names: List[str]) -> None:
         self.result = Result(options.pid, program)
         self._json = options.json
-        self._top = options.top
+        self._options = options
+        self._terminal = Terminal(sys.stdout, options.color)
         self._names = names
         self._report = report_of(program)
         self._columns = columns.of(program)
@@ -224,7 +288,8 @@ class Output:
     def say(self, text: str) -> None:
         """On stderr; JSON has it among its warnings."""
         self._warnings.append(text)
-        print(f"probescope: {clean(text)}", file=sys.stderr)
+        line = Terminal(sys.stderr, self._options.color).paint(f"probescope: {clean(text)}", "warning")
+        print(line, file=sys.stderr)
 
     def head(self) -> List[str]:
         """Once, before the first line."""
@@ -252,10 +317,10 @@ class Output:
         if not self.result.wall_ns and (self._report or (self._timed and not self._told)):
             pid = self.result.pid
             raise CommandError(f"nothing is known of process {pid}: no interval ended", f"{CHECK} -p {pid}")
-        if not self._report or (self._columns.heading and not self._json):
+        if not self._report:
             return []
         self._say_taken_out()
-        report = self._report(self.result)
+        report = self._report(self.result, whole=self._json)
         for text in report.warnings(room):
             self.say(text)
         return self._rows(report)
@@ -273,13 +338,19 @@ class Output:
                 self.say(f"{name} is degraded: {probe['reason']}")
 
     def _rows(self, report: Report) -> List[str]:
-        rows = report.rows()
+        every = report.rows()
+        least = self._options.min
+        rows = [row for row in every if (report.share(row) or 0) * 100 >= least] if least else every
+        if self._options.sort:
+            rows = cells.ordered(rows, sort_column(self.result.program, self._options.sort))
+        left_out = len(every) - len(rows)
         name = command_of(self.result.program)
         if self._json:
-            return [to_json(self._object(name, report, rows))]
-        return [*tables.head(name, self.result), *tables.table(report, rows, self._top)]
+            return [to_json(self._object(name, report, rows, left_out))]
+        table = tables.table(report, rows, self._options.top, self._terminal, left_out, least)
+        return [*tables.head(name, self.result), *table]
 
-    def _object(self, name: str, report: Report, rows: List[Dict[str, Any]]) -> Dict[str, Any]:
+    def _object(self, name: str, report: Report, rows: List[Dict[str, Any]], left_out: int) -> Dict[str, Any]:
         """As docs/schema has it."""
         result = self.result
         taken_out = [{"probe": name, "at": iso(at)} for name, at in result.taken_out.items() if name in self._names]
@@ -295,12 +366,12 @@ class Output:
             "command": name,
             "pids": [result.pid],
             **interval,
-            **({"sample_rate": result.sample_rate} if report.SAMPLES else {}),
+            **({"sample_rate": result.sample_rate} if report.definition.samples else {}),
             "processes": [
                 {"pid": result.pid, **interval, "waited_ns": result.waited_ns, "left_out": None, "taken_out": taken_out}
             ],
-            "rows": rows,
-            "rows_left_out": 0,
+            "rows": [{name: row[name] for name in row if name in report.definition.fields} for row in rows],
+            "rows_left_out": left_out,
             "not_covered": report.not_covered(),
             "lost": result.lost(),
             "others": {"processes": 0, "rows": 0},

@@ -1,0 +1,223 @@
+# frozen_string_literal: true
+
+require "shellwords"
+require_relative "base"
+require_relative "../host/bpftrace"
+require_relative "../host/checks"
+require_relative "../host/client"
+require_relative "../host/kernel"
+require_relative "../host/output"
+require_relative "../host/privilege"
+require_relative "../host/program"
+require_relative "../host/progress"
+require_relative "../host/request"
+require_relative "../host/terminal"
+require_relative "../host/trace"
+
+module Probescope
+  module Commands
+    # A command that traces processes by a bpftrace program for some time. A subclass has PROGRAM (in providers/), and perhaps WIDENED,
+    # BY_REQUEST, SOME, KEYS and PAGES; it shows what it heard in #report(trace), which returns the exit status.
+    class Tracing < Base
+      # Rows that bpftrace has room for; a row is about 1 KiB of kernel memory.
+      KEYS = 16_384
+      # Pages of bpftrace's buffer on each CPU for what its program prints.
+      PAGES = 64
+      # What --all does, and whether that takes all.bt.
+      ALL = "no effect here: every file takes part anyway"
+      WIDENED = false
+      # What a WIDENED one says where it has nothing to show.
+      ALL_HINT = "(--all follows those of gems and packages too)"
+      # Is there a program of it that tells requests apart, NAME_by_request.bt?
+      BY_REQUEST = false
+      # Options of every command that traces.
+      DEFAULTS = "PROBESCOPE_OPTS"
+      # Is it worth tracing a process that serves a part of its probes?
+      SOME = false
+
+      def initialize
+        super
+        @seconds = 10.0
+        @pids = []
+        @warnings = []
+        @color = "auto"
+      end
+
+      private
+
+      # PROBESCOPE_OPTS stands before what the command line says.
+      def parse(argv)
+        defaults
+        super
+      end
+
+      def defaults
+        rest = parser.parse(Shellwords.split(ENV.fetch(DEFAULTS, "")))
+        raise CLI::Usage.new("#{DEFAULTS} holds #{rest.first.inspect}, which is no option", "unset #{DEFAULTS}") if rest.any?
+      rescue ArgumentError, OptionParser::ParseError => e
+        raise CLI::Usage.new("#{DEFAULTS}: #{e.message.gsub(/\n\s*/, ". ")}", "unset #{DEFAULTS}")
+      end
+
+      def process_options(parser)
+        parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") { |text| @pids |= process_ids(text) }
+        parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
+        parser.on("--comm NAME", "the processes of that name (`probescope ps` shows it)") { |text| @comm = text }
+        parser.on("--trust", TRUST) { @trust = true }
+      end
+
+      def by_pid_option(parser, meaning)
+        parser.on("--by-pid", meaning) { @by_pid = true }
+      end
+
+      def duration_option(parser, meaning)
+        parser.on("-d", "--duration SECONDS", Float, meaning) do |seconds|
+          raise CLI::Usage.new("-d takes a positive number of seconds", "-d 10") unless seconds.positive? && seconds.finite?
+
+          @seconds = seconds
+        end
+      end
+
+      def max_overhead_option(parser)
+        parser.on("--max-overhead PERCENT", "end early once looking takes more of the process's CPU time, such as 5%") do |text|
+          number = Float(text.delete_suffix("%"), exception: false)
+          raise CLI::Usage.new("--max-overhead takes a percentage above 0", "--max-overhead 5%") unless number&.positive?
+
+          @max_overhead = number / 100
+        end
+      end
+
+      def output_options(parser)
+        parser.on("-o", "--output FILE", "into a file and not on the terminal") { |path| @path = path }
+        parser.on("--color WHEN", Host::Terminal::COLORS, "auto (default), always or never: of large shares and of warnings") do |color|
+          @color = color
+        end
+      end
+
+      # Yields what the answer is written to. A file has what was there before until the answer is whole.
+      def to_output(&block)
+        return yield($stdout) unless @path
+
+        part = "#{@path}.part"
+        File.open(part, "w", &block)
+        File.rename(part, @path)
+      rescue SystemCallError => e
+        raise Host::Error.new("cannot write #{@path}: #{e.message}", "-o a file in a folder that you may write to")
+      end
+
+      # Before anything is traced.
+      def check_output
+        return unless @path
+
+        folder = File.dirname(@path)
+        return if File.directory?(folder) && File.writable?(folder) && !File.directory?(@path)
+
+        raise CLI::Usage.new("cannot write #{@path.inspect}", "-o a file in a folder that you may write to")
+      end
+
+      def top_option(parser, meaning)
+        parser.on("--top N", Integer, meaning) do |top|
+          raise CLI::Usage.new("--top takes 0 or more", "--top 20") if top.negative?
+
+          @top = top
+          @top_given = true
+        end
+      end
+
+      def call
+        check_output
+        prepare
+        report(trace_processes)
+      end
+
+      # Before anything is heard.
+      def prepare = nil
+
+      def trace_processes
+        raise CLI::Usage.new("which process? -p PID is missing", "probescope ps") if @pids.empty? && !@comm
+
+        Host::Kernel.new.check
+        bpftrace = Host::Bpftrace.find
+        Host::Client.open(Host::Privilege.new.prefix(bpftrace)) do |client|
+          progressing do |progress|
+            @client = client
+            ending_early(client) do
+              client.trace(order) do |answer|
+                progress.count if answer[:is] == "counting"
+                told(answer)
+              end
+            end
+          end
+        end
+        result
+      end
+
+      # Takes an answer of the helper, of which bpftrace's lines are a part.
+      def told(answer)
+        case answer[:is]
+        when "output" then output << answer[:line]
+        when "leaving" then output.deaf = true
+        when "ended" then @ended = answer
+        else heard(answer)
+        end
+      end
+
+      # What was told, once it is all.
+      def result = Host::Trace.new(output, @ended, program_path)
+
+      # What takes bpftrace's output.
+      def output = @output ||= listen
+      def listen = Host::Output.new
+
+      # Other answers of the helper.
+      def heard(_answer) = nil
+
+      def progressing(&block) = Host::Progress.show(@seconds, &block)
+
+      # The file in providers/.
+      def program = self.class::PROGRAM
+
+      def program_path = Host::Program.path(@by_request ? program.sub(".bt", "_by_request.bt") : program)
+
+      # What it finds in $2 and later.
+      def program_arguments = []
+
+      # What the helper is asked for.
+      def order
+        files = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
+        Host::Order.of(pids: @pids, comm: @comm, workers: @workers || false, trust: @trust || false,
+                       programs: files.map { |path| File.basename(path, ".bt") }, arguments: program_arguments, seconds: @seconds,
+                       max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES, some: self.class::SOME)
+      end
+
+      def keys
+        number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", default_keys), exception: false)
+        return number if number&.between?(1, Host::Request::MOST_KEYS)
+
+        raise CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows up to #{Host::Request::MOST_KEYS}", "unset PROBESCOPE_MAP_KEYS")
+      end
+
+      def default_keys = KEYS
+
+      # Ctrl-C, TERM and a closed terminal end the trace, and what there is is shown.
+      def ending_early(client)
+        before = %w[INT TERM HUP].to_h { |name| [name, trap(name) { client.stop }] }
+        yield
+      ensure
+        before&.each { |name, handler| trap(name, handler) }
+      end
+
+      # What the figures of a trace lack.
+      def checks(trace)
+        Host::Checks.new(trace, program_path, some: self.class::SOME, keys: keys, max_overhead: @max_overhead) { |text| say(text) }
+      end
+
+      # A line on stderr, which JSON has among its warnings. Once: what commands say while they run is true at their end, too.
+      def say(text)
+        return if @warnings.include?(text)
+
+        @warnings << text
+        warn(Host::Terminal.new($stderr, color: @color).paint("probescope: #{Host::Text.clean(text)}", :warning))
+      end
+    end
+  end
+end

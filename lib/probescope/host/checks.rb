@@ -1,0 +1,186 @@
+# frozen_string_literal: true
+
+require_relative "clock"
+require_relative "complaint"
+require_relative "error"
+require_relative "figure"
+require_relative "program"
+require_relative "table_renderer"
+
+module Probescope
+  module Host
+    # What makes the figures of a trace less than whole. Each method says a line by the block for what it finds, and raises Error
+    # where there is nothing to show.
+    class Checks
+      # A machine is busy where threads wait for a CPU for longer than this part of the time on one.
+      BUSY = 0.25
+
+      LOST = {
+        events: "%<number>d events were lost between the kernel and bpftrace",
+        rows: "%<number>d events had no row of their own: the process's memory for names is full (see (overflow))",
+        map_full: "%<number>d rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=%<keys>d",
+        samples: "%<number>d samples could not be taken",
+        details: "%<number>d exception details were over the limit of 10 a second"
+      }.freeze
+
+      # trace: Trace. program_path: of the program that ran. some: is a process worth tracing that serves a part of its probes? keys:
+      # rows that bpftrace had room for. max_overhead: the share that ends a trace, or nil.
+      def initialize(trace, program_path, some:, keys:, max_overhead:, &say)
+        @trace = trace
+        @program_path = program_path
+        @some = some
+        @keys = keys
+        @max_overhead = max_overhead
+        @say = say
+      end
+
+      # samples: are its figures samples?
+      def of_a_table(samples:)
+        ended
+        served
+        notes
+        busy if samples
+        ends
+        torn
+        raise nothing_known unless @trace.any?
+
+        others
+        lost
+      end
+
+      # What comes while bpftrace leaves is not shown, and the end may show more. closed: did somebody end it who waits for no more?
+      def of_a_stream(closed:)
+        ended
+        served
+        notes
+        ends
+        others
+        lost unless closed
+      end
+
+      def nothing_known
+        Error.new("no process finished an interval in that time: nothing is known", doctor)
+      end
+
+      # The line for probes of processes that serve them in part.
+      def self.only_in_part(pids, probe, reason) = "#{list(pids)} #{pids.one? ? "serves" : "serve"} #{probe} only in part: #{reason}"
+
+      def self.list(pids) = pids.one? ? "process #{pids.first}" : "processes #{TableRenderer.numbers(pids)}"
+
+      private
+
+      def say(text) = @say.call(text)
+      def list(pids) = self.class.list(pids)
+      def doctor(pids = @trace.pids) = "probescope doctor -p #{pids.first}"
+
+      def ended
+        raise Error.new(@trace.error, doctor) if @trace.error
+        raise Complaint.error(@trace.stderr, "failed", doctor) if @trace.reason == :tracer_ended
+      end
+
+      def notes
+        @trace.notes.each { |note| say(note) }
+        taken_out
+        overhead
+        slowed
+      end
+
+      # Probes that are not simply on: an error when no process serves one, a line when some do not.
+      def served
+        taken = @trace.processes.to_h { |one| [one.pid, one.taken_out] }
+        Program.probes(@program_path).each do |name|
+          probes = @trace.targets.to_h { |target| [target[:pid], target[:probes][name.to_sym]] }.compact
+          refused = probes.select { |_, probe| %w[refused unsupported].include?(probe[:state]) }
+                          .reject { |pid, _| taken.dig(pid, name.to_sym) }
+          refused(name, refused, everywhere: refused.size == probes.size) if refused.any?
+          degraded = probes.select { |_, probe| probe[:state] == "degraded" }
+          say(self.class.only_in_part(degraded.keys, name, degraded.values.first[:reason])) if degraded.any?
+        end
+      end
+
+      def refused(name, probes, everywhere:)
+        why = "#{list(probes.keys)} #{probes.one? ? "does" : "do"} not serve #{name}: #{probes.values.first[:reason]}"
+        raise Error.new(why, doctor(probes.keys)) if everywhere && !@some
+
+        say(why)
+      end
+
+      # Probes that processes took out themselves, and what they say of their own settings.
+      def taken_out
+        @trace.targets.map { |target| target.values_at(:pid, :note) }.reject { |_, note| note.to_s.empty? }.each do |pid, note|
+          say("process #{pid} says: #{note}")
+        end
+        @trace.processes.each do |one|
+          one.taken_out.each do |name, time|
+            reason = @trace.targets.find { |target| target[:pid] == one.pid }.dig(:probes, name, :reason)
+            say("#{name} of process #{one.pid} counts until #{Clock.of_day(time)} alone: #{reason}")
+          end
+        end
+      end
+
+      def overhead
+        return unless @trace.reason == :too_dear
+
+        say("ended after #{format("%.1f", @trace.seconds)} s: looking took #{Figure.share(@trace.looking_share)} of the CPU time, " \
+            "more than --max-overhead #{format("%g", @max_overhead * 100)}%")
+      end
+
+      # The profile hook of CPython 3.11 makes each instruction dearer, which no clock in a hook sees.
+      def slowed
+        return if Program.probes(@program_path).grep(/\Afunction__/).empty?
+
+        found = @trace.targets.select { |target| target[:runtime] == "python" && target[:version].start_with?("3.11.") }
+        pids = found.map { |target| target[:pid] }
+        say("#{list(pids)}: CPython 3.11 runs all code slower while functions are traced; what looking took is without that") if pids.any?
+      end
+
+      # Ruby's samples are taken at ticks of the kernel, which come too seldom to threads that had to wait for a CPU.
+      def busy
+        @trace.processes.zip(@trace.targets) do |one, target|
+          delay = target[:run_delay_ns]
+          next unless target[:runtime] == "ruby" && one.cpu_ns && delay && delay > one.cpu_ns * BUSY
+
+          ran, waited = [one.cpu_ns, delay].map { |ns| Figure.time(ns) }
+          say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} for a CPU; what runs " \
+              "for a few ms between two waits has too few samples (docs/reference/limits.md)")
+        end
+      end
+
+      def ends
+        left_out = @trace.processes.select(&:left_out)
+        ended = @trace.targets.select { |target| target[:ended] }.map { |target| target[:pid] } - left_out.map(&:pid)
+        say("#{list(ended)} ended while #{ended.one? ? "it was" : "they were"} traced; this is what was told until then") if ended.any?
+        left_out.group_by(&:left_out).each do |why, all|
+          say("nothing is known of #{list(all.map(&:pid))}, which #{all.one? ? "is" : "are"} left out: #{why}")
+        end
+        strangers = @trace.strangers
+        return if strangers.empty?
+
+        say("#{list(strangers)} came later with another library, and nobody traced #{strangers.one? ? "it" : "them"}: " \
+            "run the command again")
+      end
+
+      def torn
+        return unless @trace.torn?
+
+        say("a process flushed, or was about to, while bpftrace was leaving: some figures may cover a second more than others")
+      end
+
+      def others
+        others = @trace.others
+        return if others.values.sum.zero?
+
+        which = case others[:processes]
+                when 0 then "other processes that have ended had the same library and were"
+                when 1 then "1 other process has the same library and was"
+                else "#{others[:processes]} other processes have the same library and were"
+                end
+        say("#{which} switched on too; rows left out: #{others[:rows]}")
+      end
+
+      def lost
+        @trace.lost.each { |what, number| say(format(LOST.fetch(what), number: number, keys: @keys * 4)) if number.positive? }
+      end
+    end
+  end
+end

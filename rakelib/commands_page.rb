@@ -1,0 +1,39 @@
+# frozen_string_literal: true
+
+require_relative "help_texts"
+
+# docs/reference/commands.md: what --help of each command says, for those who read it in a browser.
+module CommandsPage
+  PATH = "docs/reference/commands.md"
+
+  module_function
+
+  def text
+    <<~MARKDOWN
+      <!-- Generated from the commands' own help by `rake generate`. Do not edit. -->
+      # Commands and options
+
+      The gem's `probescope` has all commands and reads processes of both languages. The wheel's
+      `probescope`, which pip installs beside the virtualenv's `python`, has those
+      [below](#the-wheels-command). What each command is for: [the questions](../index.md).
+
+      Exit status of both: 0 the work is done, 1 it could not be done (one line says why, the next one
+      what to do), 2 the command line was wrong, 130 interrupted before there was anything to show.
+
+      ## The gem's command
+
+      #{HelpTexts.gem.map { |command, help| "### `probescope #{command}`\n\n```text\n#{help}```" }.join("\n\n")}
+
+      ## The wheel's command
+
+      #{HelpTexts.wheel.map { |command, help| "### `venv/bin/probescope #{command}`\n\n#{of_wheel(help)}" }.join("\n\n")}
+    MARKDOWN
+  end
+
+  def of_wheel(help)
+    rows = help["rows"].map { |name, about| "| `#{name.gsub("|", "\\|")}` | #{about.gsub("|", "\\|")} |" }
+    "#{help["about"].sub(/\A./, &:upcase)}.\n\n| | |\n|---|---|\n#{rows.join("\n")}\n\n```text\n#{help["examples"]}\n```"
+  end
+
+  def write(root) = File.write(File.join(root, PATH), text)
+end

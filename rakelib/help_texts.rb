@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require "json"
+require "open3"
+require "rbconfig"
+
+# What --help says of each command, of the gem's `probescope` and of the wheel's.
+module HelpTexts
+  ROOT = File.expand_path("..", __dir__)
+  OF_GEM = <<~RUBY
+    require "json"
+    require "stringio"
+    require "probescope/cli"
+    texts = Probescope::CLI::COMMANDS.keys.to_h do |command|
+      $stdout = StringIO.new
+      Probescope::CLI.start([command, "--help"])
+      [command, $stdout.string]
+    end
+    STDOUT.puts JSON.generate(texts)
+  RUBY
+  # argparse lays its help out differently in each version of Python, so this has what is in it: [[option or argument, text], ...]
+  OF_WHEEL = <<~PYTHON
+    import argparse, json
+    from probescope.command.main import parser
+    def row(action):
+        values = f" {action.metavar or action.dest.upper()}" if action.nargs != 0 else ""
+        name = ", ".join(action.option_strings) + values if action.option_strings else action.metavar or action.dest
+        return [name, (action.help or "").replace("%%", "%")]
+    commands = next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
+    print(json.dumps({name: {"about": p.description, "examples": p.epilog, "rows": [row(a) for a in p._actions]} for name, p in commands.items()}))
+  PYTHON
+
+  module_function
+
+  # {"hot" => text, ...}
+  def gem
+    @gem ||= JSON.parse(output({}, RbConfig.ruby, "-I#{ROOT}/lib", "-e", OF_GEM))
+  end
+
+  # {"trace" => {"about" => text, "examples" => text, "rows" => [["-p, --pid PID", "the process"], ...]}, ...}
+  def wheel
+    @wheel ||= JSON.parse(output({"PYTHONPATH" => "#{ROOT}/python"}, ENV.fetch("PYTHON", "python3"), "-c", OF_WHEEL))
+  end
+
+  # {"hot" => ["-p", "--pid", ...], ...}
+  def options_of_gem = gem.transform_values { |text| text.scan(/^\s+(?:(-\w), |\s+)(--[\w-]+)/).flatten.compact }
+  def options_of_wheel = wheel.transform_values { |help| help["rows"].flat_map { |name, _| name.scan(/(?<!\S)--?[\w-]+/) } }
+
+  def output(environment, *command)
+    text, errors, status = Open3.capture3(environment, *command)
+    raise errors unless status.success?
+
+    text
+  end
+end

@@ -1,0 +1,125 @@
+# frozen_string_literal: true
+
+require "json"
+require "yaml"
+
+# Turns providers/hosts.yml into constants of both hosts. Each public method returns the text of one generated file.
+class HostsGenerator
+  SOURCE = "providers/hosts.yml"
+  OUTPUTS = {
+    "lib/probescope/host/bounds.rb" => :ruby_bounds,
+    "lib/probescope/host/complaints.rb" => :ruby_complaints,
+    "python/probescope/command/bounds.py" => :python_bounds,
+    "python/probescope/command/complaints.py" => :python_complaints
+  }.freeze
+  UNITS = {nil => 0, "KiB" => 10, "MiB" => 20}.freeze
+  BOUNDS = "What is believed of a process that is read, at most."
+  COMPLAINTS = "What bpftrace complains of: what that means, and the next step."
+  # Characters of a string in one line of code.
+  WIDTH = 100
+
+  def self.write(root)
+    generator = new(File.read(File.join(root, SOURCE)))
+    OUTPUTS.each { |path, method| File.write(File.join(root, path), generator.public_send(method)) }
+  end
+
+  def initialize(yaml)
+    definition = YAML.safe_load(yaml)
+    @bounds = definition.fetch("bounds")
+    @container, @noise, @meanings = definition.fetch("complaints").fetch_values("container", "noise", "meanings")
+  end
+
+  def ruby_bounds
+    constants = @bounds.map { |bound| "#{comment(bound)}\n#{bound["name"]} = #{number(bound)}" }.join("\n")
+    ruby("# #{BOUNDS}\nmodule Bounds\n#{indent(constants)}\nend")
+  end
+
+  def python_bounds
+    python(BOUNDS, @bounds.map { |bound| "#{comment(bound)}\n#{bound["name"]} = #{number(bound)}" }.join("\n"))
+  end
+
+  def ruby_complaints
+    rows = @meanings.map { |row| "[/#{row["pattern"]}/,\n #{string(row["meaning"])},\n #{step(row)}]" }.join(",\n")
+    ruby(<<~RUBY.chomp)
+      # #{COMPLAINTS}
+      module Complaints
+        CONTAINER = #{pieces(@container).join(" \\\n              ")}
+        # The first that fits.
+        MEANINGS = [
+      #{indent(indent(rows))}
+        ].freeze
+        # What it says where all is well, too.
+        NOISE = /#{@noise}/
+      end
+    RUBY
+  end
+
+  def python_complaints
+    rows = @meanings.map do |row|
+      "(\n#{indent(indent(["re.compile(r\"#{row["pattern"]}\"),", "#{string(row["meaning"])},", "#{step(row)},"].join("\n")))}\n),"
+    end
+    python(COMPLAINTS, <<~PYTHON.chomp)
+      import re
+      from typing import Pattern, Tuple
+
+      CONTAINER = (
+      #{indent(indent(pieces(@container).join("\n")))}
+      )
+      # The first that fits.
+      MEANINGS: Tuple[Tuple[Pattern[str], str, str], ...] = (
+      #{indent(indent(rows.join("\n")))}
+      )
+      # What it says where all is well, too.
+      NOISE = re.compile(r"#{@noise}")
+    PYTHON
+  end
+
+  private
+
+  def ruby(text)
+    <<~RUBY
+      # frozen_string_literal: true
+
+      # Generated from #{SOURCE} by `rake generate`. Do not edit.
+      module Probescope
+        module Host
+      #{indent(indent(text))}
+        end
+      end
+    RUBY
+  end
+
+  def python(about, text)
+    <<~PYTHON
+      """#{about}
+
+      Generated from #{SOURCE} by `rake generate`. Do not edit.
+      """
+
+      from __future__ import annotations
+
+      #{text}
+    PYTHON
+  end
+
+  def comment(bound) = "# #{bound["about"][0].upcase}#{bound["about"][1..]}."
+
+  # Such as "12 << 20".
+  def number(bound)
+    figure, unit = bound["value"].to_s.split
+    shift = UNITS.fetch(unit)
+    shift.zero? ? figure : "#{figure} << #{shift}"
+  end
+
+  def step(row) = row["step"] == "container" ? "CONTAINER" : string(row["step"])
+
+  # As both languages write one.
+  def string(text) = JSON.generate(text)
+
+  # Strings of at most WIDTH characters, which are one together.
+  def pieces(text)
+    text.scan(/.{1,#{WIDTH}}(?: |\z)/).map { |piece| string(piece) }
+  end
+
+  def indent(text) = text.gsub(/^(?=.)/, "  ")
+end

@@ -1,0 +1,170 @@
+# frozen_string_literal: true
+
+require "yaml"
+
+# Turns providers/info.yml into the C struct probescope_info and into what both hosts read it by. Each public method returns the text of
+# one generated file.
+class InfoGenerator
+  SOURCE = "providers/info.yml"
+  OUTPUTS = {
+    "ext/core/info.gen.h" => :c_header,
+    "lib/probescope/host/info_layout.rb" => :ruby_layout,
+    "python/probescope/command/info_layout.py" => :python_layout
+  }.freeze
+  # Of the numbers: bytes, and what C, String#unpack and Python's struct call them.
+  NUMBERS = {"u32" => [4, "uint32_t", "L<", "I"], "i32" => [4, "int32_t", "l<", "i"], "u64" => [8, "uint64_t", "Q<", "Q"]}.freeze
+  # Of the struct, in its order, and what each is to a reader.
+  SECTIONS = {"head" => "How the rest lies.", "process" => "What every library tells.",
+              "appended" => "What later libraries tell too."}.freeze
+  ROW = {"probe" => "A row for each probe."}.freeze
+
+  Field = Struct.new(:name, :type, :at, :about, keyword_init: true) do
+    def bytes = text || NUMBERS.fetch(type).first
+    def c = text ? "char #{name}[#{text}]" : "#{NUMBERS.fetch(type)[1]} #{name}"
+    def ruby = text ? "Z#{text}" : NUMBERS.fetch(type)[2]
+    def python = text ? "#{text}s" : NUMBERS.fetch(type)[3]
+    def end = at + bytes
+    def aligned? = text || (at % bytes).zero?
+
+    private
+
+    def text = type[/\Atext (\d+)\z/, 1]&.to_i
+  end
+
+  def self.write(root)
+    generator = new(File.read(File.join(root, SOURCE)))
+    OUTPUTS.each { |path, method| File.write(File.join(root, path), generator.public_send(method)) }
+  end
+
+  def initialize(yaml)
+    @definition = YAML.safe_load(yaml)
+    @sections = [*SECTIONS.keys, *ROW.keys].to_h do |section|
+      [section, @definition.fetch(section).map { |field| Field.new(**field.transform_keys(&:to_sym)) }]
+    end
+    check("probescope_info", head)
+    check("a row of probe", row)
+  end
+
+  def c_header
+    <<~C
+      /* Generated from #{SOURCE} by `rake generate`. Do not edit. */
+      #ifndef PS_INFO_GEN_H
+      #define PS_INFO_GEN_H
+
+      #include <stddef.h>
+      #include <stdint.h>
+
+      #include "probes.gen.h"
+
+      #define PS_INFO_MAGIC "#{magic}"
+
+      enum ps_state {
+      #{states.map { |state| "    PS_STATE_#{state["name"].upcase}, /* #{state["about"]} */" }.join("\n")}
+      };
+      #define PS_STATE_NAMES #{states.map { |state| "\"#{state["name"]}\"" }.join(", ")}
+
+      enum ps_flag {
+      #{flags.map { |name, bit, about| "    PS_INFO_#{name.upcase} = #{bit}, /* #{about} */" }.join("\n")}
+      };
+
+      struct ps_info_probe {
+      #{c_fields(row)}
+      };
+
+      struct ps_info {
+      #{c_fields(head)}
+          struct ps_info_probe probes[PS_PROBE_COUNT];
+      };
+
+      /* A host of another age reads by these. */
+      #{c_checks.map { |condition| "_Static_assert(#{condition}, \"#{SOURCE}\");" }.join("\n")}
+
+      #endif
+    C
+  end
+
+  def ruby_layout
+    <<~RUBY
+      # frozen_string_literal: true
+
+      # Generated from #{SOURCE} by `rake generate`. Do not edit.
+      module Probescope
+        module Host
+          # How probescope_info lies in a process. Of each field: its offset, its bytes, and its type as String#unpack has it.
+          module InfoLayout
+            MAGIC = "#{magic}"
+            # By the number of a state.
+            STATES = %w[#{states.map { |state| state["name"] }.join(" ")}].freeze
+            FLAGS = {#{flags.map { |name, bit| "#{name}: #{bit}" }.join(", ")}}.freeze
+      #{sections { |name, about, fields| ruby_fields(name, about, fields) }}
+          end
+        end
+      end
+    RUBY
+  end
+
+  def python_layout
+    <<~PYTHON
+      """How probescope_info lies in a process.
+
+      Generated from #{SOURCE} by `rake generate`. Do not edit.
+      """
+
+      from __future__ import annotations
+
+      from typing import Dict, Tuple
+
+      # Of each field: its offset, and its type as struct has it.
+      Fields = Dict[str, Tuple[int, str]]
+
+      MAGIC = b"#{magic}"
+      # By the number of a state.
+      STATES = (#{states.map { |state| "\"#{state["name"]}\"" }.join(", ")})
+      FLAGS = {#{flags.map { |name, bit| "\"#{name}\": #{bit}" }.join(", ")}}
+      #{sections { |name, about, fields| python_fields(name, about, fields) }}
+    PYTHON
+  end
+
+  private
+
+  def magic = @definition.fetch("magic")
+  def states = @definition.fetch("states")
+  def flags = @definition.fetch("flags").each_with_index.map { |flag, i| [flag.fetch("name"), 1 << i, flag.fetch("about")] }
+  def head = @sections.values_at(*SECTIONS.keys).flatten
+  def row = @sections.fetch("probe")
+
+  # Fields lie one behind the other, as C puts them.
+  def check(what, fields)
+    fields.reduce(0) do |ending, field|
+      raise "#{SOURCE}: #{field.name} of #{what} is at #{field.at}, and what comes before it ends at #{ending}" if field.at != ending
+      raise "#{SOURCE}: #{field.name} of #{what} is at #{field.at}, where C puts no #{field.type}" unless field.aligned?
+
+      field.end
+    end
+    raise "#{SOURCE}: C adds bytes at the end of #{what}, where the last field ends at #{fields.last.end}" if fields.last.end % 8 != 0
+    raise "#{SOURCE}: two fields of #{what} have one name" if fields.map(&:name).uniq.size < fields.size
+  end
+
+  def c_fields(fields) = fields.map { |field| "    #{field.c}; /* #{field.about} */" }.join("\n")
+
+  def c_checks
+    [*row.map { |field| "offsetof(struct ps_info_probe, #{field.name}) == #{field.at}" },
+     "sizeof(struct ps_info_probe) == #{row.last.end}",
+     *head.map { |field| "offsetof(struct ps_info, #{field.name}) == #{field.at}" },
+     "offsetof(struct ps_info, probes) == #{head.last.end}"]
+  end
+
+  def sections
+    {**SECTIONS, **ROW}.map { |name, about| yield name.upcase, about, @sections.fetch(name) }.join("\n")
+  end
+
+  def ruby_fields(name, about, fields)
+    lines = fields.map { |field| "        #{field.name}: [#{field.at}, #{field.bytes}, \"#{field.ruby}\"]" }
+    "\n      # #{about}\n      #{name} = {\n#{lines.join(",\n")}\n      }.freeze"
+  end
+
+  def python_fields(name, about, fields)
+    lines = fields.map { |field| "    \"#{field.name}\": (#{field.at}, \"#{field.python}\"),\n" }
+    "\n# #{about}\n#{name}: Fields = {\n#{lines.join}}"
+  end
+end
