@@ -61,8 +61,8 @@ module DocumentedRuns
     def check_out
       return if File.exist?("#{@folder}/exe")
 
-      files = IO.popen(%w[git ls-files -z], chdir: Documents::ROOT, &:read).split("\0").select { |path| File.file?("#{Documents::ROOT}/#{path}") }
-      files.each do |path|
+      files = IO.popen(%w[git ls-files -z], chdir: Documents::ROOT, &:read).split("\0")
+      files.select { |path| File.file?("#{Documents::ROOT}/#{path}") }.each do |path|
         FileUtils.mkdir_p(File.dirname("#{@folder}/#{path}"))
         FileUtils.cp("#{Documents::ROOT}/#{path}", "#{@folder}/#{path}")
       end

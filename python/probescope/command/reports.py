@@ -281,7 +281,7 @@ class Requests(Report):
     # A request is told when it ends, by what was noted when it began.
     NOT_COVERED = "not covered: requests that were under way when the interval began or ended"
     KEYS = 32_768
-    LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/how-to/which-requests-are-slow-or-fail.md has it"
+    LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` (docs/how-to/which-requests-are-slow-or-fail.md)"
     # By the first digit.
     STATUSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
     FAILED = 5
