@@ -14,8 +14,9 @@ Gem::Specification.new do |spec|
 
   # A glob and not `git ls-files`: the gem must also build from a tarball and from a container that has no git.
   spec.files = Dir.chdir(__dir__) do
-    Dir["exe/*", "lib/**/*.rb", "ext/{core,probescope}/{*.{c,h,rb},depend}", "providers/*.{bt,yml}", "docs/**/*.{md,svg}",
-        "docs/schema/*.json", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"].select { |path| File.file?(path) }
+    Dir["exe/*", "lib/**/*.rb", "ext/{core,probescope}/{*.{c,h,rb},depend}", "providers/*.{bt,yml}",
+        "docs/**/*.{md,svg}", "docs/schema/*.json",
+        "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"].select { |path| File.file?(path) }
   end
   spec.bindir = "exe"
   spec.executables = ["probescope"]

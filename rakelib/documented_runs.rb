@@ -61,8 +61,8 @@ module DocumentedRuns
     def check_out
       return if File.exist?("#{@folder}/exe")
 
-      files = IO.popen(%w[git ls-files -z], chdir: Documents::ROOT, &:read).split("\0").select { |path| File.file?("#{Documents::ROOT}/#{path}") }
-      files.each do |path|
+      files = IO.popen(%w[git ls-files -z], chdir: Documents::ROOT, &:read).split("\0")
+      files.select { |path| File.file?("#{Documents::ROOT}/#{path}") }.each do |path|
         FileUtils.mkdir_p(File.dirname("#{@folder}/#{path}"))
         FileUtils.cp("#{Documents::ROOT}/#{path}", "#{@folder}/#{path}")
       end
@@ -104,22 +104,23 @@ module DocumentedRuns
         return
       end
 
-      output, ended = foreground(command)
-      raise Failure, "`#{command}` ended with #{ended.inspect}, not #{status}:\n#{output}" unless ended == status
+      output, errors, ended = foreground(command)
+      raise Failure, "`#{command}` ended with #{ended.inspect}, not #{status}:\n#{output}#{errors}" unless ended == status
 
       [line, @pid, output]
     end
 
     def foreground(command)
       interrupted = false
-      reader, pid = spawn(command)
-      output = Thread.new { reader.read }
+      errors, writer = IO.pipe
+      reader, pid = spawn(command, err: writer)
+      output, told = [reader, errors].map { |stream| Thread.new { stream.read } }
       limit = command.match?(UNTIL_CTRL_C) ? SECONDS_OF_TRACE : MOST_SECONDS
       unless (ended = wait(pid, limit))
         interrupted = Process.kill(:INT, -pid) && command.match?(UNTIL_CTRL_C)
         ended = wait(pid, 60) || raise(Failure, "`#{command}` does not end")
       end
-      [output.value, interrupted && ended.exitstatus == 130 ? 0 : ended.exitstatus || ended.to_s]
+      [output.value, told.value, interrupted && ended.exitstatus == 130 ? 0 : ended.exitstatus || ended.to_s]
     end
 
     # Waits until the program says that it is ready. Returns its process id, which it prints or has.
@@ -134,11 +135,12 @@ module DocumentedRuns
       @pid = (told[/\bpid (\d+)/, 1] || pid).to_i
     end
 
-    def spawn(command)
+    # Where no pipe is given for it, stderr goes where stdout goes.
+    def spawn(command, err: nil)
       reader, writer = IO.pipe
-      pid = Process.spawn(environment, "bash", "-c", command, in: File::NULL, out: writer, err: writer, chdir: @folder, pgroup: true,
+      pid = Process.spawn(environment, "bash", "-c", command, in: File::NULL, out: writer, err: err || writer, chdir: @folder, pgroup: true,
                                                               unsetenv_others: true)
-      writer.close
+      [writer, err].compact.each(&:close)
       [reader, pid]
     end
 
@@ -155,7 +157,10 @@ module DocumentedRuns
 
     def environment
       gems = "#{@folder}/gems"
-      Support.plain_env.merge("PATH" => "#{@folder}/bin:#{gems}/bin:#{Support::RUBY_PATH}", "GEM_HOME" => gems, "HOME" => @folder)
+      # Where nothing is installed, `require "probescope"` finds what a gem would be.
+      library = File.exist?("#{@folder}/exe") ? nil : "#{Documents::ROOT}/lib"
+      Support.plain_env.merge("PATH" => "#{@folder}/bin:#{gems}/bin:#{Support::RUBY_PATH}", "GEM_HOME" => gems, "HOME" => @folder,
+                              "RUBYLIB" => library)
     end
   end
 
@@ -182,7 +187,7 @@ module DocumentedRuns
 
     ran = session.run(block)
     out.puts("ran: #{block.place}: #{ran.size} command#{"s" unless ran.size == 1}")
-  rescue Failure => e
+  rescue Failure, Support::Await::Timeout => e
     out.puts("FAILED: #{block.place}")
     [block.place, e.message]
   end

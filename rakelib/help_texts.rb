@@ -27,7 +27,9 @@ module HelpTexts
         name = ", ".join(action.option_strings) + values if action.option_strings else action.metavar or action.dest
         return [name, (action.help or "").replace("%%", "%")]
     commands = next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
-    print(json.dumps({name: {"about": p.description, "examples": p.epilog, "rows": [row(a) for a in p._actions]} for name, p in commands.items()}))
+    def texts(command):
+        return {"about": command.description, "examples": command.epilog, "rows": [row(action) for action in command._actions]}
+    print(json.dumps({name: texts(command) for name, command in commands.items()}))
   PYTHON
 
   module_function

@@ -28,30 +28,33 @@ module Site
 
   def copy
     FileUtils.rm_rf(SOURCE)
-    (Documents.pages + linked_files).uniq.each do |path|
+    folders, files = linked.partition { |path| File.directory?(path) }
+    (Documents.pages + files + folders.flat_map { |folder| files_of(folder) }).uniq.each do |path|
       FileUtils.mkdir_p(File.dirname("#{SOURCE}/#{path}"))
       FileUtils.cp(path, "#{SOURCE}/#{path}")
     end
-    File.write("#{SOURCE}/docs/decisions/index.md", decisions)
+    without_page = folders.reject { |folder| File.exist?("#{folder}/README.md") }
+    without_page.each { |folder| File.write("#{SOURCE}/#{folder}/index.md", index(folder)) }
   end
 
-  # What pages point to that is no page; of a folder what is in it.
-  def linked_files
-    Documents.pages.flat_map do |page|
+  # Files and folders that pages point to.
+  def linked
+    paths = Documents.pages.flat_map do |page|
       links = Documents.links(page).grep_v(/\A(?:[a-z]+:|#)/)
-      paths = links.map { |link| File.expand_path(link.sub(/#.*/, ""), File.dirname(page)).delete_prefix("#{Dir.pwd}/") }
-      files = paths.flat_map { |path| File.directory?(path) ? Dir["#{path}/*"] : [path] }
-      files.select { |path| File.file?(path) && !path.end_with?(".md") }
+      links.map { |link| File.expand_path(link.sub(/#.*/, ""), File.dirname(page)).delete_prefix("#{Dir.pwd}/") }
     end
+    paths.uniq
   end
 
-  # What GitHub shows of a folder.
-  def decisions
-    lines = Dir["docs/decisions/*.md"].sort.map do |path|
-      title = File.open(path, &:readline).sub(/\A# (?:\d+: )?/, "").strip
-      "- [#{File.basename(path)[/\A\d+/]}](#{File.basename(path)}) #{title}"
+  def files_of(folder) = Dir["#{folder}/*"].select { |path| File.file?(path) }.sort
+
+  # What GitHub shows of a folder; of a page its title, too.
+  def index(folder)
+    lines = files_of(folder).map do |path|
+      title = File.open(path, &:readline).sub(/\A# (?:\d+: )?/, "").strip if path.end_with?(".md")
+      "- [#{File.basename(path, ".md")}](#{File.basename(path)}) #{title}".strip
     end
-    "# Decisions\n\n#{lines.join("\n")}\n"
+    "# #{File.basename(folder).capitalize}\n\n#{lines.join("\n")}\n"
   end
 
   def foreign(path) = File.read(path).scan(FOREIGN).map { |tag| "#{path} loads from elsewhere: #{tag}" }

@@ -84,8 +84,8 @@ def install(force: bool = False) -> bool:
     """Starts to look for tracers, and is safe to call again.
 
     True when probes can be attached from now on, False where they cannot: see unavailable_reason(). Installs no hook: that
-    happens when a tracer comes. force accepts probes that slow the whole program down while they are traced (the guide says
-    which), and PROBESCOPE_FORCE=1 does the same.
+    happens when a tracer comes. force accepts probes that slow the whole program down while they are traced
+    (docs/reference/environment.md says which), and PROBESCOPE_FORCE=1 does the same.
     """
     global _reason
     if not _available():

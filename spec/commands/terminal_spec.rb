@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "spec_helper"
+require "probescope/host/terminal"
 require "support/replay"
 require "tmpdir"
 

@@ -74,8 +74,8 @@ RSpec.describe "The truth", :bpf, within: 7200 do
 
   def now_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
 
-  # A line of bpftrace, as docs/how-to has it, on the file that these programs share. It says of each 10 ms what there was, and the
-  # interval is some of them.
+  # A line of bpftrace, as docs/how-to/probes-of-your-own.md has it, on the file that these programs share. It says of each 10 ms what
+  # there was, and the interval is some of them.
   define_method(:latency) do |programs, function, seconds|
     text = "usdt:#{latency_file(programs.first, function)}:latency:\"#{@language.probe(function)}\" " \
            "{ if (@n[pid] == 0) { printf(\"heard %d\\n\", pid); } @n[pid] += 1; " \

@@ -27,8 +27,7 @@ module Probescope
         probescope requests -p 4711 --workers -d 60       of each worker of a server, as one table; --by-pid tells them apart
         probescope requests -p 4711 --json | jq '.rows[] | {route, status, p99_ns, statuses}'
       TEXT
-      LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as " \
-              "docs/how-to/which-requests-are-slow-or-fail.md has it"
+      LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` (docs/how-to/which-requests-are-slow-or-fail.md)"
       MIN = "the time of all requests"
 
       class Report < Host::Report

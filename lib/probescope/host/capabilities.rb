@@ -10,8 +10,7 @@ module Probescope
               cap_sys_ptrace: 19, cap_sys_admin: 21, cap_sys_resource: 24, cap_perfmon: 38, cap_bpf: 39,
               cap_checkpoint_restore: 40}.freeze
       # What the helper and bpftrace need of root: docs/how-to/run-the-bridge-as-a-service.md says what for. With CAP_SYS_CHROOT
-      # bpftrace -p enters the mounts
-      # of a container.
+      # bpftrace -p enters the mounts of a container.
       TRACING = %i[cap_sys_admin cap_sys_ptrace cap_dac_read_search cap_kill cap_sys_resource cap_sys_chroot cap_perfmon cap_bpf
                    cap_checkpoint_restore].freeze
       # Linux's numbers of capset(2) and prctl(2).

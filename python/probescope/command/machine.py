@@ -23,7 +23,8 @@ PATH = os.pathsep.join(filter(None, [os.environ.get("PATH"), "/usr/sbin:/usr/bin
 # It needs what every program of ours needs: a map, a probe in user space (which BEGIN is) and the verifier.
 TRIAL = "BEGIN { @tried = 1; exit(); }"
 TRIAL_SECONDS = 30
-# What bpftrace keeps: docs/how-to/run-the-bridge-as-a-service.md says what for. With CAP_SYS_CHROOT it enters the mounts of a container.
+# What bpftrace keeps: docs/how-to/run-the-bridge-as-a-service.md says what for. With CAP_SYS_CHROOT it
+# enters the mounts of a container.
 TRACING = "sys_admin sys_ptrace dac_read_search kill sys_resource sys_chroot perfmon bpf checkpoint_restore".split()
 DAC_READ_SEARCH = 2
 CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_PTRACE": 19}

@@ -214,7 +214,7 @@ class Alloc(Report):
 
 class Requests(Report):
     SHARE = "time_share"
-    LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)`, as docs/how-to/which-requests-are-slow-or-fail.md has it"
+    LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` (docs/how-to/which-requests-are-slow-or-fail.md)"
     # By the first digit.
     STATUSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
     FAILED = 5
