@@ -185,8 +185,8 @@ module DocumentedRuns
   def check_block(session, block, out)
     return out.puts("not run: #{block.place}: #{block.said}") unless block.run?
 
-    ran = session.run(block)
-    out.puts("ran: #{block.place}: #{ran.size} command#{"s" unless ran.size == 1}")
+    session.run(block)
+    out.puts("ran: #{block.place}: #{block.commands.map(&:line).join("; ")}")
   rescue Failure, Support::Await::Timeout => e
     out.puts("FAILED: #{block.place}")
     [block.place, e.message]
@@ -198,14 +198,19 @@ module DocumentedRuns
   # Puts new output into the blocks of a page that are to be retaken.
   def retake(page)
     text = Documents.read(page)
-    raise "#{HOME} is there already" if File.exist?(HOME)
-
-    FileUtils.mkdir_p(HOME)
     blocks = Documents.blocks(page).select(&:retaken?)
-    again = in_session(HOME) { |session| blocks.reduce(text) { |before, block| retaken(before, session, block) } }
+    again = in_home { in_session(HOME) { |session| blocks.reduce(text) { |before, block| retaken(before, session, block) } } }
     File.write(File.join(Documents::ROOT, page), again) if again != text
-  ensure
-    FileUtils.rm_rf(HOME) if File.exist?("#{HOME}/bin/sudo")
+  end
+
+  def in_home
+    FileUtils.mkdir_p(File.dirname(HOME))
+    Dir.mkdir(HOME)
+    begin
+      yield
+    ensure
+      FileUtils.rm_rf(HOME)
+    end
   end
 
   def retaken(text, session, block)
@@ -214,6 +219,6 @@ module DocumentedRuns
       pid, output = runs.fetch(command.line, [nil, command.output])
       "$ #{pid ? command.line.sub(/(?<=-p )(?:PID|\d+)\b/, pid.to_s) : command.line}\n#{output.gsub(/ +$/, "")}"
     end
-    text.sub("```console\n#{block.text}```", "```console\n#{new.join}```")
+    text.sub("```console\n#{block.text}```") { "```console\n#{new.join}```" }
   end
 end

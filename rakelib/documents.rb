@@ -29,7 +29,7 @@ module Documents
     def place = "#{page}:#{number}"
     def clauses = said.split(", ").to_h { |clause| clause.match(CLAUSE)&.captures || raise("#{place}: what is #{clause.inspect}?") }
     def program = clauses["with"]
-    def retaken? = clauses.key?("retaken")
+    def retaken? = run? && clauses.key?("retaken")
     def status = clauses.fetch("exits with", "0").to_i
 
     # A command that ends in a backslash goes on in the next line.
