@@ -29,7 +29,7 @@ RSpec.describe "Text from a target" do
   end
 
   it "stays in its column of a table" do
-    table = Probescope::Host::Table.render([">COUNT", "CLASS"], [["7", "A\nB"], ["12,345", "日本"]])
+    table = Probescope::Host::Table.render(%w[COUNT CLASS], [["7", "A\nB"], ["12,345", "日本"]], right: ["COUNT"])
     expect(table).to eq("COUNT   CLASS\n     7  A\\nB\n12,345  日本")
   end
 end

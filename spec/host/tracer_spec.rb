@@ -4,6 +4,7 @@ require "spec_helper"
 require "ruby/support/tracing"
 require "support/process_trees"
 require_relative "../../bench/soak"
+require "probescope/host/order"
 require "probescope/host/tracer"
 
 RSpec.describe Probescope::Host::Tracer, :bpf do
@@ -12,7 +13,7 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
   def start(folder)
     program = File.join(folder, "program.bt")
     File.write(program, probes.map { |name| "usdt:$1:probescope:#{name} { @ = count(); }" }.join("\n"))
-    described_class.new({"keys" => 8, "pages" => 8, "arguments" => []}, program, [], Support::LIBRARY)
+    described_class.new(Probescope::Host::Order.of(keys: 8, pages: 8, arguments: []), program, [], Support::LIBRARY)
   end
 
   def up(target) = probes.select { |name| target.info.semaphore(name).positive? }

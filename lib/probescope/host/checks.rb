@@ -163,7 +163,7 @@ module Probescope
       def torn
         return unless @trace.torn?
 
-        say("a process flushed, or was about to, while bpftrace was leaving: some figures may cover a second more than others")
+        say("a process flushed while bpftrace was leaving: some figures may cover a second more than others")
       end
 
       def others

@@ -191,7 +191,7 @@ module Probescope
       def reason = @ended.fetch(:reason).to_sym
       # Why it failed, or nil.
       def error = @ended[:error]
-      # True when a process flushed, or was about to, while bpftrace left, and the program had not ended its interval before.
+      # True when a process flushed while bpftrace left, and the program had not ended its interval before.
       def torn? = @ended.fetch(:unended, []).any? { |pid| !closed?(pid) }
       # bpftrace's complaints.
       def stderr = @ended[:stderr].to_s

@@ -317,11 +317,7 @@ module Probescope
         waited = now - @since
         talking = alive.select(&:flushed?)
         done = talking.all? { |one| one.flushed_at > @since } && talking.all? { |one| quiet?(one) || waited > FLUSH_LIMIT }
-        return unless done || waited > HELD_LIMIT
-
-        # Rows of a flush that is held back have been told, and its end has not.
-        @unended = talking.select { |one| one.flushed_at <= @since }.map(&:pid) unless done
-        interrupt(@reason)
+        interrupt(@reason) if done || waited > HELD_LIMIT
       end
 
       def quiet?(one)
