@@ -5,12 +5,13 @@ require_relative "schema_generator"
 
 # Turns the tables of docs/schema/schemas.yml into what the commands of both hosts read.
 class AnswerGenerator
+  SOURCE = SchemaGenerator::SOURCE
   OUTPUTS = {"lib/probescope/host/answers.rb" => :ruby, "python/probescope/command/answers.py" => :python}.freeze
   MAP_KEYS = 16_384
-  MADE = "# Made by `rake generate` from #{SchemaGenerator::SOURCE}.".freeze
+  MADE = "# Made by `rake generate` from #{SOURCE}.".freeze
 
   def self.write(root)
-    generator = new(File.read(File.join(root, SchemaGenerator::SOURCE)))
+    generator = new(File.read(File.join(root, SOURCE)))
     OUTPUTS.each { |path, method| File.write(File.join(root, path), generator.public_send(method)) }
   end
 

@@ -34,7 +34,7 @@ module Probescope
       def self.iso(time) = time&.strftime("%Y-%m-%dT%H:%M:%S.%6NZ")
 
       # For people: of this machine, "13:05:59.123".
-      def self.of_day(time) = time ? time.localtime.strftime("%H:%M:%S.%L") : "-"
+      def self.of_day(time) = time ? time.getlocal.strftime("%H:%M:%S.%L") : "-"
 
       def initialize(release = Kernel.new.release)
         new = (release.scan(/\d+/).first(2).map(&:to_i) <=> BOOTTIME_SINCE) >= 0
