@@ -60,4 +60,16 @@ RSpec.describe Probescope::Host::Links do
       links.remove
     end
   end
+
+  it "is there though another command sweeps when its lock exists and is not held yet" do
+    Dir.mktmpdir do |folder|
+      sweeps = 1
+      allow(File).to receive(:open).and_wrap_original do |open, *arguments, &block|
+        open.call(*arguments, &block).tap { described_class.sweep(folder) if (sweeps -= 1) >= 0 }
+      end
+      links = described_class.new(folder)
+      expect(Dir.children(folder)).to eq([File.basename(File.dirname(links.pattern))])
+      links.remove
+    end
+  end
 end

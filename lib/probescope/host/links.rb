@@ -20,9 +20,11 @@ module Probescope
       def initialize(base = BASE)
         make(base)
         self.class.sweep(base)
-        @path = File.join(base, SecureRandom.hex(8))
-        Dir.mkdir(@path, 0o700)
-        @lock = hold(@path)
+        until @lock
+          @path = File.join(base, SecureRandom.hex(8))
+          Dir.mkdir(@path, 0o700)
+          @lock = hold(@path)
+        end
         @files = []
       rescue SystemCallError => e
         raise Error.new("cannot make a folder in #{base}: #{e.message}", "tracing more than one process needs a writable /run")
@@ -75,11 +77,14 @@ module Probescope
         raise Error.new("#{base} is not a folder that only its owner may enter", "rm -r #{base}")
       end
 
-      # bpftrace does not inherit it, so it is free when the helper is gone.
+      # bpftrace does not inherit it, so it is free when the helper is gone. nil: another command's sweep had the lock first, between
+      # its creation and flock(), and has removed the folder.
       def hold(folder)
         lock = File.open(File.join(folder, LOCK), File::RDWR | File::CREAT | File::EXCL, 0o600)
         lock.flock(File::LOCK_EX)
-        lock
+        return lock if File.exist?(lock.path)
+
+        lock.close
       end
     end
   end
