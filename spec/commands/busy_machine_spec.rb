@@ -2,27 +2,36 @@
 
 require "spec_helper"
 
-# Ruby's samples are taken at ticks of the kernel, which few threads meet that wait for a CPU after each sleep.
 RSpec.describe "hot and lines on a busy machine", :bpf do
-  let(:work) do
-    <<~RUBY
+  # Processes that share one CPU.
+  def on_one_cpu(*commands) = commands.map { |command| keep(Support::Child.new("taskset", "-c", "0", *command)) }
+
+  # others: how many.
+  def expect_to_be_told(program, others)
+    system("taskset", "-a", "-c", "-p", "0", program.pid.to_s, out: File::NULL, exception: true)
+    on_one_cpu(*[[RbConfig.ruby, "-e", "loop {}"]] * others)
+    %w[hot lines].each do |command|
+      answer = probescope(command, "-p", program.pid, "-d", 2)
+      expect(answer.err).to match(/machine is busy: threads of process #{program.pid} ran for \S+ m?s and waited \S+ m?s for a CPU/)
+    end
+    expect(probescope("alloc", "-p", program.pid, "-d", 1).err).not_to include("machine is busy")
+  end
+
+  it "say that samples of Ruby are too few there" do
+    expect_to_be_told(target(<<~RUBY).ready, 1)
       puts "ready"
       $stdout.flush
       loop { 20_000.times { |i| i.to_s } }
     RUBY
   end
 
-  # Processes that share one CPU.
-  def on_one_cpu(*commands) = commands.map { |command| keep(Support::Child.new("taskset", "-c", "0", *command)) }
-
-  it "say that samples are too few there" do
-    ruby = target(work).ready
-    system("taskset", "-a", "-c", "-p", "0", ruby.pid.to_s, out: File::NULL, exception: true)
-    on_one_cpu([RbConfig.ruby, "-e", "loop {}"])
-    %w[hot lines].each do |command|
-      answer = probescope(command, "-p", ruby.pid, "-d", 2)
-      expect(answer.err).to match(/machine is busy: threads of process #{ruby.pid} ran for \S+ m?s and waited \S+ m?s for a CPU/)
+  it "say that samples of Python are too few there", :python do
+    Dir.mktmpdir do |folder|
+      File.write("#{folder}/work.py", <<~PYTHON)
+        print("ready", flush=True)
+        while True: [str(i) for i in range(20_000)]
+      PYTHON
+      expect_to_be_told(target("#{folder}/work.py").ready, 2)
     end
-    expect(probescope("alloc", "-p", ruby.pid, "-d", 1).err).not_to include("machine is busy")
   end
 end

@@ -13,7 +13,7 @@ module Probescope
     # where there is nothing to show.
     class Checks
       # A machine is busy where threads wait for a CPU for longer than this part of the time on one.
-      BUSY = 0.25
+      BUSY = {"ruby" => 0.25, "python" => 1}.freeze
 
       LOST = {
         events: "%<number>d events were lost between the kernel and bpftrace",
@@ -134,15 +134,18 @@ module Probescope
         say("#{list(pids)}: CPython 3.11 runs all code slower while functions are traced; what looking took is without that") if pids.any?
       end
 
-      # Ruby's samples are taken at ticks of the kernel, which come too seldom to threads that had to wait for a CPU.
+      # Who is sampled too seldom where threads have to wait for a CPU. Ruby's samples are taken at ticks of the kernel, CPython's by a
+      # thread that comes late where a system call keeps the CPU.
+      TOO_SELDOM = {"ruby" => "what runs for a few ms between two waits", "python" => "what is in system calls of 0.1 ms and more"}.freeze
+
       def busy
         @trace.processes.zip(@trace.targets) do |one, target|
           delay = target[:run_delay_ns]
-          next unless target[:runtime] == "ruby" && one.cpu_ns && delay && delay > one.cpu_ns * BUSY
+          next unless one.cpu_ns && delay && delay > one.cpu_ns * BUSY.fetch(target[:runtime])
 
           ran, waited = [one.cpu_ns, delay].map { |ns| Figure.time(ns) }
-          say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} for a CPU; what runs " \
-              "for a few ms between two waits has too few samples (docs/reference/limits.md)")
+          say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} for a CPU; " \
+              "#{TOO_SELDOM.fetch(target[:runtime])} has too few samples (docs/reference/limits.md)")
         end
       end
 
