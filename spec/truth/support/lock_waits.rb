@@ -24,6 +24,8 @@ module Truth
     # {thread id => the Range in which the share of those waits lies that are over at the end}. from, to: ns of CLOCK_MONOTONIC.
     def busy(from, to)
       notes = @notes.select { |time, _| time.between?(from, to) }.sort_by(&:first)
+      return {} if notes.size < 2
+
       first, last = notes.values_at(0, -1)
       wall = (last[0] - first[0]).to_f
       last[1].filter_map do |thread, (cpu, delay)|
