@@ -29,10 +29,11 @@ enum {
     QUEUE = 32,            /* stacks */
     PAGE = 4096,           /* what is copied of a thread's frames at a time: no page is mapped in part */
     LOOK_AGAIN_NS = 50000, /* between two looks, where the kernel does not tell who had the CPU */
-    LATE_NS = 50000,       /* from when the tick was due. A tick that came later was late: */
-    CALLS_PART = 12,   /* one part in so many of a thread's CPU time is the kernel's, and it makes long system calls */
-    CALLS_AGAIN = 20,  /* clock ticks (10 ms) of CPU time, after which that is asked for again */
-    SWITCH_NS = 20000, /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
+    LATE_NS = 50000,       /* from when the tick was due. A tick that came later was late */
+    CALLS_PART = 12,       /* one part in so many of a thread's CPU time is the kernel's: it makes long system calls */
+    CALLS_AGAIN = 20,      /* clock ticks (10 ms) of CPU time, after which that is asked for again */
+    BESIDE = 8,            /* ticks that interrupt such a thread and do not count, since it was met beside this one */
+    SWITCH_NS = 20000,     /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
     THREADS_AGAIN_NS = 200000000, /* from one list of the threads to the next, */
     THREAD_AGAIN_NS = 500000,     /* and as much more for each of them. */
     LISTS_SKIPPED = 4,            /* one after the other, where no thread has come */
@@ -56,6 +57,7 @@ struct thread {
     bool gone;  /* it has no clock any more */
     bool makes_long_calls;
     struct ps_cpu_ticks asked; /* when that was asked for last */
+    uint8_t beside;            /* ticks that may interrupt it and do not count */
     uint8_t idle;              /* how often it was looked at since it ran */
     uint32_t listed;           /* in which list it was last */
 };
@@ -439,6 +441,7 @@ static enum seen look(struct thread *thread, uint64_t now)
     if (used <= thread->before || !read_stack(thread, now)) return HAS_NO_CPU;
     put(thread, used, now);
     thread->unmet = false;
+    thread->beside = BESIDE;
     return RUNS;
 }
 
@@ -480,11 +483,7 @@ static bool ask_about(struct interrupted *interrupted, struct thread *thread, ui
     return true;
 }
 
-/*
- * Where a tick came late, the thread whose CPU this one has got was in a system call, in which a kernel that is not preemptible takes no CPU away; or
- * this thread was not entitled to a CPU, and got one where the scheduler looked next, which is mostly in a call that reads a CPU clock. Nothing tells
- * which, but for what the thread does else: one that is hardly ever in the kernel was not in a long call.
- */
+/* By the kernel's part of its CPU time. */
 static bool makes_long_calls(struct thread *thread)
 {
     struct ps_cpu_ticks now;
@@ -495,6 +494,20 @@ static bool makes_long_calls(struct thread *thread)
         thread->asked = now;
     }
     return thread->makes_long_calls;
+}
+
+/*
+ * On a kernel that is not preemptible a thread that makes long system calls is interrupted in its own code when the tick is due, and in a call when
+ * that is over: by then another process may come first. Such a thread counts where it ran beside this one, on another CPU, which has nothing to do
+ * with what it does. Where it is hardly ever met so, as on one CPU, it counts where it was interrupted.
+ *
+ * Where a tick came late to any other thread, this one was not entitled to a CPU, and got one where the scheduler looked next, which is mostly in a
+ * call that reads a CPU clock.
+ */
+static bool counts_interrupted(struct thread *thread, bool was_late)
+{
+    if (!makes_long_calls(thread)) return !was_late;
+    return !thread->beside || !thread->beside--;
 }
 
 /*
@@ -518,7 +531,7 @@ static bool look_at_interrupted(uint64_t now, uint64_t due)
         if (!ps_is_asleep(tid_of(thread)) && !ask_about(&interrupted, thread, now, due)) return false;
     }
     struct thread *last = interrupted.thread;
-    if (last && interrupted.was_late && !makes_long_calls(last)) return true;
+    if (last && !counts_interrupted(last, interrupted.was_late)) return true;
     if (last && read_stack(last, now)) put(last, last->before, now);
     return true;
 }
