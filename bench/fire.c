@@ -1,9 +1,11 @@
 /*
- * What one fire costs, in turns in one process: a static USDT, ours, and, when it is given, upstream's libstapsdt.
+ * What one fire costs, in turns in one process: a static USDT, ours, and, when it is given,
+ * upstream's libstapsdt.
  *
  *   fire OURS [UPSTREAM]      libraries, by path
  *
- * Prints "ready", and for each line "idle", "attached" or "once" on stdin a line "NAME NS" each for the turns' medians.
+ * Prints "ready", and for each line "idle", "attached" or "once" on stdin a line "NAME NS" each for
+ * the turns' medians.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -62,7 +64,8 @@ static void load(struct library *to, const char *path, const char *name)
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) fprintf(stderr, "%s\n", dlerror());
     if (!library) exit(1);
-    SDTProvider_t *(*init)(const char *) = (SDTProvider_t * (*)(const char *)) symbol(library, "providerInit");
+    SDTProvider_t *(*init)(const char *) =
+        (SDTProvider_t * (*)(const char *)) symbol(library, "providerInit");
     SDTProbe_t *(*add)(SDTProvider_t *, const char *, int, ...) = symbol(library, "providerAddProbe");
     int (*to_file)(SDTProvider_t *, MemFDOption_t) =
         (int (*)(SDTProvider_t *, MemFDOption_t))symbol(library, "providerUseMemfd");
@@ -113,8 +116,8 @@ static void measure(int count)
     for (int way = 0; way < WAYS; way++) {
         if (!library_of(way)->name) continue;
         qsort(ns[way], TURNS, sizeof(double), ascending);
-        printf("%s%s %.2f\n", way == 0 ? "static" : library_of(way)->name, way > 0 && way % 2 == 0 ? ".asked" : "",
-               ns[way][TURNS / 2]);
+        printf("%s%s %.2f\n", way == 0 ? "static" : library_of(way)->name,
+               way > 0 && way % 2 == 0 ? ".asked" : "", ns[way][TURNS / 2]);
     }
     printf("done\n");
 }
@@ -123,7 +126,8 @@ int main(int argc, char **argv)
 {
     char line[32];
     setlinebuf(stdout);
-    for (int i = 1; i < argc && i <= LIBRARIES; i++) load(&libraries[i - 1], argv[i], i == 1 ? "ours" : "upstream");
+    for (int i = 1; i < argc && i <= LIBRARIES; i++)
+        load(&libraries[i - 1], argv[i], i == 1 ? "ours" : "upstream");
     printf("ready\n");
     while (fgets(line, sizeof(line), stdin))
         measure(strcmp(line, "idle\n") == 0 ? IDLE : strcmp(line, "once\n") == 0 ? 1 : ATTACHED);

@@ -1,11 +1,13 @@
 /*
- * Does a kernel let threads of its own starve beside thread pools, and has a thread of ours with a short slice (decision 199) a part in it?
+ * Does a kernel let threads of its own starve beside thread pools, and has a thread of ours with a
+ * short slice (decision 199) a part in it?
  *
  *     cc -O1 -pthread -o starved bench/starved.c && ./starved [PROCESSES] [SECONDS]      # 10 and 20
  *
- * Each process has four threads that take turns with a mutex, and one that wakes up a hundred times a second as the watcher does. Beside them
- * membarrier(2) waits for a grace period of RCU again and again, as an uprobe that goes does; the kernel's thread that ends these is one
- * like others. Prints how long it waited, without short slices and with them.
+ * Each process has four threads that take turns with a mutex, and one that wakes up a hundred times
+ * a second as the watcher does. Beside them membarrier(2) waits for a grace period of RCU again and
+ * again, as an uprobe that goes does; the kernel's thread that ends these is one like others.
+ * Prints how long it waited, without short slices and with them.
  */
 #define _GNU_SOURCE
 #include <linux/membarrier.h>
@@ -71,7 +73,9 @@ static void *work(void *unused)
     return unused;
 }
 
-/* In a session of its own, as services have one: the kernel shares CPUs out between sessions first. */
+/*
+ * In a session of its own, as services have one: the kernel shares CPUs out between sessions first.
+ */
 static pid_t start_pool(void)
 {
     pid_t child = fork();
@@ -104,8 +108,9 @@ static void measure(int processes, double seconds)
     }
     for (int i = 0; i < processes; i++) kill(pool[i], SIGKILL);
     for (int i = 0; i < processes; i++) waitpid(pool[i], NULL, 0);
-    printf("%-20s %5d grace periods, mean %6.1f ms, longest %6.0f ms, %d over 1 s\n", short_slices ? "short slices" : "no short slices",
-           count, count ? 1e3 * total / count : 0, 1e3 * longest, over);
+    printf("%-20s %5d grace periods, mean %6.1f ms, longest %6.0f ms, %d over 1 s\n",
+           short_slices ? "short slices" : "no short slices", count, count ? 1e3 * total / count : 0,
+           1e3 * longest, over);
     fflush(stdout);
 }
 

@@ -1,4 +1,7 @@
-/* For bench/latency.rb: the thinnest wrapper of a method that C allows, in a module that is prepended to its class. */
+/*
+ * For bench/latency.rb: the thinnest wrapper of a method that C allows, in a module that is
+ * prepended to its class.
+ */
 #include <ruby/ruby.h>
 
 static VALUE pass_on(int count, VALUE *given, VALUE self)

@@ -1,6 +1,7 @@
 /*
- * Where an object of the VM was: to be compared with others, and for nothing else. The object may be gone by now, so nothing of it may
- * be read. It is a struct because VALUE is an integer and PyObject * a pointer: no function of either VM takes this one.
+ * Where an object of the VM was: to be compared with others, and for nothing else. The object may
+ * be gone by now, so nothing of it may be read. It is a struct because VALUE is an integer and
+ * PyObject * a pointer: no function of either VM takes this one.
  */
 #ifndef PS_ADDRESS_H
 #define PS_ADDRESS_H

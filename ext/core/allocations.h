@@ -11,7 +11,10 @@
 #include "probe.h"
 #include "rows.h"
 
-/* Counts it, and fires object__alloc to whoever listens; one whose row has no name yet goes without a place. request: as ps_by_request(). */
+/*
+ * Counts it, and fires object__alloc to whoever listens; one whose row has no name yet goes without
+ * a place. request: as ps_by_request().
+ */
 static inline void ps_allocations_add(ps_row *row, size_t size, ps_counted *request)
 {
     uint64_t *count = ps_by_request(&ps_objects, row, request)->count;

@@ -8,7 +8,10 @@
 #include "memory.h"
 #include "probe.h"
 
-/* Distinct routes until the last tracer leaves: where no framework tells a template they are paths, of which whoever asks makes more. */
+/*
+ * Distinct routes until the last tracer leaves: where no framework tells a template they are paths,
+ * of which whoever asks makes more.
+ */
 enum { ROUTES_MAX = 1024 };
 enum { EXCEPTIONS, OBJECTS, SAMPLED, TABLES };
 
@@ -47,16 +50,20 @@ static struct ps_tally *tally_of(ps_counted *request)
 }
 
 /*
- * There may be a row for each route and each place, which is more than memory and a tracer's maps have room for. Up to seven eighths of
- * the room every row is made. Then a row is made when what came for it reaches a part of all that came, the larger the less room is left:
- * so there is room for a large row whenever it comes. What came for others is in one row of the route, "(overflow)".
+ * There may be a row for each route and each place, which is more than memory and a tracer's maps
+ * have room for. Up to seven eighths of the room every row is made. Then a row is made when what
+ * came for it reaches a part of all that came, the larger the less room is left: so there is room
+ * for a large row whenever it comes. What came for others is in one row of the route, "(overflow)".
  */
 enum { BYTES_FOR_A_ROW = 800, FREE_EIGHTHS = 7, REFUSED_MAX = 4096 };
 static struct room {
     uint32_t cleared; /* of the table, when this began */
     uint32_t rows;    /* of routes */
     uint64_t all;     /* sizes of all that came */
-    /* What came for rows that were not made, by their hashes. Two of one hash get a row earlier than they should. */
+    /*
+     * What came for rows that were not made, by their hashes. Two of one hash get a row earlier
+     * than they should.
+     */
     uint32_t refused[REFUSED_MAX];
 } rooms[TABLES];
 
@@ -79,7 +86,8 @@ static bool has_room(struct room *room, const ps_row *row, const ps_site *label,
     uint32_t *refused = &room->refused[ps_fnv1a((const char *)key, sizeof(key)) % REFUSED_MAX];
     uint64_t came = *refused + size;
     bool large = came > room->all / (most - room->rows);
-    *refused = large ? 0 : (uint32_t)came; /* a threshold that needs 64 bits has made a row long before */
+    /* a threshold that needs 64 bits has made a row long before */
+    *refused = large ? 0 : (uint32_t)came;
     return large;
 }
 
@@ -115,7 +123,8 @@ static ps_row *row_of_route(int table, const ps_row *row, const ps_site *label, 
     ps_row *found = ps_table_find(routes, (uintptr_t)row, (uintptr_t)label, 0);
     if (found) return found;
     ps_row *rest = rest_of(table, label); /* the first one: it is there when memory is full */
-    if (row && has_room(room, row, label, size)) found = ps_table_try_row(routes, (uintptr_t)row, (uintptr_t)label, 0);
+    if (row && has_room(room, row, label, size))
+        found = ps_table_try_row(routes, (uintptr_t)row, (uintptr_t)label, 0);
     if (found) room->rows++;
     else found = rest;
     if (!found->site) PS_WRITE_RELEASE(found->site, label);
@@ -148,7 +157,8 @@ ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request)
 /* Adds what the row has to the one of the route. */
 static void give(int table, ps_row *row, const ps_site *label)
 {
-    if (memcmp(row->count, row->sent, sizeof(row->count)) == 0) return; /* nothing: the one that is made beforehand */
+    /* nothing: the one that is made beforehand */
+    if (memcmp(row->count, row->sent, sizeof(row->count)) == 0) return;
     uint64_t size = row->count[size_of[table]] - row->sent[size_of[table]];
     ps_row *to = row_of_route(table, (const ps_row *)row->key[0], label, size);
     for (int i = PS_ROW_COUNTERS - 1; i >= 0; i--) {
@@ -190,7 +200,8 @@ void ps_by_request_known(ps_counted *request, const char *method, const char *ro
     request->label = label_of(method, route);
     request->generation = ps_sites_generation;
     for (int i = 0; request->tally && i < TABLES; i++) {
-        ps_row *row = request->tally->of[i].cleared == tables[i]->cleared ? request->tally->of[i].first : &last;
+        ps_row *row =
+            request->tally->of[i].cleared == tables[i]->cleared ? request->tally->of[i].first : &last;
         request->tally->of[i].first = &last;
         while (row != &last) {
             ps_row *next = row->u.next;

@@ -18,7 +18,10 @@ struct reading {
 };
 static struct reading first;
 
-/* The pair whose two halves are closest together, of a few: a preemption between them would skew the rate. */
+/*
+ * The pair whose two halves are closest together, of a few: a preemption between them would skew
+ * the rate.
+ */
 static struct reading read_both(void)
 {
     struct reading best = {0, 0};
@@ -76,7 +79,8 @@ bool ps_clock_choose(void)
     if (forced && strcmp(forced, "vdso") == 0) return ps_clock.counter = false;
     struct reading now = read_both();
     uint64_t ns = now.ns - first.ns, cycles = now.counter - first.counter;
-    if (!first.ns || ns < MINIMUM_BASELINE_NS || !cycles || !counter_is_invariant()) return ps_clock.counter = false;
+    if (!first.ns || ns < MINIMUM_BASELINE_NS || !cycles || !counter_is_invariant())
+        return ps_clock.counter = false;
     ps_clock.scale = (uint64_t)(((unsigned __int128)ns << 32) / cycles);
     return ps_clock.counter = true;
 }

@@ -1,10 +1,11 @@
 /*
  * Time, in ticks on the hot path and in ns everywhere else.
  *
- * A tick is a cycle of the CPU's counter (10 ns to read) where that counter is trustworthy, else a ns of
- * CLOCK_MONOTONIC from the vDSO (24-34 ns to read). The counter is trusted when the CPU calls it invariant, the kernel
- * itself keeps time with it, and two readings at least 40 ms apart agree on its rate. Ticks of different epochs do not
- * compare: ps_clock_choose() is called only while no hook is in.
+ * A tick is a cycle of the CPU's counter (10 ns to read) where that counter is trustworthy, else a
+ * ns of CLOCK_MONOTONIC from the vDSO (24-34 ns to read). The counter is trusted when the CPU calls
+ * it invariant, the kernel itself keeps time with it, and two readings at least 40 ms apart agree
+ * on its rate. Ticks of different epochs do not compare: ps_clock_choose() is called only while no
+ * hook is in.
  */
 #ifndef PS_CLOCK_H
 #define PS_CLOCK_H
@@ -80,7 +81,10 @@ static inline uint64_t ps_ns_to_ticks(uint64_t ns)
 
 /* Takes the first of the two readings. Call it as early as possible. */
 void ps_clock_start(void);
-/* Takes the second one and decides; true when ticks are cycles. PROBESCOPE_CLOCK=vdso forces the slow one. */
+/*
+ * Takes the second one and decides; true when ticks are cycles. PROBESCOPE_CLOCK=vdso forces the
+ * slow one.
+ */
 bool ps_clock_choose(void);
 
 #endif

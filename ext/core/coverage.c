@@ -16,7 +16,8 @@ static void free_strings(ps_strings strings)
     free(strings);
 }
 
-void ps_coverage_set(ps_strings roots, ps_strings outside, ps_strings ours, ps_strings patterns, const char *suffix)
+void ps_coverage_set(ps_strings roots, ps_strings outside, ps_strings ours, ps_strings patterns,
+                     const char *suffix)
 {
     free_strings(coverage.roots);
     free_strings(coverage.outside);
@@ -43,7 +44,10 @@ static bool is_path_pattern(const char *pattern)
     return strchr(pattern, '/') || (dot && strcmp(dot, coverage.suffix) == 0);
 }
 
-/* The file of a script that was started by a relative path has that path for its name. It lies below one of the roots. */
+/*
+ * The file of a script that was started by a relative path has that path for its name. It lies
+ * below one of the roots.
+ */
 static bool matches_below_roots(const char *pattern, const char *path)
 {
     char whole[4096];
@@ -58,14 +62,16 @@ static bool matches_below_roots(const char *pattern, const char *path)
 static bool matches_path(const char *pattern, const char *path)
 {
     if (fnmatch(pattern, path, 0) == 0) return true;
-    return *path && !strchr("/<(", *path) && matches_below_roots(pattern, path); /* <frozen importlib>, (eval) */
+    /* <frozen importlib>, (eval) */
+    return *path && !strchr("/<(", *path) && matches_below_roots(pattern, path);
 }
 
 static bool matches(const char *string, bool is_path)
 {
     for (size_t i = 0; coverage.patterns[i]; i++)
         if (is_path_pattern(coverage.patterns[i]) == is_path &&
-            (is_path ? matches_path(coverage.patterns[i], string) : fnmatch(coverage.patterns[i], string, 0) == 0))
+            (is_path ? matches_path(coverage.patterns[i], string)
+                     : fnmatch(coverage.patterns[i], string, 0) == 0))
             return true;
     return false;
 }
@@ -84,7 +90,8 @@ bool ps_coverage_is_ours(const char *path)
 
 bool ps_coverage_is_own(const char *path)
 {
-    if (!coverage.roots || !*path || *path == '<' || *path == '(') return false; /* <frozen importlib>, (eval) */
+    /* <frozen importlib>, (eval) */
+    if (!coverage.roots || !*path || *path == '<' || *path == '(') return false;
     /* A script that was started by a relative path is the application itself. */
     if (*path == '/' && !starts_with_any(path, coverage.roots)) return false;
     return !starts_with_any(path, coverage.ours) && !starts_with_any(path, coverage.outside) &&

@@ -29,7 +29,8 @@ clockid_t ps_cpu_clock_of(int tid)
 
 int ps_cpu_timer_create(int tid, int signal, int value)
 {
-    struct event event = {.value.sival_int = value, .signal = signal, .notify = SIGEV_THREAD_ID, .thread = tid};
+    struct event event = {
+        .value.sival_int = value, .signal = signal, .notify = SIGEV_THREAD_ID, .thread = tid};
     int timer = -1;
     return syscall(SYS_timer_create, ps_cpu_clock_of(tid), &event, &timer) == 0 ? timer : -1;
 }
@@ -56,9 +57,10 @@ void ps_cpu_timer_delete(int timer)
 }
 
 /*
- * Without that option the signal is sent by the interrupt, while the read() is under way, and the read() ends early: it looks for signals
- * after each page. With it the read() comes to its end, and the signal is there at once. One that ends early may have another reason: a
- * tracer of the whole process stops it at that moment. So most of them count.
+ * Without that option the signal is sent by the interrupt, while the read() is under way, and the
+ * read() ends early: it looks for signals after each page. With it the read() comes to its end, and
+ * the signal is there at once. One that ends early may have another reason: a tracer of the whole
+ * process stops it at that moment. So most of them count.
  */
 static enum ps_seen look(int timer, int zero, void *page, size_t size, const uint32_t *handled)
 {

@@ -1,4 +1,7 @@
-/* What a counter grew by since the last time it was asked; `before` is where that is kept, one for each who asks. */
+/*
+ * What a counter grew by since the last time it was asked; `before` is where that is kept, one for
+ * each who asks.
+ */
 #ifndef PS_GROWTH_H
 #define PS_GROWTH_H
 

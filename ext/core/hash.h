@@ -1,4 +1,7 @@
-/* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): for tables and names, where nobody gains by a collision. */
+/*
+ * FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): for tables and names, where nobody
+ * gains by a collision.
+ */
 #ifndef PS_HASH_H
 #define PS_HASH_H
 
@@ -12,7 +15,10 @@ static inline uint64_t ps_fnv1a(const void *bytes, size_t size)
     return hash;
 }
 
-/* A number for a text, never 0, so small that it stays what it is as a double, which is what JSON's numbers are to many. */
+/*
+ * A number for a text, never 0, so small that it stays what it is as a double, which is what JSON's
+ * numbers are to many.
+ */
 static inline uint64_t ps_number_of_text(const char *text, size_t size)
 {
     return (ps_fnv1a(text, size) >> 16) | 1;

@@ -17,10 +17,13 @@ static void begin(void)
 {
     for (int tries = 0;; tries++) {
         uint32_t sequence = PS_READ(probescope_info.sequence) & ~1u;
-        if (__atomic_compare_exchange_n(&probescope_info.sequence, &sequence, sequence + 1, 0, __ATOMIC_ACQUIRE,
-                                        __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(&probescope_info.sequence, &sequence, sequence + 1, 0,
+                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             break;
-        /* Who writes may be without a CPU, on the same one as this thread or below its priority: it has to get one. */
+        /*
+         * Who writes may be without a CPU, on the same one as this thread or below its priority: it
+         * has to get one.
+         */
         if (tries > 100) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
     __atomic_thread_fence(__ATOMIC_RELEASE);

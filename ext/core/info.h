@@ -1,8 +1,9 @@
 /*
- * What the process says about itself, for a host that reads /proc/PID/mem: no socket, no file, no signal. The host finds
- * the symbol in .dynsym of the mapped file, so it stays exported under -fvisibility=hidden and strip. Sequence-locked:
- * odd while it is written. Its fields are those of providers/info.yml, and are only ever appended; the host goes by the sizes
- * and offsets in the head.
+ * What the process says about itself, for a host that reads /proc/PID/mem: no socket, no file, no
+ * signal. The host finds the symbol in .dynsym of the mapped file, so it stays exported under
+ * -fvisibility=hidden and strip. Sequence-locked: odd while it is written. Its fields are those of
+ * providers/info.yml, and are only ever appended; the host goes by the sizes and offsets in the
+ * head.
  */
 #ifndef PS_INFO_H
 #define PS_INFO_H
@@ -22,7 +23,10 @@ void ps_info_note(const char *note);
 void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason);
 /* Nobody listens any more. The reason stays: why it was refused or degraded when somebody did. */
 void ps_info_off(enum ps_probe probe);
-/* Its hooks were taken out at that moment, and it is refused; 0: that is over, and it is off until the VM says otherwise. */
+/*
+ * Its hooks were taken out at that moment, and it is refused; 0: that is over, and it is off until
+ * the VM says otherwise.
+ */
 void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason);
 enum ps_state ps_info_state_of(enum ps_probe probe);
 extern const char *const ps_state_names[];

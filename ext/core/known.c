@@ -8,7 +8,8 @@ uint32_t ps_known_epoch;
 
 static uint32_t hash_of(ps_address a, ps_address b, ps_address c)
 {
-    uint64_t hash = a.value * 0x9e3779b97f4a7c15u ^ b.value * 0xc2b2ae3d27d4eb4fu ^ c.value * 0xbf58476d1ce4e5b9u;
+    uint64_t hash =
+        a.value * 0x9e3779b97f4a7c15u ^ b.value * 0xc2b2ae3d27d4eb4fu ^ c.value * 0xbf58476d1ce4e5b9u;
     hash ^= hash >> 29;
     return (uint32_t)(hash * 0x9e3779b97f4a7c15u >> 32);
 }
@@ -23,7 +24,8 @@ static bool is_of(const ps_known *known, ps_address a, ps_address b, ps_address 
 static ps_known *place_of(const ps_known_table *table, ps_address a, ps_address b, ps_address c)
 {
     uint32_t mask = table->capacity - 1, i = hash_of(a, b, c) & mask;
-    while (ps_address_known(table->places[i].key[0]) && !is_of(&table->places[i], a, b, c)) i = (i + 1) & mask;
+    while (ps_address_known(table->places[i].key[0]) && !is_of(&table->places[i], a, b, c))
+        i = (i + 1) & mask;
     return &table->places[i];
 }
 

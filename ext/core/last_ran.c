@@ -31,7 +31,10 @@ bool ps_cpu_ticks_of(int tid, struct ps_cpu_ticks *ticks)
     enum { BETWEEN = 11 }; /* fields between the name and utime, stime: proc(5) */
     char text[400];
     if (!ps_task_file_read(tid, "stat", text, sizeof(text))) return false;
-    /* Behind the name, which is in brackets: it is the application's, brackets and blanks of its own included. */
+    /*
+     * Behind the name, which is in brackets: it is the application's, brackets and blanks of its
+     * own included.
+     */
     char *at = strrchr(text, ')');
     if (!at) return false;
     at++;

@@ -54,7 +54,8 @@ ps_latency *ps_latency_define(const char *name, const char **error)
     if (!latency || !latency->closed) return latency;
     latency->closed = ps_provider_load(latency->provider) != 0;
     latency->reason = NULL;
-    if (latency->closed) latency->reason = latency->provider->error ? latency->provider->error : "it cannot be loaded";
+    if (latency->closed)
+        latency->reason = latency->provider->error ? latency->provider->error : "it cannot be loaded";
     return latency;
 }
 

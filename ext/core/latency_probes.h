@@ -1,11 +1,13 @@
 /*
- * Latency probes: one for each method that the application names, such as `latency:Shop.checkout`, with the ns that a call took and its
- * outcome.
+ * Latency probes: one for each method that the application names, such as `latency:Shop.checkout`,
+ * with the ns that a call took and its outcome.
  *
- * Each is in a library of its own, so that one more leaves the tracers of the others alone. Nothing is hooked until a tracer
- * raises its semaphore: the watcher finds that at its next look, and has the VM hook those methods.
+ * Each is in a library of its own, so that one more leaves the tracers of the others alone. Nothing
+ * is hooked until a tracer raises its semaphore: the watcher finds that at its next look, and has
+ * the VM hook those methods.
  *
- * Called with the VM lock, where nothing else is said. What is defined stays until the process ends: others read it without.
+ * Called with the VM lock, where nothing else is said. What is defined stays until the process
+ * ends: others read it without.
  */
 #ifndef PS_LATENCY_PROBES_H
 #define PS_LATENCY_PROBES_H
@@ -25,7 +27,10 @@ typedef struct ps_latency {
     const char *reason; /* why it is not told of; NULL: no reason that is known */
 } ps_latency;
 
-/* The probe of that name; defined and shown to tracers when it is not yet. NULL: *error says what is wrong with the name. */
+/*
+ * The probe of that name; defined and shown to tracers when it is not yet. NULL: *error says what
+ * is wrong with the name.
+ */
 ps_latency *ps_latency_define(const char *name, const char **error);
 /* Takes it back from tracers. */
 void ps_latency_close(ps_latency *latency);

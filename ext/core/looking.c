@@ -43,9 +43,15 @@ void ps_look_note(ps_look look)
     bool beginning = looks->timed < BEGINNING;
     if (!looks->timed || (beginning && ticks < looks->middle)) looks->middle = ticks;
     PS_ADD(looks->timed, 1);
-    /* The first ones find out what is usual: one interrupted run among them would count for more than all that come later. */
+    /*
+     * The first ones find out what is usual: one interrupted run among them would count for more
+     * than all that come later.
+     */
     if (beginning) return;
-    /* One that was interrupted, or whose thread was without a CPU for a while, says nothing of the others. */
+    /*
+     * One that was interrupted, or whose thread was without a CPU for a while, says nothing of the
+     * others.
+     */
     if (ticks > looks->middle * FAR_ABOVE) ticks = looks->middle;
     looks->middle = moved(looks->middle, ticks);
     PS_ADD(looks->ticks, ticks);
@@ -68,8 +74,8 @@ void ps_looking_besides(ps_look_kind kind, int ns)
 }
 
 /*
- * How far two readings are apart in half of the cases. Not the least: a CPU that does both at once gives 1 tick now and then, where 25
- * are usual.
+ * How far two readings are apart in half of the cases. Not the least: a CPU that does both at once
+ * gives 1 tick now and then, where 25 are usual.
  */
 static uint64_t clock_ticks(void)
 {
@@ -88,7 +94,8 @@ bool ps_looking_thread_begins(void)
 {
     pthread_mutex_lock(&looking.lock);
     for (int i = 0; i < OUR_THREADS && own_thread < 0; i++)
-        if (!looking.threads[i].runs && pthread_getcpuclockid(pthread_self(), &looking.threads[i].clock) == 0) {
+        if (!looking.threads[i].runs &&
+            pthread_getcpuclockid(pthread_self(), &looking.threads[i].clock) == 0) {
             looking.threads[i].counted_ns = ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
             looking.threads[i].runs = true;
             own_thread = i;
@@ -117,7 +124,10 @@ void ps_looking_thread_ends(void)
     own_thread = -1;
 }
 
-/* The ticks of a run, by those that were timed since then: hooks become cheaper or dearer. By all of them where few were. */
+/*
+ * The ticks of a run, by those that were timed since then: hooks become cheaper or dearer. By all
+ * of them where few were.
+ */
 static uint64_t mean_ticks(ps_look_kind kind, uint64_t added, uint64_t ticks)
 {
     enum { ENOUGH = 16 };

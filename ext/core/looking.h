@@ -1,10 +1,11 @@
 /*
  * What looking costs: the time that hooks take of the application's.
  *
- * Each kind of hook counts how often it ran, and about one run in PS_LOOK_EVERY is timed, at no regular distance, because hooks do
- * some things in every so many runs. The mean of those, without what reading
- * the clock takes and with what the VM takes to call a hook of that kind, times the count is the cost. A raw probe fires
- * inside of a hook, so the tracer's part is in it as well. What threads of ours do is read from their own CPU clocks.
+ * Each kind of hook counts how often it ran, and about one run in PS_LOOK_EVERY is timed, at no
+ * regular distance, because hooks do some things in every so many runs. The mean of those, without
+ * what reading the clock takes and with what the VM takes to call a hook of that kind, times the
+ * count is the cost. A raw probe fires inside of a hook, so the tracer's part is in it as well.
+ * What threads of ours do is read from their own CPU clocks.
  *
  *   ps_look look = ps_look_begin(PS_LOOK_FUNCTION);
  *   ...
@@ -72,19 +73,26 @@ static inline void ps_look_end(ps_look look)
     if (PS_UNLIKELY(look.began != 0)) ps_look_note(look);
 }
 
-/* Work on a thread of the application that is no hook: a sample, switching hooks, finding names. Any thread. */
+/*
+ * Work on a thread of the application that is no hook: a sample, switching hooks, finding names.
+ * Any thread.
+ */
 void ps_looking_add(uint64_t ticks);
 /* The same, in ns of CPU time. */
 void ps_looking_add_ns(uint64_t ns);
 
 /*
- * What a hook of a kind takes besides what is timed inside of it, in ns: mostly the VM's way to it. bench/looking.rb compares the sum with
- * what the application's work takes with and without a tracer, and these are set so that both agree. Less than 0 where the timed
- * part overlaps with the application's instructions. Called before any hook is in.
+ * What a hook of a kind takes besides what is timed inside of it, in ns: mostly the VM's way to it.
+ * bench/looking.rb compares the sum with what the application's work takes with and without a
+ * tracer, and these are set so that both agree. Less than 0 where the timed part overlaps with the
+ * application's instructions. Called before any hook is in.
  */
 void ps_looking_besides(ps_look_kind kind, int ns);
 
-/* Called by each thread of ours at its start and at its end: its whole CPU time counts. False: there are too many. */
+/*
+ * Called by each thread of ours at its start and at its end: its whole CPU time counts. False:
+ * there are too many.
+ */
 bool ps_looking_thread_begins(void);
 void ps_looking_thread_ends(void);
 

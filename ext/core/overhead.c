@@ -36,19 +36,24 @@ static struct {
     bool begun;
     uint64_t began_ns, began_cpu_ns;
     ps_looks_before looks;
-    bool over;          /* the last one was above the limit, and rows have what they counted at its end in `judged` */
+    /* the last one was above the limit, and rows have what they counted at its end in `judged` */
+    bool over;
     uint32_t cleared;   /* of ps_functions, when rows of it were last marked */
     uint32_t functions; /* how many rows of it are marked since then */
 } overhead;
 
 /* ---- The limit ---- */
 
-/* In millionths; 0: the text is no percentage above 0 and up to 100. By hand: strtod() goes by the application's locale. */
+/*
+ * In millionths; 0: the text is no percentage above 0 and up to 100. By hand: strtod() goes by the
+ * application's locale.
+ */
 static uint32_t percentage(const char *text)
 {
     uint64_t value = 0, unit = 10000; /* millionths in a digit */
     const char *at = text;
-    for (; *at >= '0' && *at <= '9' && value <= 100 * unit; at++) value = value * 10 + (uint64_t)(*at - '0') * unit;
+    for (; *at >= '0' && *at <= '9' && value <= 100 * unit; at++)
+        value = value * 10 + (uint64_t)(*at - '0') * unit;
     if (at == text) return 0;
     if (*at == '.')
         for (at++; *at >= '0' && *at <= '9'; at++) value += (uint64_t)(*at - '0') * (unit /= 10);
@@ -62,8 +67,8 @@ void ps_overhead_start(void)
     uint32_t limit = text ? percentage(text) : 0;
     if (text && !limit) {
         char note[120];
-        snprintf(note, sizeof(note), "PROBESCOPE_MAX_OVERHEAD=%.20s is no percentage such as 5%%: there is no limit",
-                 text);
+        snprintf(note, sizeof(note),
+                 "PROBESCOPE_MAX_OVERHEAD=%.20s is no percentage such as 5%%: there is no limit", text);
         ps_info_note(note);
     }
     if (limit) snprintf(overhead.text, sizeof(overhead.text), "%.14s%s", text, strchr(text, '%') ? "" : "%");
@@ -117,7 +122,10 @@ struct called {
     uint64_t events;
 };
 
-/* Of the functions that are in, those with most events, the first of them first. Returns how many; *all: events of all of them. */
+/*
+ * Of the functions that are in, those with most events, the first of them first. Returns how many;
+ * *all: events of all of them.
+ */
 static int find_most_called(struct called *most, int room, uint64_t *all)
 {
     int count = 0;
@@ -143,10 +151,14 @@ static void say_functions(uint32_t wanted)
     snprintf(reason, sizeof(reason), "%u function%s not counted any more: PROBESCOPE_MAX_OVERHEAD=%s",
              overhead.functions, overhead.functions == 1 ? " is" : "s are", overhead.text);
     for (int i = 0; i < PS_PROBE_COUNT; i++)
-        if ((PS_FUNCTION_PROBES & wanted) >> i & 1) ps_info_state((enum ps_probe)i, PS_STATE_DEGRADED, reason);
+        if ((PS_FUNCTION_PROBES & wanted) >> i & 1)
+            ps_info_state((enum ps_probe)i, PS_STATE_DEGRADED, reason);
 }
 
-/* Takes out functions that took `excess` ns together. False, and nothing done, when all of them did not. */
+/*
+ * Takes out functions that took `excess` ns together. False, and nothing done, when all of them did
+ * not.
+ */
 static bool take_functions(const ps_looked *looked, uint64_t need, uint32_t wanted, uint64_t now)
 {
     static struct called most[PS_OVERHEAD_AT_ONCE];
@@ -185,7 +197,8 @@ static uint32_t dearest(const ps_looked *looked, uint32_t wanted, int first)
 
 uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, uint64_t now)
 {
-    uint64_t hooks = 0, functions = is_listened(&groups[0], wanted) ? time_of(&groups[0], &window->looked) : 0;
+    uint64_t hooks = 0,
+             functions = is_listened(&groups[0], wanted) ? time_of(&groups[0], &window->looked) : 0;
     for (int i = 0; i < GROUPS; i++)
         if (is_listened(&groups[i], wanted)) hooks += time_of(&groups[i], &window->looked);
     bool before = overhead.over;

@@ -37,7 +37,8 @@ static void state_probes(uint32_t wanted)
         if ((PS_READ(ps_overhead_out) >> i) & 1) continue;
         /* What a hook refuses or degrades it says itself, while it is on. */
         if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
-        if (on || refused[i]) ps_info_state((enum ps_probe)i, refused[i] ? PS_STATE_REFUSED : PS_STATE_ON, refused[i]);
+        if (on || refused[i])
+            ps_info_state((enum ps_probe)i, refused[i] ? PS_STATE_REFUSED : PS_STATE_ON, refused[i]);
         else ps_info_off((enum ps_probe)i);
     }
 }
@@ -47,17 +48,23 @@ void ps_parts_init(const ps_part *table, size_t count)
     parts.table = table;
     parts.count = count;
     /* These are fired by the core, or change what others do. */
-    uint32_t served = PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__BY_REQUEST) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
+    uint32_t served =
+        PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__BY_REQUEST) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
     for (size_t i = 0; i < count; i++) served |= table[i].probes;
     for (int i = 0; i < PS_PROBE_COUNT; i++)
         if (!((served >> i) & 1))
-            ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED, "this version of probescope does not fire it yet");
+            ps_info_state((enum ps_probe)i, PS_STATE_UNSUPPORTED,
+                          "this version of probescope does not fire it yet");
 }
 
-/* The last listener has left, and every part has cleared its rows. False while the flush is under way: try again later. */
+/*
+ * The last listener has left, and every part has cleared its rows. False while the flush is under
+ * way: try again later.
+ */
 static bool forget_names(void)
 {
-    bool (*try_lock)(void) = parts.vm && parts.vm->try_lock_tables ? parts.vm->try_lock_tables : ps_stats_try_lock;
+    bool (*try_lock)(void) =
+        parts.vm && parts.vm->try_lock_tables ? parts.vm->try_lock_tables : ps_stats_try_lock;
     if (!try_lock()) return false;
     ps_samples_forget_stacks();
     ps_by_request_clear();
@@ -92,7 +99,10 @@ void ps_parts_switch(void)
 
 int ps_parts_install(const ps_vm *vm)
 {
-    /* The watcher comes last: it may look at once, and what a part asks for a reason may let a job in, whose word would be overwritten. */
+    /*
+     * The watcher comes last: it may look at once, and what a part asks for a reason may let a job
+     * in, whose word would be overwritten.
+     */
     ps_overhead_start();
     state_probes(0);
     parts.installed = true;

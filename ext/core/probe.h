@@ -1,16 +1,19 @@
 /*
  * A probe site: what a tracer needs to find, in one function for each probe.
  *
- *   nop          the note points here; every kernel can put its breakpoint on it without single-stepping. Nothing that the
- *                kernel could turn into a call (a nop5) stands behind it: see docs/decisions/031-one-nop.md
+ *   nop          the note points here; every kernel can put its breakpoint on it without
+ *                single-stepping. Nothing that the kernel could turn into a call (a nop5) stands
+ *                behind it: see docs/decisions/031-one-nop.md
  *   the note     section .note.stapsdt, as SystemTap's sys/sdt.h lays it out
  *                (https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation)
  *
  * Rules that keep the application whole:
- * - sites stand in functions that are never inlined or cloned, so each probe has exactly one address and its operands
- *   are the registers of the calling convention: the simplest form, which every parser of notes takes.
- * - all the semaphores are one array: one per name, because tracers lose events when sites of one name have several
- *   (bpftrace#3601), and close together, because the watcher looks at all of them in one cache line.
+ * - sites stand in functions that are never inlined or cloned, so each probe has exactly one
+ *   address and its operands are the registers of the calling convention: the simplest form, which
+ *   every parser of notes takes.
+ * - all the semaphores are one array: one per name, because tracers lose events when sites of one
+ *   name have several (bpftrace#3601), and close together, because the watcher looks at all of them
+ *   in one cache line.
  */
 #ifndef PS_PROBE_H
 #define PS_PROBE_H
@@ -56,28 +59,28 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
 #define PS_ARG(value) ((uint64_t)(uintptr_t)(value))
 
 #if PS_HAVE_SITES
-#define PS_NOTE(name, operands)                                                                                        \
-    "990: nop\n"                                                                                                       \
-    ".pushsection .note.stapsdt,\"?\",\"note\"\n"                                                                      \
-    ".balign 4\n"                                                                                                      \
-    ".4byte 992f-991f, 994f-993f, 3\n"                                                                                 \
-    "991: .asciz \"stapsdt\"\n"                                                                                        \
-    "992: .balign 4\n"                                                                                                 \
-    "993: .8byte 990b\n"                                                                                               \
-    ".8byte _.stapsdt.base\n"                                                                                          \
-    ".8byte ps_semaphores + %c[semaphore]\n"                                                                           \
-    ".asciz \"" PS_PROVIDER "\"\n"                                                                                     \
-    ".asciz \"" name "\"\n"                                                                                            \
-    ".asciz \"" operands "\"\n"                                                                                        \
-    "994: .balign 4\n"                                                                                                 \
-    ".popsection\n" /* Tools find by how much a prelinked file moved from the address of this section. */              \
-    ".ifndef _.stapsdt.base\n"                                                                                         \
-    ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"                                            \
-    ".weak _.stapsdt.base\n"                                                                                           \
-    ".hidden _.stapsdt.base\n"                                                                                         \
-    "_.stapsdt.base: .space 1\n"                                                                                       \
-    ".size _.stapsdt.base, 1\n"                                                                                        \
-    ".popsection\n"                                                                                                    \
+#define PS_NOTE(name, operands)                                                                              \
+    "990: nop\n"                                                                                             \
+    ".pushsection .note.stapsdt,\"?\",\"note\"\n"                                                            \
+    ".balign 4\n"                                                                                            \
+    ".4byte 992f-991f, 994f-993f, 3\n"                                                                       \
+    "991: .asciz \"stapsdt\"\n"                                                                              \
+    "992: .balign 4\n"                                                                                       \
+    "993: .8byte 990b\n"                                                                                     \
+    ".8byte _.stapsdt.base\n"                                                                                \
+    ".8byte ps_semaphores + %c[semaphore]\n"                                                                 \
+    ".asciz \"" PS_PROVIDER "\"\n"                                                                           \
+    ".asciz \"" name "\"\n"                                                                                  \
+    ".asciz \"" operands "\"\n"                                                                              \
+    "994: .balign 4\n"                                                                                       \
+    ".popsection\n" /* Tools find by how much a prelinked file moved from the address of this section. */    \
+    ".ifndef _.stapsdt.base\n"                                                                               \
+    ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"                                  \
+    ".weak _.stapsdt.base\n"                                                                                 \
+    ".hidden _.stapsdt.base\n"                                                                               \
+    "_.stapsdt.base: .space 1\n"                                                                             \
+    ".size _.stapsdt.base, 1\n"                                                                              \
+    ".popsection\n"                                                                                          \
     ".endif\n"
 
 #define PS_REG(i, value)    register uint64_t reg##i __asm__(PS_R##i) = (value)
@@ -86,41 +89,44 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
 #define PS_EMIT(name, operands, ...) __asm__ volatile(PS_NOTE(name, operands)::__VA_ARGS__ : "memory")
 
 #define PS_SITE0(name, probe) PS_EMIT(name, "", PS_SEMAPHORE(probe))
-#define PS_SITE2(name, probe, a0, a1)                                                                                  \
-    PS_REG(0, a0);                                                                                                     \
-    PS_REG(1, a1);                                                                                                     \
+#define PS_SITE2(name, probe, a0, a1)                                                                        \
+    PS_REG(0, a0);                                                                                           \
+    PS_REG(1, a1);                                                                                           \
     PS_EMIT(name, PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1), PS_SEMAPHORE(probe), "r"(reg0), "r"(reg1))
-#define PS_SITE3(name, probe, a0, a1, a2)                                                                              \
-    PS_REG(0, a0);                                                                                                     \
-    PS_REG(1, a1);                                                                                                     \
-    PS_REG(2, a2);                                                                                                     \
-    PS_EMIT(name, PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1) " " PS_OPERAND(PS_R2), PS_SEMAPHORE(probe), "r"(reg0),       \
-            "r"(reg1), "r"(reg2))
-#define PS_SITE4(name, probe, a0, a1, a2, a3)                                                                          \
-    PS_REG(0, a0);                                                                                                     \
-    PS_REG(1, a1);                                                                                                     \
-    PS_REG(2, a2);                                                                                                     \
-    PS_REG(3, a3);                                                                                                     \
-    PS_EMIT(name, PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1) " " PS_OPERAND(PS_R2) " " PS_OPERAND(PS_R3),                 \
+#define PS_SITE3(name, probe, a0, a1, a2)                                                                    \
+    PS_REG(0, a0);                                                                                           \
+    PS_REG(1, a1);                                                                                           \
+    PS_REG(2, a2);                                                                                           \
+    PS_EMIT(name, PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1) " " PS_OPERAND(PS_R2), PS_SEMAPHORE(probe),        \
+            "r"(reg0), "r"(reg1), "r"(reg2))
+#define PS_SITE4(name, probe, a0, a1, a2, a3)                                                                \
+    PS_REG(0, a0);                                                                                           \
+    PS_REG(1, a1);                                                                                           \
+    PS_REG(2, a2);                                                                                           \
+    PS_REG(3, a3);                                                                                           \
+    PS_EMIT(name, PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1) " " PS_OPERAND(PS_R2) " " PS_OPERAND(PS_R3),       \
             PS_SEMAPHORE(probe), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3))
-#define PS_SITE6(name, probe, a0, a1, a2, a3, a4, a5)                                                                  \
-    PS_REG(0, a0);                                                                                                     \
-    PS_REG(1, a1);                                                                                                     \
-    PS_REG(2, a2);                                                                                                     \
-    PS_REG(3, a3);                                                                                                     \
-    PS_REG(4, a4);                                                                                                     \
-    PS_REG(5, a5);                                                                                                     \
-    PS_EMIT(name,                                                                                                      \
-            PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1) " " PS_OPERAND(PS_R2) " " PS_OPERAND(PS_R3) " " PS_OPERAND(        \
-                PS_R4) " " PS_OPERAND(PS_R5),                                                                          \
+#define PS_SITE6(name, probe, a0, a1, a2, a3, a4, a5)                                                        \
+    PS_REG(0, a0);                                                                                           \
+    PS_REG(1, a1);                                                                                           \
+    PS_REG(2, a2);                                                                                           \
+    PS_REG(3, a3);                                                                                           \
+    PS_REG(4, a4);                                                                                           \
+    PS_REG(5, a5);                                                                                           \
+    PS_EMIT(name,                                                                                            \
+            PS_OPERAND(PS_R0) " " PS_OPERAND(PS_R1) " " PS_OPERAND(PS_R2) " " PS_OPERAND(                    \
+                PS_R3) " " PS_OPERAND(PS_R4) " " PS_OPERAND(PS_R5),                                          \
             PS_SEMAPHORE(probe), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3), "r"(reg4), "r"(reg5))
-/* stats__done has five plain arguments and `more`; a probe with exactly five and none does not exist yet. */
+/*
+ * stats__done has five plain arguments and `more`; a probe with exactly five and none does not
+ * exist yet.
+ */
 #else
 #define PS_SITE0(name, probe)                 (void)0
 #define PS_SITE2(name, probe, a0, a1)         (void)(a0), (void)(a1)
 #define PS_SITE3(name, probe, a0, a1, a2)     (void)(a0), (void)(a1), (void)(a2)
 #define PS_SITE4(name, probe, a0, a1, a2, a3) (void)(a0), (void)(a1), (void)(a2), (void)(a3)
-#define PS_SITE6(name, probe, a0, a1, a2, a3, a4, a5)                                                                  \
+#define PS_SITE6(name, probe, a0, a1, a2, a3, a4, a5)                                                        \
     (void)(a0), (void)(a1), (void)(a2), (void)(a3), (void)(a4), (void)(a5)
 #endif
 

@@ -41,7 +41,8 @@ static struct header *map_page(void)
     if (file < 0) file = memfd_create(NAME, MFD_CLOEXEC); /* before Linux 6.3 */
     int flags = MAP_PRIVATE | (file < 0 ? MAP_ANONYMOUS : 0);
     void *page = MAP_FAILED;
-    if (file < 0 || ftruncate(file, (off_t)size) == 0) page = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, file, 0);
+    if (file < 0 || ftruncate(file, (off_t)size) == 0)
+        page = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, file, 0);
     if (file >= 0) close(file);
     if (page == MAP_FAILED) return NULL;
     if (madvise(page, size, MADV_DONTFORK) == 0) return page;

@@ -50,8 +50,8 @@ static void register_fork(void)
 
 static pthread_once_t fork_registered = PTHREAD_ONCE_INIT;
 
-__attribute__((format(printf, 3, 4))) static int fail(SDTProvider_t *provider, SDTError_t error, const char *format,
-                                                      ...)
+__attribute__((format(printf, 3, 4))) static int fail(SDTProvider_t *provider, SDTError_t error,
+                                                      const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -110,7 +110,8 @@ int providerUseMemfd(SDTProvider_t *provider, const MemFDOption_t use_memfd)
     return unloaded;
 }
 
-static ps_provider_probe *make_probe(SDTProvider_t *provider, const char *name, int count, const ArgType_t *types)
+static ps_provider_probe *make_probe(SDTProvider_t *provider, const char *name, int count,
+                                     const ArgType_t *types)
 {
     ps_provider_probe *probe = calloc(1, sizeof(*probe));
     char *copy = probe ? strdup(name) : NULL;
@@ -134,12 +135,14 @@ static ps_provider_probe *make_probe(SDTProvider_t *provider, const char *name, 
 static int refuse_probe(SDTProvider_t *provider, const char *name, int count, int most)
 {
     if (provider->_handle)
-        return fail(provider, providerLoadedError, "provider %s is loaded: unload it to add probes", provider->name);
+        return fail(provider, providerLoadedError, "provider %s is loaded: unload it to add probes",
+                    provider->name);
     if (!is_name(name))
-        return fail(provider, invalidNameError, "no name for a probe: 1 to %d of A-Z a-z 0-9 _ - . +", NAME_LENGTH);
+        return fail(provider, invalidNameError, "no name for a probe: 1 to %d of A-Z a-z 0-9 _ - . +",
+                    NAME_LENGTH);
     if (count < 0 || count > most)
-        return fail(provider, invalidArgumentsError, "probe %s has %d arguments: 0 to %d are possible", name, count,
-                    most);
+        return fail(provider, invalidArgumentsError, "probe %s has %d arguments: 0 to %d are possible", name,
+                    count, most);
     return 0;
 }
 
@@ -147,8 +150,8 @@ static SDTProbe_t *add_probe(SDTProvider_t *provider, const char *name, int coun
 {
     for (int i = 0; i < count; i++) {
         if (is_type(types[i])) continue;
-        fail(provider, invalidArgumentsError, "argument %d of probe %s has a type that does not exist: %d", i, name,
-             (int)types[i]);
+        fail(provider, invalidArgumentsError, "argument %d of probe %s has a type that does not exist: %d", i,
+             name, (int)types[i]);
         return NULL;
     }
     ps_provider_probe *probe = make_probe(provider, name, count, types);
@@ -161,7 +164,8 @@ static SDTProbe_t *add_probe(SDTProvider_t *provider, const char *name, int coun
     return &probe->node.probe;
 }
 
-SDTProbe_t *providerAddProbeArray(SDTProvider_t *provider, const char *name, int argCount, const ArgType_t *types)
+SDTProbe_t *providerAddProbeArray(SDTProvider_t *provider, const char *name, int argCount,
+                                  const ArgType_t *types)
 {
     if (!provider) return NULL;
     take_lock();
@@ -197,13 +201,17 @@ static unsigned number_of(uint64_t digest)
     return number;
 }
 
-/* Maps the image where it can be: /tmp may be mounted read-only, or so that nothing in it can be executed. */
+/*
+ * Maps the image where it can be: /tmp may be mounted read-only, or so that nothing in it can be
+ * executed.
+ */
 static uint8_t *map_somewhere(ps_provider *provider, const ps_image *image)
 {
     SDTProvider_t *shown = &provider->shown;
     bool made = false;
     int error = 0;
-    for (int place = shown->_use_memfd == memfd_enabled ? PS_FILE_IN_MEMORY : 0; place < PS_FILE_PLACES; place++) {
+    for (int place = shown->_use_memfd == memfd_enabled ? PS_FILE_IN_MEMORY : 0; place < PS_FILE_PLACES;
+         place++) {
         int file = ps_file_open(provider->path, (enum ps_file_place)place, shown->name, provider->digest,
                                 provider->number, image->bytes, image->size);
         if (file < 0) {
@@ -220,8 +228,11 @@ static uint8_t *map_somewhere(ps_provider *provider, const ps_image *image)
         ps_file_leave(provider->path);
     }
     if (made)
-        fail(shown, sharedLibraryOpenError, "cannot map the library of provider %s: %s", shown->name, strerror(error));
-    else fail(shown, tmpCreationError, "no place for the library of provider %s: %s", shown->name, strerror(error));
+        fail(shown, sharedLibraryOpenError, "cannot map the library of provider %s: %s", shown->name,
+             strerror(error));
+    else
+        fail(shown, tmpCreationError, "no place for the library of provider %s: %s", shown->name,
+             strerror(error));
     return NULL;
 }
 
@@ -255,13 +266,14 @@ static int load(ps_provider *provider)
     if (strchr(shown->name, '/'))
         return fail(shown, tmpCreationError, "a provider's name cannot have a '/': %.200s", shown->name);
     if (!is_name(shown->name))
-        return fail(shown, invalidNameError, "no name for a provider: 1 to %d of A-Z a-z 0-9 _ - . +", NAME_LENGTH);
+        return fail(shown, invalidNameError, "no name for a provider: 1 to %d of A-Z a-z 0-9 _ - . +",
+                    NAME_LENGTH);
     size_t count = 0, i = 0;
     for (SDTProbeList_t *node = shown->probes; node; node = node->next) count++;
     ps_image_probe *probes = calloc(count + 1, sizeof(*probes));
     for (SDTProbeList_t *node = probes ? shown->probes : NULL; node; node = node->next)
-        probes[i++] =
-            (ps_image_probe){node->probe.name, ((ps_provider_probe *)node)->types, node->probe.argCount, 0, 0};
+        probes[i++] = (ps_image_probe){node->probe.name, ((ps_provider_probe *)node)->types,
+                                       node->probe.argCount, 0, 0};
     ps_image image;
     int result = -1;
     if (probes && ps_image_make(&image, shown->name, probes, count)) {
@@ -283,7 +295,10 @@ int providerLoad(SDTProvider_t *provider)
     return result;
 }
 
-/* Programs that become daemons close what they did not open, and may have something else under the number since. */
+/*
+ * Programs that become daemons close what they did not open, and may have something else under the
+ * number since.
+ */
 static void close_memory(SDTProvider_t *provider)
 {
     struct stat status;

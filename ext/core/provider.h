@@ -8,7 +8,10 @@
 
 typedef struct ps_provider_probe {
     SDTProbeList_t node; /* first: users hold &node.probe */
-    /* Raised by the kernel; of a probe that is not loaded, a zero. Read by threads that fire, without a lock. */
+    /*
+     * Raised by the kernel; of a probe that is not loaded, a zero. Read by threads that fire,
+     * without a lock.
+     */
     const volatile uint16_t *semaphore;
     ArgType_t types[SDT_MAX_ARGUMENTS];
     uint16_t doubles, strings; /* a bit for each argument */

@@ -1,8 +1,10 @@
 /*
- * Run-time probes for the languages: on our own providers, or, when this is compiled with PS_OTHER_STAPSDT and the header of it comes first,
- * on a libstapsdt.so. Upstream's knows neither more than six arguments nor semaphores, and no types beyond integers.
+ * Run-time probes for the languages: on our own providers, or, when this is compiled with
+ * PS_OTHER_STAPSDT and the header of it comes first, on a libstapsdt.so. Upstream's knows neither
+ * more than six arguments nor semaphores, and no types beyond integers.
  *
- * To be included first: libstapsdt's own header has a member named errno, which <errno.h> makes a macro.
+ * To be included first: libstapsdt's own header has a member named errno, which <errno.h> makes a
+ * macro.
  */
 #ifndef PS_PROVIDER_ANY_H
 #define PS_PROVIDER_ANY_H
@@ -16,7 +18,8 @@
 #ifdef LIBSTAPSDT_PROBESCOPE
 #define PS_MOST_ARGUMENTS SDT_MAX_ARGUMENTS
 
-static inline SDTProbe_t *ps_provider_add(SDTProvider_t *provider, const char *name, int count, const ArgType_t *types)
+static inline SDTProbe_t *ps_provider_add(SDTProvider_t *provider, const char *name, int count,
+                                          const ArgType_t *types)
 {
     return providerAddProbeArray(provider, name, count, types);
 }
@@ -35,7 +38,8 @@ static inline void ps_probe_fire(SDTProbe_t *probe, const uint64_t *values)
 #define SDT_MAX_ARGUMENTS MAX_ARGUMENTS
 enum { sdtDouble = 0x108, sdtString = 0x208 };
 
-static inline SDTProbe_t *ps_provider_add(SDTProvider_t *provider, const char *name, int count, const ArgType_t *types)
+static inline SDTProbe_t *ps_provider_add(SDTProvider_t *provider, const char *name, int count,
+                                          const ArgType_t *types)
 {
     ArgType_t t[MAX_ARGUMENTS] = {noarg};
     if (provider->_handle || count < 0 || count > MAX_ARGUMENTS) return NULL;
@@ -67,7 +71,9 @@ static inline const char *ps_provider_library(void)
 #endif
 }
 
-/* Whether an integer is one of that type: value as it is in 64 bits, negative when it is below 0. */
+/*
+ * Whether an integer is one of that type: value as it is in 64 bits, negative when it is below 0.
+ */
 static inline bool ps_type_holds(ArgType_t type, uint64_t value, bool negative)
 {
     int bits = 8 * (int)(type < 0 ? -type : type);

@@ -21,8 +21,9 @@
 /* What ends in this is ours to remove. */
 #define SUFFIX ".so"
 /*
- * Somebody else may look at what was just opened, or remove it, which is tried again: at once, and then each millisecond, for he may have
- * lost the CPU meanwhile. Whoever spoils every attempt wants to.
+ * Somebody else may look at what was just opened, or remove it, which is tried again: at once, and
+ * then each millisecond, for he may have lost the CPU meanwhile. Whoever spoils every attempt wants
+ * to.
  */
 enum { ATTEMPTS = 100, AT_ONCE = 10 };
 
@@ -31,7 +32,8 @@ static pid_t swept_by;
 static bool is_private(int directory)
 {
     struct stat status;
-    if (fstat(directory, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 077) == 0) return true;
+    if (fstat(directory, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 077) == 0)
+        return true;
     errno = EPERM;
     return false;
 }
@@ -39,7 +41,8 @@ static bool is_private(int directory)
 /* Writes the path of the directory. */
 static bool locate(enum ps_file_place place, char *path)
 {
-    if (place == PS_FILE_OF_TMP) return snprintf(path, PS_FILE_PATH, "/tmp/probescope-%u", (unsigned)geteuid()) > 0;
+    if (place == PS_FILE_OF_TMP)
+        return snprintf(path, PS_FILE_PATH, "/tmp/probescope-%u", (unsigned)geteuid()) > 0;
     const char *base = secure_getenv("XDG_RUNTIME_DIR");
     struct stat status;
     /* After `sudo` or `su` it may be another user's. */
@@ -112,7 +115,9 @@ static bool write_all(int file, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* Read and not mapped: in a mapping the kernel has put the breakpoints of whoever attached by path. */
+/*
+ * Read and not mapped: in a mapping the kernel has put the breakpoints of whoever attached by path.
+ */
 static bool has(int file, const uint8_t *bytes, size_t size)
 {
     struct stat status;
@@ -152,7 +157,8 @@ static int open_shared(int directory, const char *name, const uint8_t *bytes, si
         if (file < 0) {
             if (errno != ENOENT) return -1;
             /* Another process can have made it, or just be looking at it. */
-            if (!create(directory, name, bytes, size) && errno != EEXIST && errno != ENOENT && errno != EWOULDBLOCK)
+            if (!create(directory, name, bytes, size) && errno != EEXIST && errno != ENOENT &&
+                errno != EWOULDBLOCK)
                 return -1;
             continue;
         }
@@ -167,8 +173,8 @@ static int open_shared(int directory, const char *name, const uint8_t *bytes, si
     return -1;
 }
 
-static int open_on_disk(char *path, enum ps_file_place place, const char *name, uint64_t digest, unsigned number,
-                        const uint8_t *bytes, size_t size)
+static int open_on_disk(char *path, enum ps_file_place place, const char *name, uint64_t digest,
+                        unsigned number, const uint8_t *bytes, size_t size)
 {
     if (!locate(place, path)) return -1;
     int directory = open_directory(path);
@@ -196,8 +202,8 @@ int ps_file_in_memory(const char *name, const uint8_t *bytes, size_t size)
     return -1;
 }
 
-int ps_file_open(char path[PS_FILE_PATH], enum ps_file_place place, const char *name, uint64_t digest, unsigned number,
-                 const uint8_t *bytes, size_t size)
+int ps_file_open(char path[PS_FILE_PATH], enum ps_file_place place, const char *name, uint64_t digest,
+                 unsigned number, const uint8_t *bytes, size_t size)
 {
     if (place != PS_FILE_IN_MEMORY) return open_on_disk(path, place, name, digest, number, bytes, size);
     char title[PS_FILE_NAME];

@@ -7,12 +7,18 @@
 
 enum { IN_REGISTERS = 6, TOUCHED = 1024 };
 
-/* The sites stand in no source: provider_image.c writes them, and the notes say where these arguments are when one is called. */
+/*
+ * The sites stand in no source: provider_image.c writes them, and the notes say where these
+ * arguments are when one is called.
+ */
 typedef void site6(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
-typedef void site12(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-                    uint64_t, uint64_t);
+typedef void site12(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                    uint64_t, uint64_t, uint64_t);
 
-/* The kernel writes it, and whoever unloads the provider covers it, which ThreadSanitizer takes for a race. */
+/*
+ * The kernel writes it, and whoever unloads the provider covers it, which ThreadSanitizer takes for
+ * a race.
+ */
 #ifdef __SANITIZE_THREAD__
 __attribute__((no_sanitize_thread))
 #else
@@ -24,7 +30,10 @@ listens(const ps_provider_probe *probe)
     return PS_UNLIKELY(probe != NULL) && PS_UNLIKELY(*PS_READ_ACQUIRE(probe->semaphore) != 0);
 }
 
-/* A tracer reads nothing from a page that was never touched. It reads 1024 bytes at most, by itself. */
+/*
+ * A tracer reads nothing from a page that was never touched. It reads 1024 bytes at most, by
+ * itself.
+ */
 static void touch(const ps_provider_probe *probe, const uint64_t *values)
 {
     for (int i = 0; probe->strings >> i; i++) {
@@ -61,7 +70,10 @@ void probeFire(SDTProbe_t *probe, ...)
             double value = va_arg(arguments, double);
             memcpy(&values[i], &value, sizeof(value));
         } else {
-            /* The calling conventions of both CPUs pass what is smaller in the same place; the note says how much of it counts. */
+            /*
+             * The calling conventions of both CPUs pass what is smaller in the same place; the note
+             * says how much of it counts.
+             */
             values[i] = va_arg(arguments, uint64_t);
         }
     }

@@ -10,10 +10,12 @@
 
 #if defined(__x86_64__)
 #define MACHINE EM_X86_64
-static const uint8_t site_code[PS_SITE_SIZE] = {0x90, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc}; /* nop; ret; int3... */
+/* nop; ret; int3... */
+static const uint8_t site_code[PS_SITE_SIZE] = {0x90, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc};
 #elif defined(__aarch64__)
 #define MACHINE EM_AARCH64
-static const uint8_t site_code[PS_SITE_SIZE] = {0x1f, 0x20, 0x03, 0xd5, 0xc0, 0x03, 0x5f, 0xd6}; /* nop; ret */
+/* nop; ret */
+static const uint8_t site_code[PS_SITE_SIZE] = {0x1f, 0x20, 0x03, 0xd5, 0xc0, 0x03, 0x5f, 0xd6};
 #else
 #define MACHINE EM_NONE
 static const uint8_t site_code[PS_SITE_SIZE];
@@ -36,8 +38,8 @@ typedef struct build_id_note {
 } build_id_note;
 
 typedef struct plan {
-    size_t page, build_id, base, text_end, semaphores_end, notes, notes_end, symbols, symbols_end, strings, strings_end,
-        sections;
+    size_t page, build_id, base, text_end, semaphores_end, notes, notes_end, symbols, symbols_end, strings,
+        strings_end, sections;
 } plan;
 
 static size_t round_up(size_t value, size_t to)
@@ -56,11 +58,15 @@ static int operand(char *text, int index, ArgType_t type)
 #else
     static const char *const registers[] = {"rdi", "rsi", "rdx", "rcx", "r8", "r9"};
     if (index < 6) return snprintf(text, OPERAND_SIZE, "%d@%%%s", size, registers[index]);
-    return snprintf(text, OPERAND_SIZE, "%d@%d(%%rsp)", size, 8 * (index - 5)); /* the return address comes first */
+    /* the return address comes first */
+    return snprintf(text, OPERAND_SIZE, "%d@%d(%%rsp)", size, 8 * (index - 5));
 #endif
 }
 
-/* Writes the operands, when there is a place for them, and returns how many bytes they take with their NUL. */
+/*
+ * Writes the operands, when there is a place for them, and returns how many bytes they take with
+ * their NUL.
+ */
 static size_t operands(char *text, const ps_image_probe *probe)
 {
     char one[OPERAND_SIZE];
@@ -164,8 +170,8 @@ static void write_headers(ps_image *image, const plan *at)
                                .p_align = alignments[BUILD_ID]};
 }
 
-static void write_section(ps_image *image, const plan *at, int index, uint32_t type, uint64_t flags, size_t from,
-                          size_t to)
+static void write_section(ps_image *image, const plan *at, int index, uint32_t type, uint64_t flags,
+                          size_t from, size_t to)
 {
     Elf64_Shdr *section = (Elf64_Shdr *)(image->bytes + at->sections) + index;
     *section = (Elf64_Shdr){.sh_name = name_offsets[index],
@@ -185,7 +191,8 @@ static void write_section(ps_image *image, const plan *at, int index, uint32_t t
 static void write_sections(ps_image *image, const plan *at)
 {
     write_section(image, at, TEXT, SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, image->text, at->text_end);
-    write_section(image, at, PROBES, SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, image->semaphores, at->semaphores_end);
+    write_section(image, at, PROBES, SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, image->semaphores,
+                  at->semaphores_end);
     write_section(image, at, BASE, SHT_PROGBITS, SHF_ALLOC, at->base, at->base + 1);
     write_section(image, at, NOTES, SHT_NOTE, 0, at->notes, at->notes_end);
     write_section(image, at, SYMBOLS, SHT_SYMTAB, 0, at->symbols, at->symbols_end);
@@ -207,7 +214,8 @@ static void write_notes(ps_image *image, const plan *at, const char *provider, c
         end = stpcpy(end, provider) + 1;
         end = stpcpy(end, probes[i].name) + 1;
         end += operands(end, &probes[i]);
-        *note = (Elf64_Nhdr){.n_namesz = sizeof("stapsdt"), .n_descsz = (Elf64_Word)(end - text), .n_type = 3};
+        *note =
+            (Elf64_Nhdr){.n_namesz = sizeof("stapsdt"), .n_descsz = (Elf64_Word)(end - text), .n_type = 3};
         to += note_size(provider, &probes[i]);
     }
 }

@@ -1,12 +1,14 @@
 /*
- * The library that tracers read to learn of a provider's probes: an ELF file with one site for each probe, a semaphore for each
- * name, and the notes that sys/sdt.h would have written (https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation).
+ * The library that tracers read to learn of a provider's probes: an ELF file with one site for each
+ * probe, a semaphore for each name, and the notes that sys/sdt.h would have written
+ * (https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation).
  *
  *   page 0...   headers, .note.gnu.build-id, .stapsdt.base, .text   mapped for reading and execution
  *   page n...   .probes: the semaphores                             mapped for writing
  *   behind it   .note.stapsdt, .symtab, .strtab                     for tools alone
  *
- * Addresses in it are offsets in the file. Nobody links it: it has no dynamic section, and provider_region.c maps it.
+ * Addresses in it are offsets in the file. Nobody links it: it has no dynamic section, and
+ * provider_region.c maps it.
  */
 #ifndef PS_PROVIDER_IMAGE_H
 #define PS_PROVIDER_IMAGE_H
@@ -37,8 +39,10 @@ typedef struct ps_image {
     uint64_t digest;   /* of its content: the build-id */
 } ps_image;
 
-/* Probes of one name have one semaphore: tracers lose events when there are several (bpftrace#3601). False: no memory, or no
-   such CPU. */
+/*
+ * Probes of one name have one semaphore: tracers lose events when there are several
+ * (bpftrace#3601). False: no memory, or no such CPU.
+ */
 bool ps_image_make(ps_image *image, const char *provider, ps_image_probe *probes, size_t count);
 void ps_image_free(ps_image *image);
 

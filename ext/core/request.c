@@ -21,12 +21,16 @@ static size_t copy(char *to, size_t capacity, ps_text text)
     return size;
 }
 
-/* Random enough for ids: where the kernel has no entropy yet, at boot, they are told apart by the time. */
+/*
+ * Random enough for ids: where the kernel has no entropy yet, at boot, they are told apart by the
+ * time.
+ */
 static void random_bytes(void *to, size_t size)
 {
     if (getrandom(to, size, GRND_NONBLOCK) == (ssize_t)size) return;
     uint64_t salt = ps_monotonic_ns() ^ ps_thread_id() << 32 ^ (uintptr_t)to;
-    for (size_t i = 0; i < size; i++) ((unsigned char *)to)[i] = (unsigned char)((salt *= 0x9e3779b97f4a7c15u) >> 56);
+    for (size_t i = 0; i < size; i++)
+        ((unsigned char *)to)[i] = (unsigned char)((salt *= 0x9e3779b97f4a7c15u) >> 56);
 }
 
 static void begin_trace(ps_request *request, ps_text header, bool own, const char *current)
@@ -48,13 +52,13 @@ static void begin_trace(ps_request *request, ps_text header, bool own, const cha
 }
 
 /* The two differ in name only. */
-#define MORE(probe, request, current, full)                                                                            \
-    {                                                                                                                  \
-        .thread_id = ps_thread_id(),                                                                                   \
-        .traceparent = *(current) && !(request)->own ? (current) : (request)->traceparent,                             \
-        .span_id = (request)->span_id, .parent_id = (request)->parent_id, .template = (full), .path = (request)->path, \
-        .own = (request)->own, .system = (request)->system, .queue = (request)->queue,                                 \
-        .url_scheme = (request)->scheme,                                                                               \
+#define MORE(probe, request, current, full)                                                                  \
+    {                                                                                                        \
+        .thread_id = ps_thread_id(),                                                                         \
+        .traceparent = *(current) && !(request)->own ? (current) : (request)->traceparent,                   \
+        .span_id = (request)->span_id, .parent_id = (request)->parent_id, .template = (full),                \
+        .path = (request)->path, .own = (request)->own, .system = (request)->system,                         \
+        .queue = (request)->queue, .url_scheme = (request)->scheme,                                          \
     }
 
 void ps_requests_told(void)
@@ -62,7 +66,8 @@ void ps_requests_told(void)
     if (!(PS_READ(probescope_info.flags) & PS_INFO_REQUESTS)) ps_info_flag(PS_INFO_REQUESTS, 1);
 }
 
-static void start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own, const char *current)
+static void start(ps_request *request, ps_text method, ps_text path, ps_text header, bool own,
+                  const char *current)
 {
     copy(request->method, sizeof(request->method), method);
     request->counted = (ps_counted){0};
@@ -81,8 +86,8 @@ static void start(ps_request *request, ps_text method, ps_text path, ps_text hea
 
 static const char job[] = "JOB", no_job[] = "JOB?";
 
-void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header, bool own,
-                      const char *current)
+void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text scheme, ps_text header,
+                      bool own, const char *current)
 {
     request->system[0] = request->queue[0] = '\0';
     copy(request->scheme, sizeof(request->scheme), scheme);
@@ -102,7 +107,10 @@ void ps_request_start_job(ps_request *request, ps_text name, ps_text header, boo
     ps_by_request_known(&request->counted, request->method, request->path);
 }
 
-/* A number, a UUID, the hexadecimal digits of a hash: at least eight of them with a number among them, or numbers alone. */
+/*
+ * A number, a UUID, the hexadecimal digits of a hash: at least eight of them with a number among
+ * them, or numbers alone.
+ */
 static bool is_id(const char *segment, size_t size)
 {
     size_t digits = 0, others = 0;
@@ -116,7 +124,10 @@ static bool is_id(const char *segment, size_t size)
     return digits && (!others || size >= 8);
 }
 
-/* What a path is counted as where nobody knows its template: ids become "*", or each order would be a route of its own. */
+/*
+ * What a path is counted as where nobody knows its template: ids become "*", or each order would be
+ * a route of its own.
+ */
 static void without_ids(char *to, const char *path)
 {
     for (const char *segment = path; *segment;) {

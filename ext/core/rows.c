@@ -12,7 +12,8 @@ ps_table ps_functions, ps_exceptions = {.by_request = &exceptions_by_request},
 
 static uint64_t hash_key(uintptr_t key0, uintptr_t key1, uintptr_t key2)
 {
-    uint64_t hash = (uint64_t)key0 * 0x9e3779b97f4a7c15u ^ (uint64_t)key1 * 0xc2b2ae3d27d4eb4fu ^ (uint64_t)key2;
+    uint64_t hash =
+        (uint64_t)key0 * 0x9e3779b97f4a7c15u ^ (uint64_t)key1 * 0xc2b2ae3d27d4eb4fu ^ (uint64_t)key2;
     hash ^= hash >> 29;
     hash *= 0xbf58476d1ce4e5b9u;
     return hash ^ (hash >> 32);

@@ -11,9 +11,10 @@
 #include "watcher.h"
 
 /*
- * A request that waited longer than this, while the CPU clock stood still, met a process that was not on the CPU: asleep, or
- * preempted. A preempted one would be sampled where the kernel takes the CPU away, which is mostly at the end of a system
- * call: on a busy machine a method that reads the clock showed 16-31 % instead of 1.
+ * A request that waited longer than this, while the CPU clock stood still, met a process that was
+ * not on the CPU: asleep, or preempted. A preempted one would be sampled where the kernel takes the
+ * CPU away, which is mostly at the end of a system call: on a busy machine a method that reads the
+ * clock showed 16-31 % instead of 1.
  */
 #define LATE_NS 100000u
 
@@ -26,7 +27,10 @@ struct stack {
     } frame[PS_SAMPLE_FRAMES_MAX];
 };
 
-/* Stacks are added by the VM and fired by the watcher: the watcher takes the whole set away and fires it at leisure. */
+/*
+ * Stacks are added by the VM and fired by the watcher: the watcher takes the whole set away and
+ * fires it at leisure.
+ */
 struct stack_set {
     uint32_t count;
     struct stack *stack[PS_STACKS_MAX];
@@ -73,8 +77,9 @@ void ps_samples_begin(void)
 }
 
 /*
- * What the process used of the CPU while a request waited, or while the watcher had none and did not tick: so many samples are
- * missing. Time asleep is no loss, nor is time in which the machine was elsewhere.
+ * What the process used of the CPU while a request waited, or while the watcher had none and did
+ * not tick: so many samples are missing. Time asleep is no loss, nor is time in which the machine
+ * was elsewhere.
  */
 static void count_missed(uint64_t now, uint64_t cpu, bool waiting)
 {
@@ -108,7 +113,10 @@ uint64_t ps_samples_weigh(void)
     uint64_t waited = ps_monotonic_ns() - asked, cpu = ps_process_cpu_ns();
     bool slept = waited > LATE_NS && cpu - PS_READ(sampling.asked_cpu_ns) < waited / 2;
     PS_WRITE_RELEASE(sampling.asked_ns, 0);
-    /* What it used before it slept is weighed with the next sample that counts: on average that is fair. */
+    /*
+     * What it used before it slept is weighed with the next sample that counts: on average that is
+     * fair.
+     */
     if (slept) return 0;
     uint64_t weight = cpu - PS_READ(sampling.weighed_cpu_ns);
     PS_WRITE(sampling.weighed_cpu_ns, cpu);
@@ -126,7 +134,10 @@ static uint64_t stack_hash(const ps_sample_frame *frames, uint32_t count)
     return hash;
 }
 
-/* Never waits: while the watcher takes the set away, a stack is left out and seen again with its next sample. */
+/*
+ * Never waits: while the watcher takes the set away, a stack is left out and seen again with its
+ * next sample.
+ */
 static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t count)
 {
     if (pthread_mutex_trylock(&seen_lock) != 0) return;
@@ -148,8 +159,9 @@ static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t coun
 }
 
 /*
- * A function's self time in one builtin is in a row of its own, which is fired as one more row of that function. Whoever adds up the rows
- * of a function has its whole self time. Where memory has no room for such a row, the function's own counts.
+ * A function's self time in one builtin is in a row of its own, which is fired as one more row of
+ * that function. Whoever adds up the rows of a function has its whole self time. Where memory has
+ * no room for such a row, the function's own counts.
  */
 static ps_row *row_in(ps_row *function, const ps_row *builtin)
 {

@@ -1,7 +1,8 @@
 /*
- * What a seccomp filter does not know it may answer with the end of the process, and nothing tells beforehand. So under a filter no
- * system call is made that the application might not make itself, unless the user says that it answers with an error:
- * PROBESCOPE_SECCOMP=errno. The default profile of container runtimes does.
+ * What a seccomp filter does not know it may answer with the end of the process, and nothing tells
+ * beforehand. So under a filter no system call is made that the application might not make itself,
+ * unless the user says that it answers with an error: PROBESCOPE_SECCOMP=errno. The default profile
+ * of container runtimes does.
  */
 #ifndef PS_SECCOMP_H
 #define PS_SECCOMP_H

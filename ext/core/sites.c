@@ -126,7 +126,9 @@ static const char *find_string(uint64_t hash, const char *bytes)
     return NULL;
 }
 
-/* bytes is valid UTF-8 with a NUL at bytes[size]. What is known is found even when memory is full. */
+/*
+ * bytes is valid UTF-8 with a NUL at bytes[size]. What is known is found even when memory is full.
+ */
 static const char *intern_string(const char *bytes, size_t size)
 {
     uint64_t hash = hash_bytes(bytes, size);
@@ -201,7 +203,8 @@ static const ps_site *find_site(uint64_t hash, const char *name, const char *pat
     return NULL;
 }
 
-const ps_site *ps_site_intern(const char *name, size_t name_size, const char *path, size_t path_size, uint64_t line)
+const ps_site *ps_site_intern(const char *name, size_t name_size, const char *path, size_t path_size,
+                              uint64_t line)
 {
     char clean_name[PS_NAME_MAX + 1], clean_path[PS_NAME_MAX + 1], short_path[PS_FILE_MAX + 1];
     if (path_size > PS_NAME_MAX) {

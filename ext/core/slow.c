@@ -22,7 +22,10 @@ void ps_slow_listen(uint32_t wanted)
     ps_slow_threshold = least;
 }
 
-/* Differs from process to process. A forked child has its parent's open calls: with a seed of its own they get other ids. */
+/*
+ * Differs from process to process. A forked child has its parent's open calls: with a seed of its
+ * own they get other ids.
+ */
 static uint64_t seed(void)
 {
     static uint64_t value;
@@ -36,8 +39,10 @@ static uint64_t seed(void)
     return value;
 }
 
-/* The id of a frame or finished call, given by its number: SplitMix64 (Steele, Lea, Flood 2014), which gives different
- * numbers different ids. */
+/*
+ * The id of a frame or finished call, given by its number: SplitMix64 (Steele, Lea, Flood 2014),
+ * which gives different numbers different ids.
+ */
 static uint64_t span_id(uint64_t *number)
 {
     static uint64_t last;
@@ -50,22 +55,22 @@ static uint64_t span_id(uint64_t *number)
 }
 
 /* The three differ in name only. */
-#define FIRE(threshold, probe, ms)                                                                                     \
-    if (PS_ENABLED(threshold) && elapsed >= (uint64_t)(ms)*MS) {                                                       \
-        struct ps_more_##probe more = {                                                                                \
-            .path = site->path,                                                                                        \
-            .thread_id = thread_id,                                                                                    \
-            .outcome = (uint64_t)outcome,                                                                              \
-            .traceparent = traceparent,                                                                                \
-            .span_id = id,                                                                                             \
-            .parent_id = parent_id,                                                                                    \
-            .request_id = request_id,                                                                                  \
-        };                                                                                                             \
-        ps_fire_##probe(site->name, site->file, site->line, elapsed, self, &more);                                     \
+#define FIRE(threshold, probe, ms)                                                                           \
+    if (PS_ENABLED(threshold) && elapsed >= (uint64_t)(ms)*MS) {                                             \
+        struct ps_more_##probe more = {                                                                      \
+            .path = site->path,                                                                              \
+            .thread_id = thread_id,                                                                          \
+            .outcome = (uint64_t)outcome,                                                                    \
+            .traceparent = traceparent,                                                                      \
+            .span_id = id,                                                                                   \
+            .parent_id = parent_id,                                                                          \
+            .request_id = request_id,                                                                        \
+        };                                                                                                   \
+        ps_fire_##probe(site->name, site->file, site->line, elapsed, self, &more);                           \
     }
 
-void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome, const char *traceparent,
-                  uint64_t request_id)
+void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome,
+                  const char *traceparent, uint64_t request_id)
 {
     const ps_site *site = ps_row_is_overflow(&ps_functions, row) ? &ps_site_overflow : row->site;
     uint64_t number = call->number, elapsed = ps_ticks_to_ns(call->elapsed);

@@ -51,8 +51,9 @@ static bool grow(ps_stack *stack)
 }
 
 /*
- * Is no activation of row open on this stack yet? Notes that there is one now. The row remembers one stack that it is
- * open on, so the answer costs nothing unless it is open on several at once: then the frames are searched.
+ * Is no activation of row open on this stack yet? Notes that there is one now. The row remembers
+ * one stack that it is open on, so the answer costs nothing unless it is open on several at once:
+ * then the frames are searched.
  */
 static bool activate(const ps_stack *stack, ps_row *row)
 {
@@ -80,7 +81,9 @@ static void abandon_top(ps_stack *stack)
     deactivate(stack, frame);
 }
 
-/* Forgets calls on top whose function is not traced any more. What their callees took stays theirs. */
+/*
+ * Forgets calls on top whose function is not traced any more. What their callees took stays theirs.
+ */
 static void drop_excluded(ps_stack *stack)
 {
     while (stack->depth && PS_READ(stack->frames[stack->depth - 1].row->excluded)) {
@@ -97,7 +100,10 @@ static void drop_excluded(ps_stack *stack)
 static bool make_room(ps_stack *stack, uint32_t (*real_depth)(void))
 {
     uint32_t open = stack->depth + stack->untimed;
-    /* Asking the VM for its depth costs, so it is done when the stack would grow, or now and then while it cannot. */
+    /*
+     * Asking the VM for its depth costs, so it is done when the stack would grow, or now and then
+     * while it cannot.
+     */
     bool suspect = stack->untimed ? ps_stack_lost % 256 == 0 : open >= PS_STACK_SUSPECT_DEPTH;
     if (suspect && real_depth && open > real_depth()) {
         /* Deeper than the VM itself: calls were unwound without exits, and nobody can say which. */
@@ -122,7 +128,8 @@ ps_frame *ps_stack_enter(ps_stack *stack, ps_row *row, uint32_t (*real_depth)(vo
         stack->suspended = 0;
     }
     if (PS_UNLIKELY(PS_READ(ps_overhead_functions))) drop_excluded(stack);
-    if (PS_UNLIKELY((stack->depth == stack->capacity || stack->untimed) && !make_room(stack, real_depth))) return NULL;
+    if (PS_UNLIKELY((stack->depth == stack->capacity || stack->untimed) && !make_room(stack, real_depth)))
+        return NULL;
     ps_frame *frame = &stack->frames[stack->depth];
     frame->row = row;
     frame->children = 0;
@@ -168,13 +175,19 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     uint64_t self = elapsed > frame->children ? elapsed - frame->children : 0;
     if (stack->depth) stack->frames[stack->depth - 1].children += elapsed;
 
-    /* A call that an exception left passes it on to its caller; one that returned goes back to what was before. */
+    /*
+     * A call that an exception left passes it on to its caller; one that returned goes back to what
+     * was before.
+     */
     stack->unwinding = outcome == PS_OUTCOME_RAISED || frame->unwinding;
 
     count_call(row, elapsed, self, frame->outermost, outcome);
     deactivate(stack, frame);
-    *call = (ps_call){
-        .elapsed = elapsed, .self = self, .waited = frame->waited, .number = frame->number, .depth = stack->depth};
+    *call = (ps_call){.elapsed = elapsed,
+                      .self = self,
+                      .waited = frame->waited,
+                      .number = frame->number,
+                      .depth = stack->depth};
     return true;
 }
 
@@ -249,7 +262,8 @@ ps_row *ps_stack_leave_frame(ps_stack *stack, ps_address frame, uint64_t now, in
     uint64_t self = segment > others ? segment - others : 0;
     if (i && on_top) stack->frames[i - 1].children += segment;
     remove_frame(stack, i);
-    *call = (ps_call){.elapsed = segment, .self = self, .number = left.number, .depth = i, .resumed = left.resumed};
+    *call = (ps_call){
+        .elapsed = segment, .self = self, .number = left.number, .depth = i, .resumed = left.resumed};
     if (outcome == PS_OUTCOME_SUSPENDED) {
         ps_suspended_put(&ps_suspended_calls, &(ps_suspended){.frame = frame,
                                                               .row = left.row,

@@ -59,7 +59,8 @@ bool ps_details_allow(ps_row *row)
 bool ps_stats_wanted(void)
 {
     return PS_ENABLED(FUNCTION__STATS) || PS_ENABLED(EXCEPTION__STATS) || PS_ENABLED(OBJECT__STATS) ||
-           PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME) || PS_ENABLED(STATS__DONE) || PS_ENABLED(STATUS);
+           PS_ENABLED(SAMPLE__STATS) || PS_ENABLED(SAMPLE__FRAME) || PS_ENABLED(STATS__DONE) ||
+           PS_ENABLED(STATUS);
 }
 
 static struct moment now_of_process(void)
@@ -147,7 +148,8 @@ static bool fire_exception(ps_row *row, const struct subject *of)
         .request = of->request->name,
         .request_number = of->request->line,
     };
-    ps_fire_exception__stats(site->name, site->file, site->line, raised, take_ns(row, PS_EXCEPTION_COST), &more);
+    ps_fire_exception__stats(site->name, site->file, site->line, raised, take_ns(row, PS_EXCEPTION_COST),
+                             &more);
     return true;
 }
 
@@ -166,7 +168,8 @@ static bool fire_object(ps_row *row, const struct subject *of)
 static bool fire_sampled(ps_row *row, const struct subject *of)
 {
     const ps_site *site = of->site, *const *at = of->places->at;
-    uint64_t total_samples = take(row, PS_SAMPLE_TOTAL_SAMPLES), self_samples = take(row, PS_SAMPLE_SELF_SAMPLES);
+    uint64_t total_samples = take(row, PS_SAMPLE_TOTAL_SAMPLES),
+             self_samples = take(row, PS_SAMPLE_SELF_SAMPLES);
     if (!total_samples && !self_samples) return false;
     const char *builtin = site_or_none(&at[PS_SAMPLE_BUILTIN])->name;
     struct ps_more_sample__stats more = {
@@ -184,8 +187,8 @@ static bool fire_sampled(ps_row *row, const struct subject *of)
 }
 
 /*
- * Events of rows that had place in their table but none for a name, or whose names did not come in time: they are shown under
- * (overflow) as well.
+ * Events of rows that had place in their table but none for a name, or whose names did not come in
+ * time: they are shown under (overflow) as well.
  */
 static uint64_t nameless;
 static bool late_names; /* is it too late for names? With the lock */
@@ -198,8 +201,9 @@ static const ps_site *site_of(const ps_row *row)
 }
 
 /*
- * Takes what a row grew by. It may be taken several times before it is fired. maximum: the counter that is not summed, or -1. A raise of it
- * between the two accesses of the hook may be missed: one value, once.
+ * Takes what a row grew by. It may be taken several times before it is fired. maximum: the counter
+ * that is not summed, or -1. A raise of it between the two accesses of the hook may be missed: one
+ * value, once.
  */
 static void cut_row(ps_row *row, int maximum)
 {
@@ -232,7 +236,10 @@ static void cut_table(ps_table *table, int maximum)
     if (table->by_request) cut_rows(table->by_request, maximum, true);
 }
 
-/* What a row of a table of routes is about: the request is its site, all else is in the row that it was split from, if any. */
+/*
+ * What a row of a table of routes is about: the request is its site, all else is in the row that it
+ * was split from, if any.
+ */
 static struct subject subject_of_route(const ps_table *table, const ps_row *row, const ps_site *request)
 {
     const ps_row *whole = (const ps_row *)row->key[0];
@@ -241,8 +248,8 @@ static struct subject subject_of_route(const ps_table *table, const ps_row *row,
 }
 
 /* Fires the rows that grew by as much. */
-static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events, bool of_routes,
-                          uint64_t least)
+static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events,
+                          bool of_routes, uint64_t least)
 {
     uint64_t fired = 0;
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
@@ -252,7 +259,8 @@ static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct s
         if (!site) continue; /* nor has such a row been looked at: of a request, it is that request's */
         uint64_t grown = row->cut[events];
         if (grown < least) continue;
-        struct subject of = of_routes ? subject_of_route(table, row, site) : (struct subject){site, row, &ps_site_none};
+        struct subject of =
+            of_routes ? subject_of_route(table, row, site) : (struct subject){site, row, &ps_site_none};
         if (of.site == &ps_site_overflow) nameless += grown;
         if (of.site) fired += fire(row, &of);
     }
@@ -277,7 +285,8 @@ static uint64_t mean_growth(const ps_table *table, int events)
     return number > ROWS_IN_ANY_ORDER ? sum / number : 0;
 }
 
-static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events, bool of_routes)
+static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events,
+                           bool of_routes)
 {
     const struct subject overflow = {&ps_site_overflow, &table->overflow, &ps_site_none};
     uint64_t fired = 0, mean = mean_growth(table, events);
@@ -301,8 +310,8 @@ static uint64_t overflowed(const ps_table *table)
 
 static uint64_t all_overflowed(void)
 {
-    return overflowed(&ps_functions) + overflowed(&ps_exceptions) + overflowed(&ps_objects) + overflowed(&ps_sampled) +
-           PS_READ(ps_stack_lost) + nameless;
+    return overflowed(&ps_functions) + overflowed(&ps_exceptions) + overflowed(&ps_objects) +
+           overflowed(&ps_sampled) + PS_READ(ps_stack_lost) + nameless;
 }
 
 static void fire_states(void)
@@ -314,7 +323,10 @@ static void fire_states(void)
     }
 }
 
-/* What is counted until the hooks of a probe are out, after it was told for the last time, is not told. */
+/*
+ * What is counted until the hooks of a probe are out, after it was told for the last time, is not
+ * told.
+ */
 #define IS_TOLD(probe) (PS_ENABLED(probe) && !(ps_overhead_out >> PS_PROBE_##probe & 1))
 
 static bool grew_without_name(const ps_table *table, int events)
@@ -346,9 +358,10 @@ static void cut_all(void)
 }
 
 /*
- * Runs `take` and says when that was: the rows that it goes through are of one moment, which is where an interval begins or ends. On a busy
- * machine this thread may lose its CPU meanwhile, most of all where a system call ends, as that which reads the CPU clock does. So no
- * such call comes between the rows and the moment, and `take` is run again when the CPU was lost.
+ * Runs `take` and says when that was: the rows that it goes through are of one moment, which is
+ * where an interval begins or ends. On a busy machine this thread may lose its CPU meanwhile, most
+ * of all where a system call ends, as that which reads the CPU clock does. So no such call comes
+ * between the rows and the moment, and `take` is run again when the CPU was lost.
  */
 static struct moment at_one_moment(void (*take)(void))
 {
@@ -366,8 +379,9 @@ static struct moment at_one_moment(void (*take)(void))
 }
 
 /*
- * What all rows grew by is taken before a probe is fired. Each of them may cost this thread its CPU for long: rows that were taken as they are
- * fired would be of different moments, and none of them that of stats__done.
+ * What all rows grew by is taken before a probe is fired. Each of them may cost this thread its CPU
+ * for long: rows that were taken as they are fired would be of different moments, and none of them
+ * that of stats__done.
  */
 bool ps_stats_flush_covered(bool all, bool (*covered)(void))
 {
@@ -401,7 +415,8 @@ bool ps_stats_flush_covered(bool all, bool (*covered)(void))
     PS_WRITE(probescope_info.rows_dropped, probescope_info.rows_dropped + dropped);
     flushed.sequence++;
     if (PS_ENABLED(STATS__DONE))
-        ps_fire_stats__done(flushed.sequence, end.ns - began.ns, end.cpu_ns - began.cpu_ns, fired, dropped, &more);
+        ps_fire_stats__done(flushed.sequence, end.ns - began.ns, end.cpu_ns - began.cpu_ns, fired, dropped,
+                            &more);
     flushed.rows = 0;
     /* The host goes by this one: all of the flush is out. */
     PS_WRITE(probescope_info.flushes, flushed.sequence);

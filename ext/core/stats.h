@@ -1,7 +1,7 @@
 /*
- * The flush: each second the watcher fires, for every row that changed since the last one, the difference, and then
- * stats__done. It runs on the watcher's thread from memory of ours alone, so it needs no VM lock and works while the
- * application sleeps or sits in a long call.
+ * The flush: each second the watcher fires, for every row that changed since the last one, the
+ * difference, and then stats__done. It runs on the watcher's thread from memory of ours alone, so
+ * it needs no VM lock and works while the application sleeps or sits in a long call.
  */
 #ifndef PS_STATS_H
 #define PS_STATS_H
@@ -18,11 +18,15 @@ void ps_stats_begin(void);
 /* Fires the rows and stats__done, and begins the next interval. */
 void ps_stats_flush(void);
 
-/* The same with what rows without a name grew by: it goes to the (overflow) row, and is counted as dropped. */
+/*
+ * The same with what rows without a name grew by: it goes to the (overflow) row, and is counted as
+ * dropped.
+ */
 void ps_stats_flush_all(void);
 /*
- * Either, for a tracer that may attach meanwhile: at stats__done its interval would begin. Where `covered` says then that hooks are
- * missing, stats__done does not fire, and the next flush ends the interval. False: it did not.
+ * Either, for a tracer that may attach meanwhile: at stats__done its interval would begin. Where
+ * `covered` says then that hooks are missing, stats__done does not fire, and the next flush ends
+ * the interval. False: it did not.
  */
 bool ps_stats_flush_covered(bool all, bool (*covered)(void));
 /* Are there rows that grew, and whose names the VM has not found yet? */
@@ -30,7 +34,10 @@ bool ps_stats_wait_for_names(void);
 
 /* With the lock. Has the next flush fire nothing of what was counted until now. */
 void ps_stats_mark(void);
-/* For a listener who has heard no flush yet: one without rows, which begins its interval, and one with what was counted since the mark. */
+/*
+ * For a listener who has heard no flush yet: one without rows, which begins its interval, and one
+ * with what was counted since the mark.
+ */
 void ps_stats_flush_since_mark(void);
 
 /* Held by the flush. Whoever clears a table tries it, and never waits. */
@@ -44,7 +51,10 @@ extern uint64_t ps_details_suppressed;
 extern uint64_t ps_samples_missed;
 extern uint64_t ps_samples_taken;
 
-/* May exception__detail fire for this site? Ten times a second, and what is more is counted. The hooks', with the VM lock. */
+/*
+ * May exception__detail fire for this site? Ten times a second, and what is more is counted. The
+ * hooks', with the VM lock.
+ */
 bool ps_details_allow(ps_row *row);
 
 #endif

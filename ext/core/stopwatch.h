@@ -1,6 +1,7 @@
 /*
- * Time that this thread was on a CPU, in ticks. On a busy machine most of the time between two moments is others', and what is
- * timed may sleep. The CPU's clock is a system call and counts half of itself; where nothing came between, the ticks are fewer.
+ * Time that this thread was on a CPU, in ticks. On a busy machine most of the time between two
+ * moments is others', and what is timed may sleep. The CPU's clock is a system call and counts half
+ * of itself; where nothing came between, the ticks are fewer.
  */
 #ifndef PS_STOPWATCH_H
 #define PS_STOPWATCH_H

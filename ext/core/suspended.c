@@ -2,7 +2,10 @@
 
 #include "memory.h"
 
-/* Open addressing with linear probing. A place that is taken out is closed by moving up those behind it. */
+/*
+ * Open addressing with linear probing. A place that is taken out is closed by moving up those
+ * behind it.
+ */
 ps_suspended_table ps_suspended_calls;
 
 static uint32_t place_of(ps_address frame, uint32_t capacity)

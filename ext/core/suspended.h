@@ -1,6 +1,7 @@
 /*
- * Calls that are suspended: generators and coroutines between a yield and the resumption. Each is known by its frame, whose
- * address stays the same meanwhile. They are on no shadow stack: whoever resumes one opens it again, on any thread.
+ * Calls that are suspended: generators and coroutines between a yield and the resumption. Each is
+ * known by its frame, whose address stays the same meanwhile. They are on no shadow stack: whoever
+ * resumes one opens it again, on any thread.
  *
  * Called with the VM lock held.
  */
@@ -18,11 +19,12 @@ struct ps_latency;
 typedef struct ps_suspended {
     ps_address frame; /* of nothing: an empty place */
     ps_row *row;
-    const struct ps_latency *latency; /* latency_probes.h has a table of its own, of all open calls, in ns */
-    uint64_t first;                   /* ticks: when the call began */
-    uint64_t last;                    /* ticks: when it was suspended */
-    uint64_t self;                    /* ticks of its own so far */
-    uint64_t number;                  /* slow.h */
+    /* latency_probes.h has a table of its own, of all open calls, in ns */
+    const struct ps_latency *latency;
+    uint64_t first;  /* ticks: when the call began */
+    uint64_t last;   /* ticks: when it was suspended */
+    uint64_t self;   /* ticks of its own so far */
+    uint64_t number; /* slow.h */
 } ps_suspended;
 
 typedef struct ps_suspended_table {
@@ -32,7 +34,10 @@ typedef struct ps_suspended_table {
 } ps_suspended_table;
 extern ps_suspended_table ps_suspended_calls;
 
-/* Keeps it, in the place of what was known of a frame at the same address. False when there is no memory. */
+/*
+ * Keeps it, in the place of what was known of a frame at the same address. False when there is no
+ * memory.
+ */
 bool ps_suspended_put(ps_suspended_table *table, const ps_suspended *call);
 /* Takes out the call of this frame. False when none is known. */
 bool ps_suspended_take(ps_suspended_table *table, ps_address frame, ps_suspended *call);

@@ -18,7 +18,10 @@
 
 enum { KEPT = 32 };
 
-/* Of a thread with a table of its own. A child that is forked has the table of the thread that forked. */
+/*
+ * Of a thread with a table of its own. A child that is forked has the table of the thread that
+ * forked.
+ */
 static __thread struct {
     bool tried, apart;
     uint32_t opened;
@@ -87,7 +90,10 @@ bool ps_task_files_apart(void)
     if (own.tried) return own.apart;
     own.tried = true;
     if ((int)ps_thread_id() == (int)getpid() || !is_linux()) return false;
-    /* As empty, not as a copy that is closed: a copy would hold the ends of the application's pipes open meanwhile. */
+    /*
+     * As empty, not as a copy that is closed: a copy would hold the ends of the application's pipes
+     * open meanwhile.
+     */
     own.apart = syscall(SYS_close_range, 0u, ~0u, CLOSE_RANGE_UNSHARE) == 0;
     return own.apart;
 }

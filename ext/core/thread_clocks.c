@@ -10,9 +10,10 @@
 struct thread {
     uint64_t id;
     clockid_t clock;
-    uint64_t at_tick, now, charged; /* its CPU time, ns: at the tick, in this walk, up to its last sample */
-    uint32_t walk;                  /* the last one that saw it */
-    bool fresh;                     /* first seen in this walk: it has no reading from the tick */
+    /* its CPU time, ns: at the tick, in this walk, up to its last sample */
+    uint64_t at_tick, now, charged;
+    uint32_t walk; /* the last one that saw it */
+    bool fresh;    /* first seen in this walk: it has no reading from the tick */
 };
 
 static struct {
@@ -84,15 +85,20 @@ static uint32_t find(uint64_t id)
 }
 
 /*
- * A VM may know threads that ended without a word (native ones; all others after a fork that it did not see). Their descriptors
- * are 0 inside or unmapped, and the C library looks into them without a check.
+ * A VM may know threads that ended without a word (native ones; all others after a fork that it did
+ * not see). Their descriptors are 0 inside or unmapped, and the C library looks into them without a
+ * check.
  */
 static bool has_clock(pthread_t thread, clockid_t *clock)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)thread & ~(page - 1);
     unsigned char resident[2];
-    if (mincore((void *)at, 2 * page, resident) != 0 && mincore((void *)at, page, resident) != 0) return false;
-    /* The kernel's own number of a thread's clock holds its id; that of 0 would be the calling thread's. */
+    if (mincore((void *)at, 2 * page, resident) != 0 && mincore((void *)at, page, resident) != 0)
+        return false;
+    /*
+     * The kernel's own number of a thread's clock holds its id; that of 0 would be the calling
+     * thread's.
+     */
     return pthread_getcpuclockid(thread, clock) == 0 && ~(*clock >> 3) != 0;
 }
 
@@ -118,7 +124,10 @@ void ps_thread_clocks_see(uint64_t id, pthread_t pthread)
     }
     clockid_t clock;
     if (!reserve() || !has_clock(pthread, &clock)) return;
-    /* What it used before samples began is nobody's; after that it cannot have used more than the time since the last walk. */
+    /*
+     * What it used before samples began is nobody's; after that it cannot have used more than the
+     * time since the last walk.
+     */
     uint64_t now = ps_clock_try(clock);
     uint64_t since = clocks.walked_ns ? ps_monotonic_ns() - clocks.walked_ns : 0;
     clocks.thread[clocks.count++] = (struct thread){.id = id,
@@ -136,7 +145,10 @@ uint64_t ps_thread_clocks_take(uint64_t id, uint64_t *thread_id)
     uint32_t place = find(id);
     if (place == clocks.count) return 0;
     struct thread *thread = &clocks.thread[place];
-    /* On the CPU as long as the busiest, or nearly: with several that take turns each has a share of the time since the tick. */
+    /*
+     * On the CPU as long as the busiest, or nearly: with several that take turns each has a share
+     * of the time since the tick.
+     */
     uint64_t used = thread->now > thread->at_tick ? thread->now - thread->at_tick : 0;
     if (!thread->fresh && (!used || used < clocks.most / 2)) return 0;
     uint64_t weight = thread->now > thread->charged ? thread->now - thread->charged : 0;

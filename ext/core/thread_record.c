@@ -31,7 +31,10 @@ static void bytes(uint8_t *to, const char *hex, int count)
 void ps_thread_record_set(const char *traceparent)
 {
     static __thread struct record record;
-    /* It is read while this thread stands still, so that the order alone matters in which the compiler writes. */
+    /*
+     * It is read while this thread stands still, so that the order alone matters in which the
+     * compiler writes.
+     */
     __atomic_store_n(&otel_thread_ctx_v1, NULL, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     if (strlen(traceparent) != LENGTH) return;

@@ -23,19 +23,21 @@ bool ps_traceparent_read(ps_trace *trace, const char *text, size_t size)
     uint64_t version, flags;
     if (size < LENGTH || text[2] != '-' || text[35] != '-' || text[52] != '-') return false;
     if (!hex(text, 2, &version) || !hex(text + 3, 16, &trace->trace_id[0]) ||
-        !hex(text + 19, 16, &trace->trace_id[1]) || !hex(text + 36, 16, &trace->span_id) || !hex(text + 53, 2, &flags))
+        !hex(text + 19, 16, &trace->trace_id[1]) || !hex(text + 36, 16, &trace->span_id) ||
+        !hex(text + 53, 2, &flags))
         return false;
     /* Later versions may say more. */
     if (version == 0xff || (size > LENGTH && (version == 0 || text[LENGTH] != '-'))) return false;
     trace->flags =
-        (uint8_t)flags & 3; /* sampled, and a random id: what else is set means nothing yet, and is not passed on */
+        /* sampled, and a random id: what else is set means nothing yet, and is not passed on */
+        (uint8_t)flags & 3;
     return (trace->trace_id[0] || trace->trace_id[1]) && trace->span_id;
 }
 
 void ps_traceparent_write(char *to, const ps_trace *trace)
 {
-    snprintf(to, PS_TRACEPARENT_BUFFER, "00-%016" PRIx64 "%016" PRIx64 "-%016" PRIx64 "-%02x", trace->trace_id[0],
-             trace->trace_id[1], trace->span_id, trace->flags);
+    snprintf(to, PS_TRACEPARENT_BUFFER, "00-%016" PRIx64 "%016" PRIx64 "-%016" PRIx64 "-%02x",
+             trace->trace_id[0], trace->trace_id[1], trace->span_id, trace->flags);
 }
 
 void ps_traceparent_is_unknown(uint32_t probes)

@@ -20,15 +20,23 @@
 #include "stats.h"
 
 #define STACK_BYTES (128 * 1024)
-/* The thread-local variables of all libraries lie on the stack, too. Where they leave no room on it, it is doubled, up to this. */
+/*
+ * The thread-local variables of all libraries lie on the stack, too. Where they leave no room on
+ * it, it is doubled, up to this.
+ */
 #define STACK_BYTES_MOST (64 * 1024 * 1024)
 /* The VM that was asked to switch is in a hurry for so long after it last made progress. */
 #define HURRY_FOR_NS 100000000u
-/* Nothing tells whether a VM that was woken came to what it was asked for before it waits again: it is woken at each look while it is
-   in a hurry, and then once in a while. */
+/*
+ * Nothing tells whether a VM that was woken came to what it was asked for before it waits again: it
+ * is woken at each look while it is in a hurry, and then once in a while.
+ */
 #define WAKE_AGAIN_NS 1000000000u
-/* A tracer that leaves lets go of its probes one by one. The kernel takes 70 ms for each, and now and then 2 s on a busy machine: then a
-   flush may come in between, which the command notices and says. */
+/*
+ * A tracer that leaves lets go of its probes one by one. The kernel takes 70 ms for each, and now
+ * and then 2 s on a busy machine: then a flush may come in between, which the command notices and
+ * says.
+ */
 #define LEAVES_FOR_NS  1000000000u
 #define LEAVING_FOR_NS 3000000000u /* all of it, where one after the other leaves */
 _Static_assert(PS_PROBE_COUNT <= 30,
@@ -43,20 +51,22 @@ static struct {
     uint32_t stop; /* to end it: a futex */
     /* Shared with the VM. */
     uint32_t wanted;
-    uint32_t applied;    /* the probes whose hooks are in and no others; SWITCHING while that changes, RECHECK before */
-    uint32_t covered;    /* the probes whose hooks were in when the VM last finished switching */
-    uint64_t applied_ns; /* when that was */
-    uint32_t marked;     /* those probes, where no flush came since */
+    /* the probes whose hooks are in and no others; SWITCHING while that changes, RECHECK before */
+    uint32_t applied;
+    uint32_t covered;     /* the probes whose hooks were in when the VM last finished switching */
+    uint64_t applied_ns;  /* when that was */
+    uint32_t marked;      /* those probes, where no flush came since */
     uint64_t progress_ns; /* when the VM last did a slice of what is under way */
     /* The thread's own. */
     uint32_t raised;                    /* the semaphores, as last seen */
     uint16_t listeners[PS_PROBE_COUNT]; /* their values, as last seen */
-    uint64_t left_ns, leaving_ns;       /* when a tracer let go of a probe, last and first; 0: none is leaving */
-    bool heard;                         /* stats__done has told of a flush since they changed */
-    uint64_t changed_ns;                /* when a semaphore last changed */
-    uint64_t asked_ns;                  /* since when the VM is asked to switch; 0: it is not */
-    uint64_t woken_ns;                  /* when it was last woken */
-    bool told;                          /* probescope_info says that the hooks for that change are in */
+    /* when a tracer let go of a probe, last and first; 0: none is leaving */
+    uint64_t left_ns, leaving_ns;
+    bool heard;          /* stats__done has told of a flush since they changed */
+    uint64_t changed_ns; /* when a semaphore last changed */
+    uint64_t asked_ns;   /* since when the VM is asked to switch; 0: it is not */
+    uint64_t woken_ns;   /* when it was last woken */
+    bool told;           /* probescope_info says that the hooks for that change are in */
     uint64_t next_flush_ns, next_sample_ns;
     uint64_t asleep_ns;  /* when it last went to sleep */
     bool goes_first;     /* it has a CPU at once when it wakes up */
@@ -78,7 +88,10 @@ uint32_t ps_watcher_switching(void)
     return ps_watcher_wanted();
 }
 
-/* The process may end before the first flush. Then the last one tells what was counted since these hooks came in. */
+/*
+ * The process may end before the first flush. Then the last one tells what was counted since these
+ * hooks came in.
+ */
 static void mark(uint32_t probes)
 {
     if (!ps_stats_try_lock()) return;
@@ -114,7 +127,10 @@ void ps_watcher_recheck(void)
     PS_WRITE_RELEASE(watcher.applied, RECHECK);
 }
 
-/* While hooks for one more tracer come in, no flush may begin its interval. What others count is fired later, none of it is lost. */
+/*
+ * While hooks for one more tracer come in, no flush may begin its interval. What others count is
+ * fired later, none of it is lost.
+ */
 static bool may_flush(void)
 {
     return !(watcher.wanted & ~PS_READ_ACQUIRE(watcher.covered));
@@ -128,8 +144,9 @@ static uint32_t read_semaphores(void)
 }
 
 /*
- * A tracer that leaves has let go of the probes of its rows when it still hears stats__done: an interval that ended then would have no rows.
- * So no flush ends one until it has let go of that as well. What others count is fired later, none of it is lost.
+ * A tracer that leaves has let go of the probes of its rows when it still hears stats__done: an
+ * interval that ended then would have no rows. So no flush ends one until it has let go of that as
+ * well. What others count is fired later, none of it is lost.
  */
 static void look_who_leaves(uint64_t now)
 {
@@ -152,8 +169,8 @@ static bool somebody_leaves(uint64_t now)
 }
 
 /*
- * As may_flush(), of this moment: firing the rows takes a while, in which a tracer may attach all its probes, or begin to leave. A tracer
- * that is not gone in time holds up nobody.
+ * As may_flush(), of this moment: firing the rows takes a while, in which a tracer may attach all
+ * its probes, or begin to leave. A tracer that is not gone in time holds up nobody.
  */
 static bool is_covered(void)
 {
@@ -181,7 +198,10 @@ static void tell_of_change(void)
     watcher.told = true;
 }
 
-/* Since the VM last did something about what it is asked for. It is noted by another thread, a moment after `now` perhaps. */
+/*
+ * Since the VM last did something about what it is asked for. It is noted by another thread, a
+ * moment after `now` perhaps.
+ */
 static uint64_t since_progress(uint64_t now)
 {
     uint64_t progress = PS_READ(watcher.progress_ns);
@@ -234,21 +254,26 @@ static void look(uint64_t now)
         ps_info_hooks(now, 0);
     }
     tell_of_change();
-    if (raised || raised != PS_READ(watcher.applied) || probescope_info.watcher_ticks % 20 == 0) ps_info_refresh();
+    if (raised || raised != PS_READ(watcher.applied) || probescope_info.watcher_ticks % 20 == 0)
+        ps_info_refresh();
     if (raised != PS_READ_ACQUIRE(watcher.applied) || ps_latency_changed()) {
         ps_overhead_begin();
         ask_to_switch(now);
         return;
     }
     watcher.asked_ns = 0;
-    if ((raised || ps_latency_any_hooked()) && watcher.vm->needs_upkeep()) watcher.vm->request(PS_REQUEST_UPKEEP);
+    if ((raised || ps_latency_any_hooked()) && watcher.vm->needs_upkeep())
+        watcher.vm->request(PS_REQUEST_UPKEEP);
     if (!ps_overhead_limit || !raised) return;
     /* Not before the tracer's interval has begun: it would know nothing of what goes. */
     if (watcher.heard || now - watcher.changed_ns > PS_OVERHEAD_GRACE_NS) limit_overhead(now);
     else ps_overhead_begin();
 }
 
-/* Is the VM about to switch hooks, or in the middle of it? Not when it sleeps or sits in a long call: no hurry then. */
+/*
+ * Is the VM about to switch hooks, or in the middle of it? Not when it sleeps or sits in a long
+ * call: no hurry then.
+ */
 static bool is_switching(uint64_t now)
 {
     return watcher.asked_ns && since_progress(now) < HURRY_FOR_NS;
@@ -261,15 +286,19 @@ static bool is_in_hurry(uint64_t now)
 }
 
 /*
- * A tracer's interval begins at the first flush, so that waits until all its probes are attached (they come one by one: nothing changed for
- * a tick) and the hooks are in. A VM that does not come to it, however long, has no interval: what it did meanwhile was not seen.
+ * A tracer's interval begins at the first flush, so that waits until all its probes are attached
+ * (they come one by one: nothing changed for a tick) and the hooks are in. A VM that does not come
+ * to it, however long, has no interval: what it did meanwhile was not seen.
  */
 static bool may_begin(uint64_t now)
 {
     return now - watcher.changed_ns >= PS_POLL_NS && watcher.wanted == PS_READ_ACQUIRE(watcher.applied);
 }
 
-/* A flush that is due waits for the names of its rows, not for long: an idle VM comes to nothing. Nothing else waits for them. */
+/*
+ * A flush that is due waits for the names of its rows, not for long: an idle VM comes to nothing.
+ * Nothing else waits for them.
+ */
 static bool waits_for_names(uint64_t now)
 {
     if (!ps_stats_wait_for_names()) return false;
@@ -300,19 +329,22 @@ static void flush_when_due(uint64_t now)
 }
 
 /*
- * A VM whose stacks this thread reads at the tick is not read at one that came late: this thread waited for a CPU then, and got it where another one
- * began to wait. Those stacks are no choice of the clock's. Another tick comes soon; on a machine where all of them are late one counts.
+ * A VM whose stacks this thread reads at the tick is not read at one that came late: this thread
+ * waited for a CPU then, and got it where another one began to wait. Those stacks are no choice of
+ * the clock's. Another tick comes soon; on a machine where all of them are late one counts.
  *
- * A thread that goes first and has slept for a while waits for a system call alone, in which a kernel that is not preemptible takes no CPU away.
- * Who made the call still stands there when it is over. To leave that tick out would leave out long system calls. So the tick after a late one
- * is not so soon that this thread would not have slept for a while.
+ * A thread that goes first and has slept for a while waits for a system call alone, in which a
+ * kernel that is not preemptible takes no CPU away. Who made the call still stands there when it is
+ * over. To leave that tick out would leave out long system calls. So the tick after a late one is
+ * not so soon that this thread would not have slept for a while.
  */
 static bool is_late(uint64_t now)
 {
     enum { LATE_NS = 50000, LATE_BY_A_CALL_NS = 500000, SLEPT_NS = 4000000, SOON_NS = 6000000, MOST = 5 };
     bool waited_for_a_call = watcher.goes_first && watcher.next_sample_ns > watcher.asleep_ns + SLEPT_NS;
     uint64_t most = waited_for_a_call ? LATE_BY_A_CALL_NS : LATE_NS;
-    bool late = watcher.vm->leaves_out_late_ticks && now - watcher.next_sample_ns > most && watcher.late_ticks < MOST;
+    bool late =
+        watcher.vm->leaves_out_late_ticks && now - watcher.next_sample_ns > most && watcher.late_ticks < MOST;
     watcher.late_ticks = late ? watcher.late_ticks + 1 : 0;
     if (late) watcher.next_sample_ns = now + jittered(SOON_NS);
     return late;
@@ -330,12 +362,13 @@ static void sample_when_due(uint64_t now)
     if (!wanted || now < watcher.next_sample_ns || is_late(now)) return;
     if (watcher.vm->sample ? watcher.vm->sample(now, watcher.next_sample_ns) : ps_samples_tick())
         watcher.vm->request(PS_REQUEST_SAMPLE);
-    watcher.next_sample_ns = now + jittered(watcher.vm->sample_period ? watcher.vm->sample_period() : PS_SAMPLE_NS);
+    watcher.next_sample_ns =
+        now + jittered(watcher.vm->sample_period ? watcher.vm->sample_period() : PS_SAMPLE_NS);
 }
 
 /*
- * Sleeps until the moment given, or until the watcher is to stop: false then. In one system call, without a lock: it is most of what a
- * sample costs.
+ * Sleeps until the moment given, or until the watcher is to stop: false then. In one system call,
+ * without a lock: it is most of what a sample costs.
  */
 static bool sleep_until(uint64_t ns)
 {
@@ -407,7 +440,10 @@ static void after_fork_in_child(void)
     ps_stats_after_fork();
     ps_samples_after_fork();
     ps_process_context_after_fork();
-    /* Who listens to the parent listens here. Said at once: the child may end before the new thread has looked around. */
+    /*
+     * Who listens to the parent listens here. Said at once: the child may end before the new thread
+     * has looked around.
+     */
     if (watcher.flushing && may_flush()) {
         ps_stats_flush();
         watcher.next_flush_ns = ps_monotonic_ns() + PS_FLUSH_NS;
@@ -445,8 +481,12 @@ void ps_watcher_stop(void)
     if (watcher.running) end_thread();
     ps_info_flag(PS_INFO_WATCHER, 0);
     if (watcher.flushing) ps_stats_flush_all();
-    else if (ps_stats_wanted() && (read_semaphores() & ~ps_overhead_out) == watcher.marked) ps_stats_flush_since_mark();
-    /* Last: a child that another thread forks until here has its own watcher and sound tables (after_fork_in_child()). */
+    else if (ps_stats_wanted() && (read_semaphores() & ~ps_overhead_out) == watcher.marked)
+        ps_stats_flush_since_mark();
+    /*
+     * Last: a child that another thread forks until here has its own watcher and sound tables
+     * (after_fork_in_child()).
+     */
     watcher.running = watcher.paused = false;
     ps_overhead_listened(0);
 }

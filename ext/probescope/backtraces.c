@@ -1,13 +1,16 @@
 /*
- * Backtraces that become strings: who asks for them, and how long it takes. At 100 frames that is 25 us, five times what
- * the capture cost, and a raise of the same exception again asks too, before anybody reads a line.
+ * Backtraces that become strings: who asks for them, and how long it takes. At 100 frames that is
+ * 25 us, five times what the capture cost, and a raise of the same exception again asks too, before
+ * anybody reads a line.
  *
- * Ruby has no event for it that leaves YJIT whole. So modules that are empty while nobody listens are prepended at the
- * first listen, to Exception for `backtrace` and `full_message`, to Kernel for `caller` and `caller_locations`; while
- * somebody listens they hold a method that calls super and looks at the clocks. A method that was taken out again leaves
- * nothing behind, unlike one that was replaced and put back: each raise would call it for ever.
+ * Ruby has no event for it that leaves YJIT whole. So modules that are empty while nobody listens
+ * are prepended at the first listen, to Exception for `backtrace` and `full_message`, to Kernel for
+ * `caller` and `caller_locations`; while somebody listens they hold a method that calls super and
+ * looks at the clocks. A method that was taken out again leaves nothing behind, unlike one that was
+ * replaced and put back: each raise would call it for ever.
  *
- * An exception that passes through is not touched, and there is nothing to undo: no state outlives a call.
+ * An exception that passes through is not touched, and there is nothing to undo: no state outlives
+ * a call.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -28,12 +31,18 @@
 enum { LOOK_AT = 128, KNOWN_FRAMES = 256 };
 
 static struct {
-    /* The modules, or nil before the first listen; that of Kernel's singleton is for `Kernel.caller`. */
+    /*
+     * The modules, or nil before the first listen; that of Kernel's singleton is for
+     * `Kernel.caller`.
+     */
     VALUE of_exceptions, of_kernel, of_singleton;
     bool exceptions_wanted, kernel_wanted;
     bool exceptions_on, kernel_on;
     const char *exceptions_reason, *kernel_reason; /* why it is wanted and not on */
-    /* What is known of frames on the way to the one that asked, until the next collection: an address may come to mean another. */
+    /*
+     * What is known of frames on the way to the one that asked, until the next collection: an
+     * address may come to mean another.
+     */
     struct {
         ps_address frame;
         const ps_site *site; /* of `line`, or NULL */
@@ -42,7 +51,8 @@ static struct {
     } known[KNOWN_FRAMES];
     /* The last answer of `backtrace`: full_message has just asked for it. */
     VALUE exception, strings;
-} backtraces = {.of_exceptions = Qnil, .of_kernel = Qnil, .of_singleton = Qnil, .exception = Qnil, .strings = Qnil};
+} backtraces = {
+    .of_exceptions = Qnil, .of_kernel = Qnil, .of_singleton = Qnil, .exception = Qnil, .strings = Qnil};
 
 static ID id_bind_call, id_bt, id_backtrace, id_full_message, id_caller, id_caller_locations;
 static VALUE allocated_objects;
@@ -66,9 +76,10 @@ void ps_backtraces_forget(void)
 }
 
 /*
- * An application that gives one of these methods another name while somebody listens, to redefine it and call the old one,
- * gives it to ours, whose super is then the redefined one: it would go round and round, also after the detach. What is
- * called by another name therefore calls the original, with one frame more between.
+ * An application that gives one of these methods another name while somebody listens, to redefine
+ * it and call the old one, gives it to ours, whose super is then the redefined one: it would go
+ * round and round, also after the detach. What is called by another name therefore calls the
+ * original, with one frame more between.
  */
 static bool is_aliased(void)
 {
@@ -92,7 +103,8 @@ static int know(VALUE frame)
     backtraces.known[i].frame = PS_ADDRESS(frame);
     backtraces.known[i].site = NULL;
     backtraces.known[i].own = ps_is_own_path(path);
-    backtraces.known[i].builtin = !RB_TYPE_P(path, T_STRING) || !RSTRING_LEN(path) || RSTRING_PTR(path)[0] == '<';
+    backtraces.known[i].builtin =
+        !RB_TYPE_P(path, T_STRING) || !RSTRING_LEN(path) || RSTRING_PTR(path)[0] == '<';
     return i;
 }
 
@@ -118,8 +130,8 @@ static bool is_full_message(VALUE frame)
 }
 
 /*
- * The nearest line of the application's own code, else the nearest line of Ruby: a logger's says little. Sets
- * *in_full_message when it was full_message that called us.
+ * The nearest line of the application's own code, else the nearest line of Ruby: a logger's says
+ * little. Sets *in_full_message when it was full_message that called us.
  */
 static const ps_site *find_asker(bool *in_full_message)
 {
@@ -140,7 +152,10 @@ static const ps_site *find_asker(bool *in_full_message)
 
 /* ---- Exceptions ---- */
 
-/* "app.rb:12:in `name'" -> the place, named by the exception's class; without a place where it reads otherwise. */
+/*
+ * "app.rb:12:in `name'" -> the place, named by the exception's class; without a place where it
+ * reads otherwise.
+ */
 static const ps_site *place_of(VALUE exception, VALUE first)
 {
     char name[PS_NAME_BUFFER];
@@ -150,14 +165,17 @@ static const ps_site *place_of(VALUE exception, VALUE first)
     for (const char *colon = text; (colon = memchr(colon, ':', (size_t)(end - colon))) != NULL; colon++) {
         const char *at = colon + 1;
         uint64_t line = 0;
-        while (at < end && *at >= '0' && *at <= '9' && line < UINT32_MAX) line = line * 10 + (uint64_t)(*at++ - '0');
+        while (at < end && *at >= '0' && *at <= '9' && line < UINT32_MAX)
+            line = line * 10 + (uint64_t)(*at++ - '0');
         bool ends = at == end || (end - at > 3 && memcmp(at, ":in", 3) == 0);
         if (at > colon + 1 && ends) return ps_site_intern(name, size, text, (size_t)(colon - text), line);
     }
     return ps_site_intern(name, size, "", 0, 0);
 }
 
-/* The first one that is not inside of Ruby itself, where Integer() and others are written in Ruby. */
+/*
+ * The first one that is not inside of Ruby itself, where Integer() and others are written in Ruby.
+ */
 static VALUE first_line(VALUE strings)
 {
     static const char internal[] = "<internal:";
@@ -170,7 +188,8 @@ static VALUE first_line(VALUE strings)
     return RARRAY_AREF(strings, 0);
 }
 
-static void fire(const char *kind, const ps_site *asked, const ps_site *raised, uint64_t depth, uint64_t ticks)
+static void fire(const char *kind, const ps_site *asked, const ps_site *raised, uint64_t depth,
+                 uint64_t ticks)
 {
     if (!PS_ENABLED(BACKTRACE__DONE)) return;
     struct ps_more_backtrace__done more = {
@@ -184,7 +203,8 @@ static void fire(const char *kind, const ps_site *asked, const ps_site *raised, 
 }
 
 /* strings: the backtrace of the exception, an Array. held: what the exception had for it. */
-static void record(const char *kind, const ps_site *asked, VALUE exception, VALUE held, VALUE strings, uint64_t ticks)
+static void record(const char *kind, const ps_site *asked, VALUE exception, VALUE held, VALUE strings,
+                   uint64_t ticks)
 {
     bool any = RB_TYPE_P(strings, T_ARRAY) && RARRAY_LEN(strings) > 0;
     const ps_site *raised = ps_exceptions_origin(exception, held);
@@ -194,16 +214,21 @@ static void record(const char *kind, const ps_site *asked, VALUE exception, VALU
 }
 
 /*
- * Called instead of Exception#backtrace, on any thread and Ractor: by the application, by functions written in C that
- * show exceptions, and by Ruby at each raise, to see whether there is one already. Only the first time that there is does it
- * make strings, which the count of allocations tells.
+ * Called instead of Exception#backtrace, on any thread and Ractor: by the application, by functions
+ * written in C that show exceptions, and by Ruby at each raise, to see whether there is one
+ * already. Only the first time that there is does it make strings, which the count of allocations
+ * tells.
  */
 static VALUE backtrace(VALUE self)
 {
     if (PS_UNLIKELY(is_aliased())) return call_original(own_backtrace, self, 0, NULL);
     VALUE held = rb_attr_get(self, id_bt);
-    if (NIL_P(held) || !backtraces.exceptions_on || !ps_contexts_on_main_ractor()) return rb_call_super(0, NULL);
-    /* Strings that are there already, as at `raise E, "message", []` and when an exception is raised on and on: no clock. */
+    if (NIL_P(held) || !backtraces.exceptions_on || !ps_contexts_on_main_ractor())
+        return rb_call_super(0, NULL);
+    /*
+     * Strings that are there already, as at `raise E, "message", []` and when an exception is
+     * raised on and on: no clock.
+     */
     if (!RB_TYPE_P(held, T_DATA) || backtraces.exception == self) return rb_call_super(0, NULL);
     size_t allocated = rb_gc_stat(allocated_objects);
     ps_stopwatch start = ps_stopwatch_start();
@@ -224,7 +249,10 @@ static VALUE backtrace(VALUE self)
     return strings;
 }
 
-/* Called instead of Exception#full_message, which makes its text anew each time, of the message as well. */
+/*
+ * Called instead of Exception#full_message, which makes its text anew each time, of the message as
+ * well.
+ */
 static VALUE full_message(int argc, VALUE *argv, VALUE self)
 {
     VALUE options;
@@ -240,7 +268,9 @@ static VALUE full_message(int argc, VALUE *argv, VALUE self)
     if (!backtraces.exceptions_on || NIL_P(held)) return text;
     ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool nested;
-    VALUE strings = RB_TYPE_P(held, T_ARRAY) ? held : backtraces.exception == self ? backtraces.strings : Qnil;
+    VALUE strings = RB_TYPE_P(held, T_ARRAY)       ? held
+                    : backtraces.exception == self ? backtraces.strings
+                                                   : Qnil;
     record("full_message", find_asker(&nested), self, held, strings, ticks);
     ps_look_end(look);
     return text;
@@ -255,8 +285,9 @@ static VALUE one_more(VALUE level)
 }
 
 /*
- * The arguments of `caller`, one frame further: ours is between. Bad ones are refused here, in Ruby's words, for then there
- * is one frame of a function in C in the backtrace, as there would be without us. Returns how many there are.
+ * The arguments of `caller`, one frame further: ours is between. Bad ones are refused here, in
+ * Ruby's words, for then there is one frame of a function in C in the backtrace, as there would be
+ * without us. Returns how many there are.
  */
 static int shift(int argc, const VALUE *argv, VALUE *to)
 {
@@ -269,8 +300,8 @@ static int shift(int argc, const VALUE *argv, VALUE *to)
         return 1;
     }
     if (argc == 1 && rb_range_values(argv[0], &first, &last, &exclusive)) {
-        to[0] =
-            rb_range_new(NIL_P(first) ? INT2FIX(1) : one_more(first), NIL_P(last) ? last : one_more(last), exclusive);
+        to[0] = rb_range_new(NIL_P(first) ? INT2FIX(1) : one_more(first), NIL_P(last) ? last : one_more(last),
+                             exclusive);
         return 1;
     }
     long level = NUM2LONG(argv[0]), size = argc == 2 ? NUM2LONG(argv[1]) : 0;
@@ -281,7 +312,10 @@ static int shift(int argc, const VALUE *argv, VALUE *to)
     return argc;
 }
 
-/* Does a Range that counts from the end begin with the first frame of all, which is ours? Then one more is out of range. */
+/*
+ * Does a Range that counts from the end begin with the first frame of all, which is ours? Then one
+ * more is out of range.
+ */
 static bool begins_with_ours(VALUE level)
 {
     VALUE first, last;
@@ -302,12 +336,13 @@ static VALUE ask(const char *kind, VALUE original, VALUE self, int argc, const V
     ps_stopwatch start = ps_stopwatch_start();
     VALUE frames = rb_call_super(argc, shifted);
     uint64_t ticks = ps_stopwatch_stop(start);
-    if (argc == 1 && RB_TYPE_P(frames, T_ARRAY) && !FIXNUM_P(shifted[0]) && begins_with_ours(shifted[0])) frames = Qnil;
+    if (argc == 1 && RB_TYPE_P(frames, T_ARRAY) && !FIXNUM_P(shifted[0]) && begins_with_ours(shifted[0]))
+        frames = Qnil;
     if (!backtraces.kernel_on || !ps_contexts_on_main_ractor()) return frames;
     ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool nested;
-    fire(kind, find_asker(&nested), &ps_site_none, RB_TYPE_P(frames, T_ARRAY) ? (uint64_t)RARRAY_LEN(frames) : 0,
-         ticks);
+    fire(kind, find_asker(&nested), &ps_site_none,
+         RB_TYPE_P(frames, T_ARRAY) ? (uint64_t)RARRAY_LEN(frames) : 0, ticks);
     ps_look_end(look);
     return frames;
 }
@@ -325,7 +360,10 @@ static VALUE caller_locations(int argc, VALUE *argv, VALUE self)
 
 /* ---- On and off ---- */
 
-/* Shown by `ancestors`. From Ruby 3.4 on backtraces name a method's module, if that has a name for ever; 3.3 has others. */
+/*
+ * Shown by `ancestors`. From Ruby 3.4 on backtraces name a method's module, if that has a name for
+ * ever; 3.3 has others.
+ */
 static VALUE new_module(const char *constant, const char *temporary)
 {
     ID set_temporary_name = rb_intern("set_temporary_name");
@@ -358,8 +396,8 @@ void ps_backtraces_init(void)
 }
 
 /*
- * Why methods of this class may not be taken over; NULL when they may. To prepend and to define must run no code of the
- * application and must not raise.
+ * Why methods of this class may not be taken over; NULL when they may. To prepend and to define
+ * must run no code of the application and must not raise.
  */
 static const char *objection(VALUE klass, VALUE module, ID first, ID second)
 {
@@ -375,7 +413,8 @@ static const char *objection(VALUE klass, VALUE module, ID first, ID second)
 
 static void begin_exceptions(void)
 {
-    backtraces.exceptions_reason = objection(rb_eException, backtraces.of_exceptions, id_backtrace, id_full_message);
+    backtraces.exceptions_reason =
+        objection(rb_eException, backtraces.of_exceptions, id_backtrace, id_full_message);
     if (backtraces.exceptions_reason) return;
     if (NIL_P(backtraces.of_exceptions)) {
         backtraces.of_exceptions = new_module("Backtraces", "probescope's backtraces");
@@ -423,7 +462,10 @@ static VALUE remove_protected(VALUE pointer)
     return Qnil;
 }
 
-/* NameError: it is gone already, and what is bound there is another module's. The application must not see that. */
+/*
+ * NameError: it is gone already, and what is bound there is another module's. The application must
+ * not see that.
+ */
 static void remove_method(VALUE module, ID name)
 {
     if (!rb_method_boundp(module, name, 0)) return;
@@ -435,10 +477,14 @@ static void remove_method(VALUE module, ID name)
     rb_set_errinfo(Qnil);
 }
 
-/* Has the application frozen what it is in, or would be told of it? Then it stays and is a frame that only passes on. */
+/*
+ * Has the application frozen what it is in, or would be told of it? Then it stays and is a frame
+ * that only passes on.
+ */
 static void take_out(VALUE module, ID first, ID second)
 {
-    if (RB_OBJ_FROZEN(module) || !rb_method_basic_definition_p(rb_cModule, rb_intern("method_removed"))) return;
+    if (RB_OBJ_FROZEN(module) || !rb_method_basic_definition_p(rb_cModule, rb_intern("method_removed")))
+        return;
     remove_method(module, first);
     remove_method(module, second);
 }

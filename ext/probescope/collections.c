@@ -1,6 +1,7 @@
 /*
- * Garbage collections: Ruby stops the program in several short steps between the start of a collection and the end of its
- * sweep, and GC_ENTER and GC_EXIT bracket each of them. gc__done sums them up. Inside these hooks nothing may be allocated.
+ * Garbage collections: Ruby stops the program in several short steps between the start of a
+ * collection and the end of its sweep, and GC_ENTER and GC_EXIT bracket each of them. gc__done sums
+ * them up. Inside these hooks nothing may be allocated.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -77,7 +78,10 @@ void ps_collections_init(void)
 {
     major_by = rb_id2sym(rb_intern("major_by"));
     live_slots = rb_id2sym(rb_intern("heap_live_slots"));
-    /* Each makes its symbols when it is first called, and inside a collection that is a crash: call them here. */
+    /*
+     * Each makes its symbols when it is first called, and inside a collection that is a crash: call
+     * them here.
+     */
     rb_gc_latest_gc_info(major_by);
     rb_gc_stat(live_slots);
     collection.hook = rb_tracepoint_new(0,

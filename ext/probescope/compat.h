@@ -7,7 +7,10 @@
 
 #include <stdbool.h>
 
-/* RUBY_EVENT_RESCUE exists from 3.3 on; before, no public event tells of a rescue at a price worth paying. */
+/*
+ * RUBY_EVENT_RESCUE exists from 3.3 on; before, no public event tells of a rescue at a price worth
+ * paying.
+ */
 #ifdef RUBY_EVENT_RESCUE
 #define PS_HAVE_RESCUE_EVENT 1
 #define PS_RAISE_EVENTS      (RUBY_EVENT_RAISE | RUBY_EVENT_RESCUE)

@@ -10,9 +10,10 @@
 #include "known.h"
 
 /*
- * A shadow stack for each fiber, held by a fiber-local variable (Thread#[] is fiber-local), so that the stack ends when
- * the fiber is collected. The look-up costs 9-13 ns, so each native thread remembers the address of its last fiber. After a collection
- * another fiber may have that address while the old fiber's stack still waits for its sweep, so every thread looks up once more then.
+ * A shadow stack for each fiber, held by a fiber-local variable (Thread#[] is fiber-local), so that
+ * the stack ends when the fiber is collected. The look-up costs 9-13 ns, so each native thread
+ * remembers the address of its last fiber. After a collection another fiber may have that address
+ * while the old fiber's stack still waits for its sweep, so every thread looks up once more then.
  */
 static ID key_of_stack;
 static rb_ractor_local_key_t key_of_main_ractor;
@@ -27,9 +28,10 @@ static __thread struct {
 } last;
 
 /*
- * The stack that each thread runs on, while calls are hooked: what it leaves when it switches fibers. By Ruby's thread and not by the
- * native one, which may have run another thread last (RUBY_MN_THREADS=1). A thread that another one displaced is not known; then
- * the calls that it leaves count the time until their fiber goes on as their own.
+ * The stack that each thread runs on, while calls are hooked: what it leaves when it switches
+ * fibers. By Ruby's thread and not by the native one, which may have run another thread last
+ * (RUBY_MN_THREADS=1). A thread that another one displaced is not known; then the calls that it
+ * leaves count the time until their fiber goes on as their own.
  */
 enum { RUNNING_BITS = 10 };
 static struct running {
@@ -54,18 +56,27 @@ static void free_stack(void *pointer)
     ps_stack_free(stack);
 }
 
-static const rb_data_type_t holder_type = {
-    "probescope/stack", {NULL, free_stack, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
+static const rb_data_type_t holder_type = {"probescope/stack",
+                                           {NULL, free_stack, NULL},
+                                           0,
+                                           0,
+                                           RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED};
 
 void ps_contexts_init(void)
 {
     key_of_stack = rb_intern("__probescope__");
     key_of_main_ractor = rb_ractor_local_storage_ptr_newkey(&rb_ractor_local_storage_type_free);
-    /* Freed with the Ractor by free(); any non-null pointer marks the Ractor that installs us as the main one. */
+    /*
+     * Freed with the Ractor by free(); any non-null pointer marks the Ractor that installs us as
+     * the main one.
+     */
     rb_ractor_local_storage_ptr_set(key_of_main_ractor, calloc(1, 1));
 }
 
-/* Asked anew each time: native threads are used again across Ractors, up to Ruby 3.2 and with RUBY_MN_THREADS=1 after that. */
+/*
+ * Asked anew each time: native threads are used again across Ractors, up to Ruby 3.2 and with
+ * RUBY_MN_THREADS=1 after that.
+ */
 bool ps_contexts_on_main_ractor(void)
 {
     return rb_ractor_local_storage_ptr(key_of_main_ractor) != NULL;
@@ -92,7 +103,10 @@ static ps_stack *find_stack(VALUE fiber)
             running_of(stack->thread)->stack = stack;
         }
     }
-    /* That a fiber has none is not kept: nothing would tell when its address comes to mean another one. */
+    /*
+     * That a fiber has none is not kept: nothing would tell when its address comes to mean another
+     * one.
+     */
     last.fiber = stack ? PS_ADDRESS(fiber) : PS_NO_ADDRESS;
     last.epoch = ps_known_epoch;
     last.stack = stack;

@@ -1,4 +1,6 @@
-/* core/coverage.h for Ruby's Strings: which functions the probes cover. A path is a String or nil. */
+/*
+ * core/coverage.h for Ruby's Strings: which functions the probes cover. A path is a String or nil.
+ */
 #ifndef PS_RUBY_COVERED_H
 #define PS_RUBY_COVERED_H
 
@@ -6,7 +8,10 @@
 
 #include <stdbool.h>
 
-/* Takes the settings as lib/probescope/coverage.rb prepares them: Arrays of Strings; patterns may be nil. */
+/*
+ * Takes the settings as lib/probescope/coverage.rb prepares them: Arrays of Strings; patterns may
+ * be nil.
+ */
 void ps_cover(VALUE roots, VALUE outside, VALUE ours, VALUE patterns);
 bool ps_is_own_path(VALUE path);
 bool ps_covers_file(VALUE path, bool everything);

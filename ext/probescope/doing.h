@@ -1,8 +1,9 @@
 /*
  * Which Ruby threads are in the middle of something. For code with the VM lock on the main Ractor.
  *
- * A thread-local variable would not do: with RUBY_MN_THREADS=1 (3.3 and later) a Ruby thread goes on on another native thread after it
- * let go of the VM lock, and the variable stays behind. The list is of entries on the machine stacks of those threads.
+ * A thread-local variable would not do: with RUBY_MN_THREADS=1 (3.3 and later) a Ruby thread goes
+ * on on another native thread after it let go of the VM lock, and the variable stays behind. The
+ * list is of entries on the machine stacks of those threads.
  */
 #ifndef PS_RUBY_DOING_H
 #define PS_RUBY_DOING_H

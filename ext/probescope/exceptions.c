@@ -1,24 +1,29 @@
 /*
  * Exceptions: a :raise TracePoint, which costs a program that does not raise nothing.
  *
- * What a backtrace costs. The VM captures it before the :raise event, and the first thing the capture does is to allocate
- * a T_DATA. So the time from that allocation to the event is the cost, and the exception's "bt" is that very object, or
- * else it was a re-raise or an explicit backtrace and nothing was captured. The allocation is seen by a NEWOBJ hook, which
- * would cost every allocation 20-40 ns: it is armed for one raise in 16, later one in 64, at random distances so that no rhythm of the
- * program meets it, and by each raise site that has not been measured yet. The other raises of a site are charged
- * what its measured ones cost for their depth; while none was measured, what frames cost when the library was loaded.
+ * What a backtrace costs. The VM captures it before the :raise event, and the first thing the
+ * capture does is to allocate a T_DATA. So the time from that allocation to the event is the cost,
+ * and the exception's "bt" is that very object, or else it was a re-raise or an explicit backtrace
+ * and nothing was captured. The allocation is seen by a NEWOBJ hook, which would cost every
+ * allocation 20-40 ns: it is armed for one raise in 16, later one in 64, at random distances so
+ * that no rhythm of the program meets it, and by each raise site that has not been measured yet.
+ * The other raises of a site are charged what its measured ones cost for their depth; while none
+ * was measured, what frames cost when the library was loaded.
  *
- * Giving the memory back costs too, later, in the sweep of a garbage collection: a quarter of the whole in a parser whose
- * heap is large. While a bracket is armed a FREEOBJ hook is in as well, and times the objects of that type: from their
- * event to the next one. Every captured backtrace is charged its share of that, by its depth.
+ * Giving the memory back costs too, later, in the sweep of a garbage collection: a quarter of the
+ * whole in a parser whose heap is large. While a bracket is armed a FREEOBJ hook is in as well, and
+ * times the objects of that type: from their event to the next one. Every captured backtrace is
+ * charged its share of that, by its depth.
  *
- * The depth is read in O(1) from the size of that T_DATA; how the size depends on the depth is found out when the library
- * is loaded, by raising at known depths. Where that fails the frames are counted.
+ * The depth is read in O(1) from the size of that T_DATA; how the size depends on the depth is
+ * found out when the library is loaded, by raising at known depths. Where that fails the frames are
+ * counted.
  *
- * A program that allocates and does not raise pays for neither hook. A bracket that no raise came to ends after DISARM_NS. The next one
- * waits until nine times as long has passed, and lasts twice as long, so that a raise a second is measured, too. Frees are watched
- * once a backtrace was captured, and for FREES_NS after the last bracket began. All that is CPU time of the process: hooks cost one that
- * sleeps nothing, and it takes none out before it wakes up.
+ * A program that allocates and does not raise pays for neither hook. A bracket that no raise came
+ * to ends after DISARM_NS. The next one waits until nine times as long has passed, and lasts twice
+ * as long, so that a raise a second is measured, too. Frees are watched once a backtrace was
+ * captured, and for FREES_NS after the last bracket began. All that is CPU time of the process:
+ * hooks cost one that sleeps nothing, and it takes none out before it wakes up.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -59,28 +64,35 @@ enum {
 #define FREES_NS   250000000u
 /* So many freed backtraces are timed before the hook for that comes and goes with the bracket. */
 #define FREES_FIRST 256u
-/* What a capture costs besides its frames, in frames: so that sites of varying depth are charged fairly. */
+/*
+ * What a capture costs besides its frames, in frames: so that sites of varying depth are charged
+ * fairly.
+ */
 #define FIXED_FRAMES 64u
 
 enum depth_method { BY_COUNTING, BY_DSIZE, BY_MALLOC };
 
 /*
- * Where a raise was, to be compared with where its rescue is. The rescuing method is on the stack since before the raise, so what has its
- * address at the rescue is the raising method, or the raising method had another address (docs/decisions/157).
+ * Where a raise was, to be compared with where its rescue is. The rescuing method is on the stack
+ * since before the raise, so what has its address at the rescue is the raising method, or the
+ * raising method had another address (docs/decisions/157).
  */
 struct place {
     ps_address frame;
-    ps_address file; /* of code outside of methods, which has a frame for each block; of nothing in a method */
+    /* of code outside of methods, which has a frame for each block; of nothing in a method */
+    ps_address file;
 };
 
 static struct {
     VALUE raise_hook, newobj_hook, free_hook, rescue_hook;
     bool on, rescue_on, armed, free_armed;
-    bool clearing;     /* hooks are out, but the flush was reading the rows: clear them at the next try */
-    uint64_t armed_ns; /* CPU time of the process, like all times of brackets */
+    /* hooks are out, but the flush was reading the rows: clear them at the next try */
+    bool clearing;
+    uint64_t armed_ns;                    /* CPU time of the process, like all times of brackets */
     uint64_t rest_from_ns, rest_until_ns; /* no bracket between */
-    uint32_t empty;                       /* brackets without a raise, since one was measured or since the attach */
-    uint32_t until_bracket;               /* raises to go */
+    /* brackets without a raise, since one was measured or since the attach */
+    uint32_t empty;
+    uint32_t until_bracket; /* raises to go */
     uint32_t random;
     uint64_t brackets;    /* measured raises */
     uint64_t cost, depth; /* of all of them, for a site without one */
@@ -108,7 +120,10 @@ static struct {
         uint32_t depth;
     } recent[RECENT];
     uint32_t next_recent;
-    /* Where exceptions were rescued: a name takes longer to make than all else at a rescue, and few places rescue most. */
+    /*
+     * Where exceptions were rescued: a name takes longer to make than all else at a rescue, and few
+     * places rescue most.
+     */
     struct rescuer {
         ps_address path, klass, method_id;
         long line;
@@ -132,7 +147,10 @@ void ps_exceptions_mark(void)
     rb_gc_mark(raises.newobj_hook);
     rb_gc_mark(raises.free_hook);
     rb_gc_mark(raises.rescue_hook);
-    /* What is known by address is known until the next collection: the address may come to mean something else. */
+    /*
+     * What is known by address is known until the next collection: the address may come to mean
+     * something else.
+     */
     memset(raises.rescuers, 0, sizeof(raises.rescuers));
 }
 
@@ -158,7 +176,10 @@ static uint32_t count_frames(void)
     return count > 0 ? (uint32_t)count : 0;
 }
 
-/* Frames in the backtrace, which is what the exception's "bt" holds: the VM's T_DATA, an Array, or nil. */
+/*
+ * Frames in the backtrace, which is what the exception's "bt" holds: the VM's T_DATA, an Array, or
+ * nil.
+ */
 static uint32_t depth_of(VALUE backtrace)
 {
     if (RB_TYPE_P(backtrace, T_ARRAY)) return (uint32_t)RARRAY_LEN(backtrace);
@@ -168,7 +189,10 @@ static uint32_t depth_of(VALUE backtrace)
     return (uint32_t)((size - depths.base + depths.frame / 2) / depths.frame);
 }
 
-/* times: ns of each raise, with its rescue in the same frame, so that the difference is that of the backtraces. */
+/*
+ * times: ns of each raise, with its rescue in the same frame, so that the difference is that of the
+ * backtraces.
+ */
 static void learn_at_load(VALUE known_depths, VALUE times)
 {
     long last = RARRAY_LEN(times) - 1;
@@ -206,7 +230,9 @@ VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE known_depths, 
             size[i] = usable ? backtrace_size(backtrace, method) : 0;
         }
         if (size[count - 1] <= size[0] || depth[count - 1] <= depth[0]) continue;
-        /* Frames are multiples of 8 bytes; malloc rounds up to 16, which is what the slack is for. */
+        /*
+         * Frames are multiples of 8 bytes; malloc rounds up to 16, which is what the slack is for.
+         */
         double slope = (double)(size[count - 1] - size[0]) / (double)(depth[count - 1] - depth[0]);
         depths.frame = (size_t)(slope / 8 + 0.5) * 8;
         if (!depths.frame || size[0] < depths.frame * (size_t)depth[0]) continue;
@@ -247,7 +273,9 @@ static void end_freeing(uint64_t now)
     uint64_t cost = now - raises.freeing.began;
     uint64_t expected = per_depth(raises.freeing.cost, raises.freeing.depth, raises.freeing.of_depth);
     raises.freeing.began = 0;
-    /* As in learn(); and the last one of a step may be followed by others of the collector's work. */
+    /*
+     * As in learn(); and the last one of a step may be followed by others of the collector's work.
+     */
     if (expected && cost > OUTLIER * expected) cost = expected;
     if (expected > OUTLIER * cost) raises.freeing.cost = raises.freeing.depth = 0;
     raises.freeing.cost += cost;
@@ -269,7 +297,10 @@ static void note_free(VALUE tracepoint, void *unused)
     raises.freeing.began = now;
 }
 
-/* Called by Ruby inside the collector: before an object is freed, and when a step of the collector ends. */
+/*
+ * Called by Ruby inside the collector: before an object is freed, and when a step of the collector
+ * ends.
+ */
 static void on_free(VALUE tracepoint, void *unused)
 {
     ps_look look = ps_look_begin(PS_LOOK_BRACKET);
@@ -333,7 +364,8 @@ void ps_exceptions_disarm(void)
     if (raises.armed) {
         uint64_t now = ps_process_cpu_ns(), lasted = now - raises.armed_ns;
         raises.rest_from_ns = now;
-        raises.rest_until_ns = now + EMPTY_REST * (lasted < 2 * longest_bracket() ? lasted : longest_bracket());
+        raises.rest_until_ns =
+            now + EMPTY_REST * (lasted < 2 * longest_bracket() ? lasted : longest_bracket());
         if (raises.empty < EMPTY_MOST) raises.empty++;
         disarm();
     }
@@ -363,15 +395,16 @@ static uint64_t estimate(const ps_row *row, uint32_t depth)
 }
 
 /*
- * Learns from a measured raise. A descheduled thread or an interrupt would show as a capture of microseconds to milliseconds:
- * what is so far from what is known says nothing. When it was the first one nothing was known: then the next one shows, and
- * what seemed to be known is forgotten.
+ * Learns from a measured raise. A descheduled thread or an interrupt would show as a capture of
+ * microseconds to milliseconds: what is so far from what is known says nothing. When it was the
+ * first one nothing was known: then the next one shows, and what seemed to be known is forgotten.
  */
 static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 {
     uint64_t expected = expected_cost(row, depth);
     if (expected && cost > OUTLIER * expected) cost = expected;
-    if (expected > OUTLIER * cost) row->u.bracket.cost = row->u.bracket.depth = raises.cost = raises.depth = 0;
+    if (expected > OUTLIER * cost)
+        row->u.bracket.cost = row->u.bracket.depth = raises.cost = raises.depth = 0;
     row->u.bracket.cost += cost;
     row->u.bracket.depth += depth + FIXED_FRAMES;
     raises.brackets++;
@@ -389,7 +422,10 @@ static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
     return cost;
 }
 
-/* The row of the first raise, if this exception was raised a moment ago with the same backtrace; else NULL. */
+/*
+ * The row of the first raise, if this exception was raised a moment ago with the same backtrace;
+ * else NULL.
+ */
 static ps_row *find_origin(VALUE exception, VALUE backtrace)
 {
     for (int i = 0; i < RECENT; i++)
@@ -399,7 +435,10 @@ static ps_row *find_origin(VALUE exception, VALUE backtrace)
     return NULL;
 }
 
-/* Ticks that this exception's backtrace costs: its capture, which ended at `now`, and to give its memory back some day. */
+/*
+ * Ticks that this exception's backtrace costs: its capture, which ended at `now`, and to give its
+ * memory back some day.
+ */
 static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, uint32_t depth, uint64_t now)
 {
     bool captured = RB_TYPE_P(backtrace, T_DATA);
@@ -445,8 +484,9 @@ static bool is_internal(VALUE path)
 }
 
 /*
- * The frame of the nearest method that is neither a function in C, which has no path, nor one that Ruby has in Ruby, as it has
- * Integer() from 3.3 on in <internal:kernel>. 0 when none of the nearest is.
+ * The frame of the nearest method that is neither a function in C, which has no path, nor one that
+ * Ruby has in Ruby, as it has Integer() from 3.3 on in <internal:kernel>. 0 when none of the
+ * nearest is.
  */
 static VALUE nearest_frame(int *line)
 {
@@ -467,7 +507,8 @@ static struct place place_of(VALUE frame)
 {
     if (!frame) return (struct place){PS_NO_ADDRESS, PS_NO_ADDRESS};
     bool in_method = !NIL_P(rb_profile_frame_method_name(frame));
-    return (struct place){PS_ADDRESS(frame), in_method ? PS_NO_ADDRESS : PS_ADDRESS(rb_profile_frame_path(frame))};
+    return (struct place){PS_ADDRESS(frame),
+                          in_method ? PS_NO_ADDRESS : PS_ADDRESS(rb_profile_frame_path(frame))};
 }
 
 #if PS_HAVE_RESCUE_EVENT
@@ -497,13 +538,15 @@ static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long l
     size_t size = ps_class_name(name, klass);
     const ps_site *site = ps_ruby_site(name, size, path, line);
     ps_row *row = row_of_site(site);
-    if (!row->at[PS_EXCEPTION_RAISED_IN] && site != &ps_site_overflow && !ps_row_is_overflow(&ps_exceptions, row)) {
+    if (!row->at[PS_EXCEPTION_RAISED_IN] && site != &ps_site_overflow &&
+        !ps_row_is_overflow(&ps_exceptions, row)) {
         size = ps_event_name(name, arg);
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site());
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_ruby_site(name, size, path, line));
     }
     /* The overflow row is found anew each time: ps_table_row() counts what goes there. */
-    if (!ps_row_is_overflow(&ps_exceptions, row)) ps_known_put(&known_raises, by_class, by_path, by_line, row);
+    if (!ps_row_is_overflow(&ps_exceptions, row))
+        ps_known_put(&known_raises, by_class, by_path, by_line, row);
     return row;
 }
 
@@ -540,13 +583,17 @@ static void fire_raise(const ps_row *row, uint32_t depth, uint64_t cost)
 {
     struct ps_more_exception__raise more = {
         .path = row->site->path, .function = function_of(row), .thread_id = ps_thread_id()};
-    ps_fire_exception__raise(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost), &more);
+    ps_fire_exception__raise(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost),
+                             &more);
 }
 
 static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t cost)
 {
     if (!ps_details_allow(row)) return;
-    /* Only a String that is already there: `message` may be the application's, and computing one may call inspect. */
+    /*
+     * Only a String that is already there: `message` may be the application's, and computing one
+     * may call inspect.
+     */
     VALUE stored = rb_attr_get(exception, id_mesg);
     char message[MESSAGE_MAX + 1] = "";
     if (RB_TYPE_P(stored, T_STRING))
@@ -563,10 +610,12 @@ static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t c
         .app_file = app ? app->file : "",
         .app_line = app ? app->line : 0,
     };
-    ps_fire_exception__detail(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost), &more);
+    ps_fire_exception__detail(row->site->name, row->site->file, row->site->line, depth, ps_ticks_to_ns(cost),
+                              &more);
 }
 
-static void remember(VALUE exception, VALUE backtrace, struct place raised_in, ps_row *row, uint64_t at, uint32_t depth)
+static void remember(VALUE exception, VALUE backtrace, struct place raised_in, ps_row *row, uint64_t at,
+                     uint32_t depth)
 {
     ps_row *origin = find_origin(exception, backtrace);
     uint32_t i = raises.next_recent++ % RECENT;
@@ -619,11 +668,15 @@ const ps_site *ps_exceptions_origin(VALUE exception, VALUE backtrace)
     return row ? row->site : NULL;
 }
 
-void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origin, const ps_site *asked, uint64_t ticks)
+void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origin, const ps_site *asked,
+                          uint64_t ticks)
 {
     if (!raises.on) return;
     ps_row *row = find_origin(exception, backtrace);
-    /* One that was raised before the attach, or too long ago to be known by its address, has a row by its place. */
+    /*
+     * One that was raised before the attach, or too long ago to be known by its address, has a row
+     * by its place.
+     */
     if (!row) row = row_of_site(origin);
     /* Nobody asked where Ruby itself reports an exception that ends a thread. */
     if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
@@ -638,7 +691,8 @@ static const ps_site *rescue_site(rb_trace_arg_t *arg, VALUE path)
     VALUE klass = rb_tracearg_defined_class(arg), method_id = rb_tracearg_method_id(arg);
     long line = NUM2LONG(rb_tracearg_lineno(arg));
     struct rescuer *kept = &raises.rescuers[(path / sizeof(VALUE) + (uintptr_t)line) % RESCUERS];
-    bool known = ps_address_equal(kept->path, PS_ADDRESS(path)) && ps_address_equal(kept->klass, PS_ADDRESS(klass)) &&
+    bool known = ps_address_equal(kept->path, PS_ADDRESS(path)) &&
+                 ps_address_equal(kept->klass, PS_ADDRESS(klass)) &&
                  ps_address_equal(kept->method_id, PS_ADDRESS(method_id)) && kept->line == line;
     if (!known) {
         char name[PS_NAME_BUFFER];
@@ -672,15 +726,18 @@ static void count_rescue(VALUE tracepoint, void *unused)
                                                      .function = site->name,
                                                      .raise_file = row->site->file,
                                                      .raise_line = row->site->line};
-            ps_fire_exception__rescue(row->site->name, site->file, site->line,
-                                      ps_ticks_to_ns(ps_ticks() - raises.recent[i].at),
-                                      raises.recent[i].depth > now_deep ? raises.recent[i].depth - now_deep : 0, &more);
+            ps_fire_exception__rescue(
+                row->site->name, site->file, site->line, ps_ticks_to_ns(ps_ticks() - raises.recent[i].at),
+                raises.recent[i].depth > now_deep ? raises.recent[i].depth - now_deep : 0, &more);
         }
         return;
     }
 }
 
-/* Called by Ruby on the rescuing thread, with the VM lock, before the first line of the matching clause. */
+/*
+ * Called by Ruby on the rescuing thread, with the VM lock, before the first line of the matching
+ * clause.
+ */
 static void on_rescue(VALUE tracepoint, void *unused)
 {
     ps_look look = ps_look_begin(PS_LOOK_EXCEPTION);
@@ -696,7 +753,8 @@ static bool rescue_wanted(uint32_t wanted)
 static void switch_rescue(bool on)
 {
     if (on == raises.rescue_on) return;
-    if (NIL_P(raises.rescue_hook)) raises.rescue_hook = rb_tracepoint_new(0, RUBY_EVENT_RESCUE, on_rescue, NULL);
+    if (NIL_P(raises.rescue_hook))
+        raises.rescue_hook = rb_tracepoint_new(0, RUBY_EVENT_RESCUE, on_rescue, NULL);
     if (on) rb_tracepoint_enable(raises.rescue_hook);
     else rb_tracepoint_disable(raises.rescue_hook);
     raises.rescue_on = on;
@@ -710,7 +768,8 @@ void ps_exceptions_init(void)
     id_bt = rb_intern("bt");
     id_mesg = rb_intern("mesg");
     raises.newobj_hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
-    raises.free_hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_FREEOBJ | RUBY_INTERNAL_EVENT_GC_EXIT, on_free, NULL);
+    raises.free_hook =
+        rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_FREEOBJ | RUBY_INTERNAL_EVENT_GC_EXIT, on_free, NULL);
     raises.raise_hook = rb_tracepoint_new(0, RUBY_EVENT_RAISE, on_raise, NULL);
 }
 

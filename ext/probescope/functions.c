@@ -1,20 +1,25 @@
 /*
- * Functions and lines: targeted TracePoints, one for each method that is loaded, one for each file that is loaded while
- * somebody listens. Each has the events of all the probes that are listened to: several on one method would cost more.
+ * Functions and lines: targeted TracePoints, one for each method that is loaded, one for each file
+ * that is loaded while somebody listens. Each has the events of all the probes that are listened
+ * to: several on one method would cost more.
  *
- * Targeted, because a global :call, :return or :line hook leaves YJIT slower for the rest of the process's life. Switching
- * on:
+ * Targeted, because a global :call, :return or :line hook leaves YJIT slower for the rest of the
+ * process's life. Switching on:
  *   1. all modules are listed, once;
- *   2. their methods are looked at, in slices of 2 ms so that no request waits long: what is covered gets a TracePoint on
- *      its ISeq (a define_method body has no :call of its own, so there the target is the method, and it comes last:
- *      the lines of its block belong to the method around it, where that has a TracePoint);
- *   3. :script_compiled hands over each file loaded from now on, whose top-level ISeq covers all it defines;
+ *   2. their methods are looked at, in slices of 2 ms so that no request waits long: what is
+ *      covered gets a TracePoint on its ISeq (a define_method body has no :call of its own, so
+ *      there the target is the method, and it comes last: the lines of its block belong to the
+ *      method around it, where that has a TracePoint);
+ *   3. :script_compiled hands over each file loaded from now on, whose top-level ISeq covers all it
+ *      defines;
  *   4. when loading pauses, step 1 and 2 again for the define_method bodies of those files.
- * When other probes are listened to, each TracePoint gives way to one with other events, in slices. Switching off disables
- * them, in slices too. None of it happens while nobody listens: the library holds no ISeq, but for the files' under YJIT.
+ * When other probes are listened to, each TracePoint gives way to one with other events, in slices.
+ * Switching off disables them, in slices too. None of it happens while nobody listens: the library
+ * holds no ISeq, but for the files' under YJIT.
  *
- * A TracePoint of one method carries its row, so the hook looks nothing up. One that covers several finds the row by
- * method id and class. No class is kept alive for that: a singleton class keeps the application's object.
+ * A TracePoint of one method carries its row, so the hook looks nothing up. One that covers several
+ * finds the row by method id and class. No class is kept alive for that: a singleton class keeps
+ * the application's object.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -48,31 +53,34 @@
 #define LOAD_PAUSE_NS 200000000u
 #define CALL_EVENTS   (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)
 /*
- * Evals that are hooked at a time: those that define methods, and those without whose lines are told. An application can evaluate texts
- * without end, and what is hooked stays in memory.
+ * Evals that are hooked at a time: those that define methods, and those without whose lines are
+ * told. An application can evaluate texts without end, and what is hooked stays in memory.
  */
 enum { EVALS_MAX = 4096, LINE_EVALS = 256 };
 
 struct target {
-    ps_row *row;       /* of the one method that it covers, once it was called; NULL when it covers several */
-    ps_row *line_row;  /* of `lines`, likewise */
-    bool several;      /* a whole file, or a method that defines others */
-    bool shared;       /* several classes had the method when the walk came to it */
-    bool superseded;   /* the target of a method around it covers it, too: it stays out */
-    bool has_lines;    /* false for a define_method body whose block another target covers already */
-    bool only_own;     /* likewise: that one tells of the methods that are defined in the block, too */
-    bool has_run;      /* a file loaded before: lines outside of its methods are not told, as without YJIT */
-    bool lends_blocks; /* a block in it is a define_method body, so its lines belong to several functions */
-    bool is_eval;      /* a text that defines methods */
-    bool retired;      /* its place is free for another */
-    bool wants_out;    /* a function of it was taken out (overhead.h) and called since */
-    bool out;          /* its calls are not hooked any more */
-    bool is_top;       /* a file, or the text of an eval: what it covers can be split */
-    bool foreign;      /* covered while everything is */
-    bool waits;        /* it is one of those parts, and the whole tells of its calls for now */
-    ps_address whole;  /* the target that it was a part of */
-    ID name;           /* of a define_method body, under which Ruby tells of it */
-    struct {           /* the last entry, where `row` is NULL */
+    /* of the one method that it covers, once it was called; NULL when it covers several */
+    ps_row *row;
+    ps_row *line_row; /* of `lines`, likewise */
+    bool several;     /* a whole file, or a method that defines others */
+    bool shared;      /* several classes had the method when the walk came to it */
+    bool superseded;  /* the target of a method around it covers it, too: it stays out */
+    bool has_lines;   /* false for a define_method body whose block another target covers already */
+    bool only_own;    /* likewise: that one tells of the methods that are defined in the block, too */
+    /* a file loaded before: lines outside of its methods are not told, as without YJIT */
+    bool has_run;
+    /* a block in it is a define_method body, so its lines belong to several functions */
+    bool lends_blocks;
+    bool is_eval;     /* a text that defines methods */
+    bool retired;     /* its place is free for another */
+    bool wants_out;   /* a function of it was taken out (overhead.h) and called since */
+    bool out;         /* its calls are not hooked any more */
+    bool is_top;      /* a file, or the text of an eval: what it covers can be split */
+    bool foreign;     /* covered while everything is */
+    bool waits;       /* it is one of those parts, and the whole tells of its calls for now */
+    ps_address whole; /* the target that it was a part of */
+    ID name;          /* of a define_method body, under which Ruby tells of it */
+    struct {          /* the last entry, where `row` is NULL */
         ps_address klass, method;
         ps_row *row;
         uint32_t epoch; /* of ps_known_epoch */
@@ -85,7 +93,10 @@ struct target {
     uint32_t method_count;
 };
 
-/* The methods inside what is about to become a target; and whether a block in it is a define_method body already. */
+/*
+ * The methods inside what is about to become a target; and whether a block in it is a define_method
+ * body already.
+ */
 static struct {
     struct ps_contents *list;
     uint32_t count, capacity;
@@ -95,10 +106,11 @@ static struct {
 static struct {
     bool on, everything;
     rb_event_flag_t events;
-    bool restart;      /* the coverage changed while on */
-    bool closing;      /* switching off has begun, and is finished before anything else */
-    VALUE tracepoints; /* Array, each with a struct target as its data; nil where there is nothing to hook */
-    VALUE places;      /* Array of the ISeqs and methods that they stand on */
+    bool restart; /* the coverage changed while on */
+    bool closing; /* switching off has begun, and is finished before anything else */
+    /* Array, each with a struct target as its data; nil where there is nothing to hook */
+    VALUE tracepoints;
+    VALUE places; /* Array of the ISeqs and methods that they stand on */
     struct target **targets;
     long target_count, target_capacity;
     long next_target, last_target;   /* while their events are changed */
@@ -107,7 +119,8 @@ static struct {
     uint32_t evals;                  /* targets that are evals with methods */
     long line_evals[LINE_EVALS];     /* numbers of the last ones without; -1: none */
     uint32_t next_line_eval;
-    uint32_t walks, whole_walk; /* how many have begun; the number of the last one that came to its end */
+    /* how many have begun; the number of the last one that came to its end */
+    uint32_t walks, whole_walk;
     bool walk_now;
     bool outs;   /* some target wants out */
     VALUE parts; /* Array of the methods' ISeqs of a target that is being split; nil while none is */
@@ -115,7 +128,11 @@ static struct {
     long next_part;
     VALUE covered; /* identity Hash: an ISeq that a TracePoint covers -> the target's number */
     VALUE blocks;  /* identity Hash: ISeq of a block inside a target -> the target's number */
-    VALUE bodies;  /* Hash: a define_method body, see body_of -> its target's number; many can share one block's ISeq */
+    /*
+     * Hash: a define_method body, see body_of -> its target's number; many can share one block's
+     * ISeq
+     */
+    VALUE bodies;
     size_t compactions; /* by GC.stat, when bodies was filled */
     VALUE retired;      /* Array of TracePoints of such bodies that are disabled: see disable_target */
     VALUE files;        /* Array of the kept ISeqs, while a walk is under way */
@@ -142,9 +159,10 @@ static struct {
                .fiber_hook = Qnil};
 
 /*
- * Under YJIT each enable looks through the whole heap: 0.3 ms where there is little in it, 4 ms in a large application, for
- * each of thousands of methods. A file's top-level ISeq covers all its methods at once, but nothing in Ruby leads to it
- * after the file has run. So on a Ruby that has YJIT those of the covered files are kept: 2.6 KB a file.
+ * Under YJIT each enable looks through the whole heap: 0.3 ms where there is little in it, 4 ms in
+ * a large application, for each of thousands of methods. A file's top-level ISeq covers all its
+ * methods at once, but nothing in Ruby leads to it after the file has run. So on a Ruby that has
+ * YJIT those of the covered files are kept: 2.6 KB a file.
  */
 static struct {
     VALUE files; /* Hash: path -> ISeq; nil where none are kept */
@@ -167,8 +185,8 @@ static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
                                        PS_PROBE_LINE};
 enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 
-static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object, id_instruction_sequence,
-    id_eval_script, id_compact_count /* 0: GC.stat does not know it */;
+static ID id_path, id_each_child, id_compare_by_identity, id_original_name, id_each_object,
+    id_instruction_sequence, id_eval_script, id_compact_count /* 0: GC.stat does not know it */;
 
 static void after_fork_in_child(void);
 
@@ -188,7 +206,10 @@ void ps_functions_init(void)
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
-/* From ObjectSpace.each_object, which hands the application whatever has a class. Nothing may be called on it from then on. */
+/*
+ * From ObjectSpace.each_object, which hands the application whatever has a class. Nothing may be
+ * called on it from then on.
+ */
 static VALUE hidden(VALUE object)
 {
     rb_obj_hide(object);
@@ -205,10 +226,15 @@ static VALUE keep_file(VALUE tracepoint)
     return Qnil;
 }
 
-/* Called by Ruby as on_script, also while nobody listens. Files only: there may be evals without end. */
+/*
+ * Called by Ruby as on_script, also while nobody listens. Files only: there may be evals without
+ * end.
+ */
 static void on_file(VALUE tracepoint, void *unused)
 {
-    /* Without files attaching takes longer. What the application could see of each eval is worse. */
+    /*
+     * Without files attaching takes longer. What the application could see of each eval is worse.
+     */
     if (!ps_script_hide(tracepoint)) rb_tracepoint_disable(kept.hook);
     if (ps_contexts_on_main_ractor()) ps_objects_leave_out(keep_file, tracepoint);
 }
@@ -257,8 +283,9 @@ static ps_address what_runs(VALUE method_id)
 }
 
 /*
- * The row of a call, or of a line. In ps_functions it is keyed by name and place, in `lines` by name and file: so a method that is
- * defined anew gets a new row, and one that many objects have is one row.
+ * The row of a call, or of a line. In ps_functions it is keyed by name and place, in `lines` by
+ * name and file: so a method that is defined anew gets a new row, and one that many objects have is
+ * one row.
  */
 static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, const struct target *target,
                                  rb_trace_arg_t *arg)
@@ -281,11 +308,15 @@ static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, co
         row->excluded = !ps_covers_function(path, name, functions.everything);
         PS_WRITE_RELEASE(row->site, site);
     }
-    if (!ps_row_is_overflow(table, row)) ps_known_put(known_rows, method, PS_ADDRESS(klass), PS_ADDRESS(target), row);
+    if (!ps_row_is_overflow(table, row))
+        ps_known_put(known_rows, method, PS_ADDRESS(klass), PS_ADDRESS(target), row);
     return row;
 }
 
-/* Of a target of several. One of one method needs none: Ruby names a method by its first name, under whatever name it is called. */
+/*
+ * Of a target of several. One of one method needs none: Ruby names a method by its first name,
+ * under whatever name it is called.
+ */
 static ps_address which_method(const struct target *target, rb_trace_arg_t *arg)
 {
     return target->several ? PS_ADDRESS(rb_tracearg_method_id(arg)) : PS_NO_ADDRESS;
@@ -295,7 +326,8 @@ static ps_address which_method(const struct target *target, rb_trace_arg_t *arg)
 static ps_row *make_function_row(struct target *target, ps_address method, rb_trace_arg_t *arg)
 {
     ps_address klass = PS_ADDRESS(rb_tracearg_defined_class(arg));
-    bool is_last = ps_address_equal(target->last.klass, klass) && ps_address_equal(target->last.method, method);
+    bool is_last =
+        ps_address_equal(target->last.klass, klass) && ps_address_equal(target->last.method, method);
     if (PS_LIKELY(is_last && target->last.epoch == ps_known_epoch)) return target->last.row;
     ps_row *row = make_row(&ps_functions, &known_calls, target, arg);
     if (PS_UNLIKELY(ps_row_is_overflow(&ps_functions, row))) return row;
@@ -312,11 +344,15 @@ static bool is_named(const ps_row *row, const char *name, size_t size, VALUE pat
     return row->site && ps_ruby_site_is(row->site, name, size, path, (long)row->site->line);
 }
 
-/* At an exit: the row of the innermost open call of a method of this name, when it is not known by its address. */
+/*
+ * At an exit: the row of the innermost open call of a method of this name, when it is not known by
+ * its address.
+ */
 static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
     VALUE method_id = rb_tracearg_method_id(arg), klass = rb_tracearg_defined_class(arg);
-    ps_known *known = ps_known_find(&known_calls, PS_ADDRESS(method_id), PS_ADDRESS(klass), PS_ADDRESS(target));
+    ps_known *known =
+        ps_known_find(&known_calls, PS_ADDRESS(method_id), PS_ADDRESS(klass), PS_ADDRESS(target));
     if (PS_LIKELY(known && ps_known_is_current(known))) return known->row;
     char name[PS_NAME_BUFFER];
     size_t size = ps_event_name(name, arg);
@@ -335,8 +371,9 @@ static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target 
 }
 
 /*
- * At an exit: the row of the call on top, when that is a call of this method on the same object. It is not where calls were left without
- * an exit, and after a compaction; then the class is looked at.
+ * At an exit: the row of the call on top, when that is a call of this method on the same object. It
+ * is not where calls were left without an exit, and after a compaction; then the class is looked
+ * at.
  */
 static inline ps_row *find_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
@@ -358,7 +395,10 @@ static ps_row *find_line_row(struct target *target, rb_trace_arg_t *arg)
     return row;
 }
 
-/* Of this row's method. Only a target that covers several has to look, and only while something is raised. */
+/*
+ * Of this row's method. Only a target that covers several has to look, and only while something is
+ * raised.
+ */
 static const struct ps_contents *contents_of(const struct target *target, const ps_row *row)
 {
     static const struct ps_contents unknown;
@@ -368,7 +408,8 @@ static const struct ps_contents *contents_of(const struct target *target, const 
     return &unknown;
 }
 
-static bool is_raising(const ps_stack *stack, const struct target *target, const ps_row *row, rb_trace_arg_t *arg)
+static bool is_raising(const ps_stack *stack, const struct target *target, const ps_row *row,
+                       rb_trace_arg_t *arg)
 {
     return PS_UNLIKELY(stack->unwinding) && ps_leaves_raising(contents_of(target, row), arg);
 }
@@ -400,9 +441,10 @@ static PS_APART void fire_slow(const ps_row *row, ps_stack *stack, const ps_call
 }
 
 /*
- * `retry` in a method whose body begins with the begin jumps to the method's first instruction, and Ruby fires :call again.
- * Only where a rescue clause ran since the entry, and only when the same method seems to call itself: then the frames of
- * the method on the VM's stack are counted against the open calls.
+ * `retry` in a method whose body begins with the begin jumps to the method's first instruction, and
+ * Ruby fires :call again. Only where a rescue clause ran since the entry, and only when the same
+ * method seems to call itself: then the frames of the method on the VM's stack are counted against
+ * the open calls.
  */
 static bool is_retry(const ps_stack *stack, const ps_row *row, const struct target *target)
 {
@@ -434,8 +476,8 @@ static PS_APART void ask_out(struct target *target, const ps_row *row)
 }
 
 /*
- * Ruby hooks the methods that are defined in a define_method body together with it: is this event one of those? The target that covers
- * the body's block tells of them. They may have its name.
+ * Ruby hooks the methods that are defined in a define_method body together with it: is this event
+ * one of those? The target that covers the body's block tells of them. They may have its name.
  */
 static PS_APART bool is_told_by_other(const struct target *target, rb_trace_arg_t *arg)
 {
@@ -486,7 +528,10 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
     }
 }
 
-/* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call, :return and :line. */
+/*
+ * Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call,
+ * :return and :line.
+ */
 static void on_event(VALUE tracepoint, void *data)
 {
     struct target *target = data;
@@ -500,11 +545,15 @@ static void on_event(VALUE tracepoint, void *data)
 
 /* ---- Targets ---- */
 
-/* A method that stays without a hook for want of memory must not look like one that is never called. */
+/*
+ * A method that stays without a hook for want of memory must not look like one that is never
+ * called.
+ */
 static void degrade(const char *reason)
 {
     for (int i = 0; i < PROBES; i++)
-        if (ps_info_state_of(probes[i]) != PS_STATE_DEGRADED) ps_info_state(probes[i], PS_STATE_DEGRADED, reason);
+        if (ps_info_state_of(probes[i]) != PS_STATE_DEGRADED)
+            ps_info_state(probes[i], PS_STATE_DEGRADED, reason);
 }
 
 static void no_memory(void)
@@ -521,7 +570,10 @@ static void enable_target(long number, bool may_raise)
     if (target->out) events &= ~(rb_event_flag_t)CALL_EVENTS;
     if (!events || target->superseded) return;
     VALUE tracepoint = rb_tracepoint_new(0, events, on_event, target);
-    /* Kept before it is enabled: were an exception to leave from here, it would still be disabled some day. */
+    /*
+     * Kept before it is enabled: were an exception to leave from here, it would still be disabled
+     * some day.
+     */
     rb_ary_store(functions.tracepoints, number, tracepoint);
     /* Refused: there is nothing to hook. Perhaps there is when other events are wanted. */
     if (!ps_enable_on(tracepoint, RARRAY_AREF(functions.places, number), may_raise))
@@ -529,12 +581,14 @@ static void enable_target(long number, bool may_raise)
 }
 
 /*
- * While a TracePoint of somebody else's on the same method runs, ours stays in the list of its hooks after it was disabled. The method's
- * entry marks it there, but it may have no write barrier for it (methods.h), so it is kept until hooks are next put in or out.
+ * While a TracePoint of somebody else's on the same method runs, ours stays in the list of its
+ * hooks after it was disabled. The method's entry marks it there, but it may have no write barrier
+ * for it (methods.h), so it is kept until hooks are next put in or out.
  */
 static void disable_target(long number)
 {
-    VALUE tracepoint = RARRAY_AREF(functions.tracepoints, number), place = RARRAY_AREF(functions.places, number);
+    VALUE tracepoint = RARRAY_AREF(functions.tracepoints, number),
+          place = RARRAY_AREF(functions.places, number);
     rb_ary_store(functions.tracepoints, number, Qnil);
     if (NIL_P(tracepoint)) return;
     if (RTEST(rb_obj_is_method(place))) rb_ary_push(functions.retired, tracepoint);
@@ -587,7 +641,10 @@ static void put_target(struct target *target, VALUE place)
     functions.targets[number] = target;
 }
 
-/* Adds an ISeq or method, and its TracePoint, with the methods that were found in it. Returns its number, or -1 without memory. */
+/*
+ * Adds an ISeq or method, and its TracePoint, with the methods that were found in it. Returns its
+ * number, or -1 without memory.
+ */
 static long add_target(VALUE place, struct target is, bool may_raise)
 {
     uint32_t methods = is.several ? found.count : 0;
@@ -611,7 +668,10 @@ static long add_target(VALUE place, struct target is, bool may_raise)
     return number;
 }
 
-/* Notes a method inside of what becomes a target. Without memory it has no lines, and what is told of it is less sure. */
+/*
+ * Notes a method inside of what becomes a target. Without memory it has no lines, and what is told
+ * of it is less sure.
+ */
 static void note_method(VALUE iseq, struct ps_contents contents)
 {
     if (found.count == found.capacity) {
@@ -636,8 +696,9 @@ static VALUE own_target(VALUE iseq)
 }
 
 /*
- * A method that another one defines may be found before that one, whose target covers it as well: each call would count twice. Where it
- * is the target of several classes' method, the one around it is left to tell them apart.
+ * A method that another one defines may be found before that one, whose target covers it as well:
+ * each call would count twice. Where it is the target of several classes' method, the one around it
+ * is left to tell them apart.
  */
 static void supersede(VALUE iseq)
 {
@@ -648,8 +709,8 @@ static void supersede(VALUE iseq)
 }
 
 /*
- * The block of a define_method body may be found before the one around it, when that is such a body as well. The target of that covers it
- * from now on.
+ * The block of a define_method body may be found before the one around it, when that is such a body
+ * as well. The target of that covers it from now on.
  */
 static void lend_block(VALUE iseq, VALUE number)
 {
@@ -674,7 +735,10 @@ static void lend_block(VALUE iseq, VALUE number)
 
 static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
 
-/* Notes all ISeqs inside this one, which is about to become a target, as covered; says what stands in them, at any depth. */
+/*
+ * Notes all ISeqs inside this one, which is about to become a target, as covered; says what stands
+ * in them, at any depth.
+ */
 static struct ps_contents note_children(VALUE iseq)
 {
     struct ps_contents contents = {0};
@@ -746,8 +810,8 @@ static void retire_evals(void)
 }
 
 /*
- * A block becomes a define_method body: does another target tell of its lines, and of the methods that are defined in it? It finds out
- * whose the lines are, then.
+ * A block becomes a define_method body: does another target tell of its lines, and of the methods
+ * that are defined in it? It finds out whose the lines are, then.
  */
 static bool share_block(VALUE iseq)
 {
@@ -764,10 +828,11 @@ static bool share_block(VALUE iseq)
 }
 
 /*
- * What tells the bodies of define_method methods apart. One body can be the method of several classes (a class is dup'ed, an
- * UnboundMethod is given to define_method, module_function), which are different Methods and yet have one list of hooks: with
- * two targeted TracePoints on it each call counts twice, and up to Ruby 3.1 disabling the second one crashes. The hash of a
- * Method is that of its body; its name is added because one block can be the body of several methods.
+ * What tells the bodies of define_method methods apart. One body can be the method of several
+ * classes (a class is dup'ed, an UnboundMethod is given to define_method, module_function), which
+ * are different Methods and yet have one list of hooks: with two targeted TracePoints on it each
+ * call counts twice, and up to Ruby 3.1 disabling the second one crashes. The hash of a Method is
+ * that of its body; its name is added because one block can be the body of several methods.
  */
 static VALUE body_of(VALUE method)
 {
@@ -775,7 +840,10 @@ static VALUE body_of(VALUE method)
     return LONG2FIX((FIX2LONG(rb_hash(method)) ^ (long)(SYM2ID(name) * 31)) & (FIXNUM_MAX >> 1));
 }
 
-/* Method#hash goes by addresses, which a compaction changes: what is in functions.bodies is not found by it any more. */
+/*
+ * Method#hash goes by addresses, which a compaction changes: what is in functions.bodies is not
+ * found by it any more.
+ */
 static void follow_compaction(void)
 {
     if (!id_compact_count) return;
@@ -790,7 +858,10 @@ static void follow_compaction(void)
     }
 }
 
-/* A method that has a target by itself is found once more: an alias, or the same definition in another class. */
+/*
+ * A method that has a target by itself is found once more: an alias, or the same definition in
+ * another class.
+ */
 static void note_other_class(VALUE iseq, VALUE method, VALUE name)
 {
     VALUE number = own_target(iseq);
@@ -890,7 +961,9 @@ static bool is_to_be_covered(VALUE iseq)
     return !is_covered(iseq) && ps_covers_file(rb_funcall(iseq, id_path, 0), functions.everything);
 }
 
-/* Covers a file, or the text of an eval, by its top-level ISeq. Returns the target's number, or -1. */
+/*
+ * Covers a file, or the text of an eval, by its top-level ISeq. Returns the target's number, or -1.
+ */
 static long add_top(VALUE iseq, struct target is)
 {
     note_children(iseq);
@@ -917,8 +990,9 @@ static void add_line_eval(VALUE iseq)
 }
 
 /*
- * What stands in a text, or in one that is equal. Programs evaluate the same again and again, and to look takes as long as to evaluate; and
- * on Ruby 3.1 each look at the children of an ISeq leaks 150 bytes (not on 3.3).
+ * What stands in a text, or in one that is equal. Programs evaluate the same again and again, and
+ * to look takes as long as to evaluate; and on Ruby 3.1 each look at the children of an ISeq leaks
+ * 150 bytes (not on 3.3).
  */
 static struct ps_contents contents_of_text(VALUE iseq, VALUE text)
 {
@@ -940,8 +1014,8 @@ static struct ps_contents contents_of_text(VALUE iseq, VALUE text)
 }
 
 /*
- * The text of an eval: true when it may have left define_method bodies. Those are looked for in a walk. One without methods has to be
- * covered for its lines alone.
+ * The text of an eval: true when it may have left define_method bodies. Those are looked for in a
+ * walk. One without methods has to be covered for its lines alone.
  */
 static bool add_eval(VALUE iseq, VALUE text)
 {
@@ -988,16 +1062,16 @@ static void begin_walk(bool bodies_only)
     functions.bodies_seen = hidden(rb_ary_new());
     functions.next_file = functions.next_module = functions.next_body = 0;
     /* Where names decide, few of a file's methods may be wanted. */
-    bool by_file =
-        !bodies_only && ps_jit_is_on() && !NIL_P(kept.files) && (functions.everything || !ps_coverage_by_name());
+    bool by_file = !bodies_only && ps_jit_is_on() && !NIL_P(kept.files) &&
+                   (functions.everything || !ps_coverage_by_name());
     functions.files = hidden(rb_ary_new());
     if (by_file) rb_hash_foreach(kept.files, collect_file, functions.files);
     functions.bodies_only = bodies_only;
     functions.loaded_ns = 0;
     functions.walks++;
     functions.walk_now = false;
-    rb_block_call(rb_const_get(rb_cObject, rb_intern("ObjectSpace")), id_each_object, 1, &argument, collect_module,
-                  functions.modules);
+    rb_block_call(rb_const_get(rb_cObject, rb_intern("ObjectSpace")), id_each_object, 1, &argument,
+                  collect_module, functions.modules);
 }
 
 /* Continues until the end of the slice. True when the walk is done. */
@@ -1026,8 +1100,9 @@ static bool continue_walk(uint64_t end)
 }
 
 /*
- * Threads in the middle of add_script(). The VM looks for jobs after each call there, and what they work on must not change meanwhile:
- * a job that comes on the same thread is run once more when this is done, and others keep out by ps_hold_vm_lock().
+ * Threads in the middle of add_script(). The VM looks for jobs after each call there, and what they
+ * work on must not change meanwhile: a job that comes on the same thread is run once more when this
+ * is done, and others keep out by ps_hold_vm_lock().
  */
 static ps_doing *adding;
 static bool put_off; /* a job */
@@ -1093,7 +1168,10 @@ static void on_script(VALUE tracepoint, void *unused)
     if (ps_contexts_on_main_ractor()) ps_objects_leave_out(add_script, tracepoint);
 }
 
-/* The same method in other classes, or under other names: they have one TracePoint. Some were called before it was split off. */
+/*
+ * The same method in other classes, or under other names: they have one TracePoint. Some were
+ * called before it was split off.
+ */
 static void exclude_all(const struct target *target)
 {
     uint64_t now = ps_monotonic_ns();
@@ -1101,16 +1179,18 @@ static void exclude_all(const struct target *target)
         const ps_known *known = &known_calls.places[i];
         bool is_part = ps_address_known(target->whole) && ps_address_equal(known->key[2], target->whole) &&
                        known->row->site && known->row->site->line == (uint64_t)target->contents.line;
-        if ((!is_part && !ps_address_equal(known->key[2], PS_ADDRESS(target))) || known->row->excluded) continue;
+        if ((!is_part && !ps_address_equal(known->key[2], PS_ADDRESS(target))) || known->row->excluded)
+            continue;
         PS_WRITE(known->row->out_ns, now);
         PS_WRITE_RELEASE(known->row->excluded, true);
     }
 }
 
 /*
- * Splitting: a target of several methods becomes one for each of them, so that the hooks of one can go. The whole tells of their calls
- * until all parts have their TracePoints, and of lines after that. A method that defines others stays one target with those:
- * Ruby hooks what is nested in an ISeq together with it.
+ * Splitting: a target of several methods becomes one for each of them, so that the hooks of one can
+ * go. The whole tells of their calls until all parts have their TracePoints, and of lines after
+ * that. A method that defines others stays one target with those: Ruby hooks what is nested in an
+ * ISeq together with it.
  */
 static VALUE collect_part(RB_BLOCK_CALL_FUNC_ARGLIST(child, list))
 {
@@ -1122,7 +1202,8 @@ static VALUE collect_part(RB_BLOCK_CALL_FUNC_ARGLIST(child, list))
 static VALUE begin_split(VALUE unused)
 {
     VALUE parts = hidden(rb_ary_new());
-    rb_block_call(RARRAY_AREF(functions.places, functions.split), id_each_child, 0, NULL, collect_part, parts);
+    rb_block_call(RARRAY_AREF(functions.places, functions.split), id_each_child, 0, NULL, collect_part,
+                  parts);
     functions.parts = parts;
     functions.next_part = 0;
     return Qnil;
@@ -1148,7 +1229,8 @@ static void end_split(void)
 {
     struct target *whole = functions.targets[functions.split];
     for (long i = 0; i < functions.target_count; i++)
-        if (ps_address_equal(functions.targets[i]->whole, PS_ADDRESS(whole))) functions.targets[i]->waits = false;
+        if (ps_address_equal(functions.targets[i]->whole, PS_ADDRESS(whole)))
+            functions.targets[i]->waits = false;
     whole->out = true;
     disable_target(functions.split);
     enable_target(functions.split, false); /* for its lines */
@@ -1208,7 +1290,8 @@ static void take_out(uint64_t end)
         any = true;
         functions.outs = !take_out_target(i, end) || ps_monotonic_ns() > end;
     }
-    if (any && ps_jit_may_come()) ps_kick_jit(); /* to ask whether it is on would be a call of Ruby code */
+    /* to ask whether it is on would be a call of Ruby code */
+    if (any && ps_jit_may_come()) ps_kick_jit();
 }
 
 bool ps_functions_need_walk(void)
@@ -1293,7 +1376,10 @@ static bool forget_calls(void)
     return true;
 }
 
-/* Somebody listens to calls again, while lines were listened to all the time. Parts still tell for what was split. */
+/*
+ * Somebody listens to calls again, while lines were listened to all the time. Parts still tell for
+ * what was split.
+ */
 static void take_in(void)
 {
     for (long i = 0; i < functions.target_count; i++) {
@@ -1311,12 +1397,18 @@ static void change_events(rb_event_flag_t events)
     functions.next_target = 0;
     functions.last_target = functions.target_count;
     functions.retired = hidden(rb_ary_new());
-    /* Methods that share a body want a look: their entries have no write barrier for its new TracePoint. */
+    /*
+     * Methods that share a body want a look: their entries have no write barrier for its new
+     * TracePoint.
+     */
     functions.loaded_ns = ps_monotonic_ns();
     switch_beside_calls((events & CALL_EVENTS) != 0);
 }
 
-/* Continues for one slice. No Ruby code runs between the end of one TracePoint and the begin of the next: nothing is missed. */
+/*
+ * Continues for one slice. No Ruby code runs between the end of one TracePoint and the begin of the
+ * next: nothing is missed.
+ */
 static bool continue_change(uint64_t end)
 {
     while (functions.next_target < functions.last_target) {
@@ -1332,11 +1424,15 @@ static void cover_rows(ps_table *table)
     for (uint32_t i = 0; i < table->rows; i++) {
         ps_row *row = ps_table_at(table, i);
         if (!row->site || row->out_ns) continue;
-        PS_WRITE(row->excluded, !ps_coverage_function(row->site->path, row->site->name, functions.everything));
+        PS_WRITE(row->excluded,
+                 !ps_coverage_function(row->site->path, row->site->name, functions.everything));
     }
 }
 
-/* One tracer asks for all functions, or does so no more, while another counts: what that one is told of goes on. */
+/*
+ * One tracer asks for all functions, or does so no more, while another counts: what that one is
+ * told of goes on.
+ */
 static void change_coverage(bool everything)
 {
     functions.everything = everything;
@@ -1349,7 +1445,10 @@ static void change_coverage(bool everything)
     if (everything) begin_walk(false);
 }
 
-/* Continues for one slice. Calls of a foreign function that are open when its hooks go are dropped by what called it. */
+/*
+ * Continues for one slice. Calls of a foreign function that are open when its hooks go are dropped
+ * by what called it.
+ */
 static bool continue_coverage(uint64_t end)
 {
     while (functions.next_foreign < functions.last_foreign) {
@@ -1413,8 +1512,9 @@ static VALUE switch_slice(VALUE listened_to)
 }
 
 /*
- * One hook is a slice at least. Under GC.stress, where each object that is made has a collection, that takes the time of some collections: a
- * program of 8 s had not ended after 130 s, because hooks came in all the time.
+ * One hook is a slice at least. Under GC.stress, where each object that is made has a collection,
+ * that takes the time of some collections: a program of 8 s had not ended after 130 s, because
+ * hooks came in all the time.
  */
 bool ps_functions_switch(uint32_t wanted)
 {

@@ -1,13 +1,16 @@
 /*
- * Waits for the VM lock, from Ruby's own thread events (3.2 and later): READY when a thread begins to want the lock, RESUMED
- * when it has it. gvl__wait fires in RESUMED alone, the one that runs with the lock; in neither may anything be allocated.
+ * Waits for the VM lock, from Ruby's own thread events (3.2 and later): READY when a thread begins
+ * to want the lock, RESUMED when it has it. gvl__wait fires in RESUMED alone, the one that runs
+ * with the lock; in neither may anything be allocated.
  *
- * From 3.3 on a thread can be made ready by another one, so the moment is kept with the Ruby thread, and before with the
- * native one. It is a plain number in place of a pointer: nothing to free.
+ * From 3.3 on a thread can be made ready by another one, so the moment is kept with the Ruby
+ * thread, and before with the native one. It is a plain number in place of a pointer: nothing to
+ * free.
  *
- * The list of hooks has a lock that Ruby does not make anew in a forked child (up to 4.0; ruby/ruby#18125). A thread that ran
- * a hook at the moment of the fork holds it there for ever, and whoever changes the list then hangs. So a child that
- * inherited the hook keeps it, and only stops to listen: two calls that return at once for each switch of threads.
+ * The list of hooks has a lock that Ruby does not make anew in a forked child (up to 4.0;
+ * ruby/ruby#18125). A thread that ran a hook at the moment of the fork holds it there for ever, and
+ * whoever changes the list then hangs. So a child that inherited the hook keeps it, and only stops
+ * to listen: two calls that return at once for each switch of threads.
  */
 #include <ruby/ruby.h>
 #include <ruby/thread.h>
@@ -24,7 +27,10 @@
 
 #ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
 
-/* From 3.3 on the events come also when the lock was free: taking it then costs 30-500 ns, less than to tell of it. */
+/*
+ * From 3.3 on the events come also when the lock was free: taking it then costs 30-500 ns, less
+ * than to tell of it.
+ */
 #define WAIT_NS 1000u
 
 static struct {
@@ -106,7 +112,10 @@ static void time_wait(rb_event_flag_t event, const rb_internal_thread_event_data
     if (PS_ENABLED(GVL__WAIT)) ps_fire_gvl__wait(ps_thread_id(), now - ready);
 }
 
-/* Called by Ruby, READY on any thread and without the VM lock, RESUMED on the thread itself and with it. */
+/*
+ * Called by Ruby, READY on any thread and without the VM lock, RESUMED on the thread itself and
+ * with it.
+ */
 static void on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
 {
     ps_look look = ps_look_begin(PS_LOOK_LOCK);

@@ -1,11 +1,12 @@
 /*
- * The hooks into Ruby, one file for each kind. Each has a switch that is called with the probes that are listened to, on
- * a Ruby thread with the VM lock, from a postponed job: it makes its hooks match and says whether it is done. It must
- * not run Ruby code: an interrupt (Timeout, Thread#raise) that arrives inside a postponed job would be lost. What it calls
- * are C functions of Ruby, and TracePoint#enable, which is one instruction that delegates to C: see ps_hold_vm_lock().
+ * The hooks into Ruby, one file for each kind. Each has a switch that is called with the probes
+ * that are listened to, on a Ruby thread with the VM lock, from a postponed job: it makes its hooks
+ * match and says whether it is done. It must not run Ruby code: an interrupt (Timeout,
+ * Thread#raise) that arrives inside a postponed job would be lost. What it calls are C functions of
+ * Ruby, and TracePoint#enable, which is one instruction that delegates to C: see ps_hold_vm_lock().
  *
- * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC hook: also no allocation. Inside
- * a GC hook: no look at an object, only pointers.
+ * Rules inside a hook: never raise, never run Ruby code, never wait. Inside an allocation or GC
+ * hook: also no allocation. Inside a GC hook: no look at an object, only pointers.
  */
 #ifndef PS_RUBY_HOOKS_H
 #define PS_RUBY_HOOKS_H
@@ -25,17 +26,23 @@
 #include "traceparent.h"
 
 /*
- * probescope.c: work(argument), which switches hooks, while no other thread does. Waits for one that does, so it is not for jobs. May be
- * left by an exception.
+ * probescope.c: work(argument), which switches hooks, while no other thread does. Waits for one
+ * that does, so it is not for jobs. May be left by an exception.
  */
 VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument);
 
-/* wake.c: called where the application's thread has the VM lock, in a forked child, and on the watcher's thread. */
+/*
+ * wake.c: called where the application's thread has the VM lock, in a forked child, and on the
+ * watcher's thread.
+ */
 void ps_wake_init(void);
 void ps_wake_after_fork(void);
 /* The thread, as gettid() calls it there; 0: it has none. */
 int ps_native_id(VALUE thread);
-/* Wakes the main thread, so that it runs the job. False: it does not wait, or not where it can be woken unnoticed. */
+/*
+ * Wakes the main thread, so that it runs the job. False: it does not wait, or not where it can be
+ * woken unnoticed.
+ */
 bool ps_wake(void);
 
 /* functions.c: function__entry, function__return, function__slow*, function__stats; line */
@@ -49,13 +56,19 @@ void ps_functions_mark(void);
 bool ps_functions_in_hook(void);
 /* The same for a job, which is asked for once more at the end of that. */
 bool ps_functions_put_off(void);
-/* Files were loaded since the last walk, and loading has paused: their define_method bodies want a look. */
+/*
+ * Files were loaded since the last walk, and loading has paused: their define_method bodies want a
+ * look.
+ */
 bool ps_functions_need_walk(void);
 void ps_functions_walk(void);
 /* The coverage changed: begin again. */
 void ps_functions_restart(void);
 
-/* scripts.c: called in a :script_compiled hook, before anything else: hides what Ruby made for the event. False when it cannot. */
+/*
+ * scripts.c: called in a :script_compiled hook, before anything else: hides what Ruby made for the
+ * event. False when it cannot.
+ */
 bool ps_script_hide(VALUE tracepoint);
 
 /* exceptions.c: exception__raise, __detail, __rescue, __stats */
@@ -65,12 +78,15 @@ void ps_exceptions_mark(void);
 /* A bracket was armed and no raise came: it costs every allocation, so take it away. */
 bool ps_exceptions_need_disarm(void);
 void ps_exceptions_disarm(void);
-/* Exceptions raised at known depths, and those depths: finds out how to read a depth in O(1). Returns the way found. */
+/*
+ * Exceptions raised at known depths, and those depths: finds out how to read a depth in O(1).
+ * Returns the way found.
+ */
 VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE depths, VALUE times);
 
 /*
- * The place of the first raise of this exception with this backtrace, if that was a moment ago; NULL otherwise. And: ticks
- * that strings of its backtrace took, for the row of `origin`.
+ * The place of the first raise of this exception with this backtrace, if that was a moment ago;
+ * NULL otherwise. And: ticks that strings of its backtrace took, for the row of `origin`.
  */
 const ps_site *ps_exceptions_origin(VALUE exception, VALUE backtrace);
 void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origin, const ps_site *asked,
@@ -87,7 +103,10 @@ void ps_backtraces_forget(void);
 void ps_objects_init(VALUE native);
 bool ps_objects_switch(uint32_t wanted);
 void ps_objects_mark(void);
-/* work(argument), which allocates what is ours and not the application's: no probe tells of it. May be left by an exception. */
+/*
+ * work(argument), which allocates what is ours and not the application's: no probe tells of it. May
+ * be left by an exception.
+ */
 VALUE ps_objects_leave_out(VALUE (*work)(VALUE), VALUE argument);
 /* The threads in it. */
 extern ps_doing *ps_own_work;
@@ -112,10 +131,16 @@ bool ps_gvl_switch(uint32_t wanted);
 /* NULL, or why this Ruby cannot tell of waits. */
 const char *ps_gvl_reason(void);
 
-/* trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the probes that carry it. */
+/*
+ * trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the
+ * probes that carry it.
+ */
 void ps_trace_context_init(void);
 void ps_trace_context_mark(void);
-/* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
+/*
+ * Writes it, or an empty string where there is none. Where it cannot be read, the state of these
+ * probes says so.
+ */
 void ps_trace_context_of_span(char *to, uint32_t probes);
 /* The same; where there is no span, that of the current request. */
 void ps_trace_context(char *to, uint32_t probes);
@@ -150,7 +175,10 @@ bool ps_jit_may_come(void);
 const char *ps_jit_refuses_calls(void);
 const char *ps_jit_refuses_raises(void);
 
-/* ractors.c: may allocations be hooked, and collections and frees? Not on a Ruby that crashes then, once it has Ractors. */
+/*
+ * ractors.c: may allocations be hooked, and collections and frees? Not on a Ruby that crashes then,
+ * once it has Ractors.
+ */
 void ps_ractors_init(void);
 bool ps_newobj_allowed(void);
 const char *ps_newobj_reason(void);
@@ -162,10 +190,16 @@ void ps_objects_forbid_newobj(void);
 void ps_collections_forbid(void);
 void ps_ticks_forbid(void);
 
-/* contexts.c: the shadow stack of the current fiber; NULL where it cannot be traced (a Ractor, a frozen thread). */
+/*
+ * contexts.c: the shadow stack of the current fiber; NULL where it cannot be traced (a Ractor, a
+ * frozen thread).
+ */
 void ps_contexts_init(void);
 ps_stack *ps_contexts_current(void);
-/* The same, called when this thread has just switched to another fiber; *left becomes the stack that it left, or NULL. */
+/*
+ * The same, called when this thread has just switched to another fiber; *left becomes the stack
+ * that it left, or NULL.
+ */
 ps_stack *ps_contexts_switched(ps_stack **left);
 /* Switches of fibers are told from now on: forgets what ran on what before. */
 void ps_contexts_begin(void);
@@ -176,7 +210,9 @@ bool ps_contexts_on_main_ractor(void);
 void ps_latency_init(void);
 bool ps_latency_switch(uint32_t wanted);
 void ps_latency_mark(void);
-/* A method may have been defined anew since the last look. The first is asked without the VM lock. */
+/*
+ * A method may have been defined anew since the last look. The first is asked without the VM lock.
+ */
 bool ps_latency_need_look(void);
 void ps_latency_look_again(void);
 void ps_latency_define_methods(VALUE native);

@@ -1,12 +1,14 @@
 /*
- * What a JIT makes of hooks. Decision 037 has the measurements: whether a call is as fast as before once the hooks are out.
+ * What a JIT makes of hooks. Decision 037 has the measurements: whether a call is as fast as before
+ * once the hooks are out.
  *
  *                      targeted call and line hooks   raise hook     allocations, collections, samples
  *   YJIT of 3.1        slow for good                  slow for good  as before
  *   YJIT of 3.2-4.0    as before, after a kick        as before      as before
  *   ZJIT of 4.0        slow for good                  as before      as before
  *
- * Hooks that leave a process slow for good are refused there, as are call and line hooks on a JIT that nobody measured.
+ * Hooks that leave a process slow for good are refused there, as are call and line hooks on a JIT
+ * that nobody measured.
  */
 #include <ruby/ruby.h>
 #include <ruby/version.h>
@@ -46,8 +48,8 @@ bool ps_jit_is_on(void)
 }
 
 /*
- * The process ends: no code is compiled any more. To ask for a JIT is to call a method that is written in Ruby, which a
- * TracePoint of the application would see, and perhaps raise in.
+ * The process ends: no code is compiled any more. To ask for a JIT is to call a method that is
+ * written in Ruby, which a TracePoint of the application would see, and perhaps raise in.
  */
 void ps_jit_forget(void)
 {
@@ -81,8 +83,8 @@ const char *ps_jit_refuses_calls(void)
 }
 
 /*
- * 3.1 throws all compiled code away at each change of any hook while a raise hook is in, and compiles a method three times
- * at most.
+ * 3.1 throws all compiled code away at each change of any hook while a raise hook is in, and
+ * compiles a method three times at most.
  */
 const char *ps_jit_refuses_raises(void)
 {

@@ -1,13 +1,16 @@
 /*
  * Asks Ruby for a job from a thread without the VM lock.
  *
- * From 3.3 on there is a function for that. Before, rb_postponed_job_register_one() is for threads with the VM lock and for signal handlers
- * on them: it reserves an entry first and writes function and data then, each by itself (bug #19991). When another thread runs
- * the jobs between, it calls what the entry held before, which may be NULL, or the function of one job with the data of another.
+ * From 3.3 on there is a function for that. Before, rb_postponed_job_register_one() is for threads
+ * with the VM lock and for signal handlers on them: it reserves an entry first and writes function
+ * and data then, each by itself (bug #19991). When another thread runs the jobs between, it calls
+ * what the entry held before, which may be NULL, or the function of one job with the data of
+ * another.
  *
- * Ruby 3.1 and 3.2 have a second list of jobs, made for MJIT's thread, with a lock. rb_workqueue_register() is not exported. Its
- * steps are taken here: link an entry under the lock, set the interrupt flag of the thread that runs. An entry is a piece of malloc()
- * that Ruby frees before it calls the function. (docs/decisions/183-jobs-before-ruby-3.3.md)
+ * Ruby 3.1 and 3.2 have a second list of jobs, made for MJIT's thread, with a lock.
+ * rb_workqueue_register() is not exported. Its steps are taken here: link an entry under the lock,
+ * set the interrupt flag of the thread that runs. An entry is a piece of malloc() that Ruby frees
+ * before it calls the function. (docs/decisions/183-jobs-before-ruby-3.3.md)
  */
 #include "job.h"
 
@@ -36,13 +39,16 @@ static uint32_t *interrupt_mask(void)
     if (thread[THREAD_SELF] != (void *)self) return NULL;
     void **context = thread[THREAD_EC];
     uint32_t *mask = (uint32_t *)(void *)&context[EC_FLAG] + 1;
-    if (context[EC_THREAD] != (void *)thread || *mask != (POSTPONED_JOB_INTERRUPT | TRAP_INTERRUPT)) return NULL;
+    if (context[EC_THREAD] != (void *)thread || *mask != (POSTPONED_JOB_INTERRUPT | TRAP_INTERRUPT))
+        return NULL;
     return mask;
 }
 
 void ps_job_do(VALUE (*work)(VALUE), VALUE argument)
 {
-    /* The VM looks for interrupts after each call into it. What comes is delivered after the job. */
+    /*
+     * The VM looks for interrupts after each call into it. What comes is delivered after the job.
+     */
     enum { FROM_OTHERS = TIMER_INTERRUPT | PENDING_INTERRUPT | TERMINATE_INTERRUPT };
     uint32_t *mask = interrupt_mask();
     int state = 0;
@@ -101,7 +107,10 @@ typedef struct queue {
     VALUE original_name, name;
 } queue;
 
-/* Words. Those of rb_vm_t and rb_ractor_t are searched for, as they stand behind what differs between builds. */
+/*
+ * Words. Those of rb_vm_t and rb_ractor_t are searched for, as they stand behind what differs
+ * between builds.
+ */
 enum { VM_MAIN_RACTOR = 4, VM_MOST = 512, RACTOR_MOST = 128 };
 
 static struct {
@@ -109,14 +118,19 @@ static struct {
     queue *queue;   /* NULL: not found */
     void **running; /* the execution context that runs in the main Ractor, or ran last */
     entry *one;     /* the entry; NULL: there was no memory for it */
-    bool queued;    /* it is in the list, or Ruby has taken it out and freed it and is about to call run() */
-    /* Held while the list is changed and while a thread forks, so that a child's list is whole. Nobody but fork() waits for it. */
+    /* it is in the list, or Ruby has taken it out and freed it and is about to call run() */
+    bool queued;
+    /*
+     * Held while the list is changed and while a thread forks, so that a child's list is whole.
+     * Nobody but fork() waits for it.
+     */
     pthread_mutex_t asking;
 } job = {.asking = PTHREAD_MUTEX_INITIALIZER};
 
 /*
- * In a child that it forked Ruby empties the list and makes the lock anew, a moment after the handlers of fork(). Until then nothing is
- * asked for in the child. The mark is in the last word of the lock. Neither libc uses that word in a lock of this kind, and both clear it.
+ * In a child that it forked Ruby empties the list and makes the lock anew, a moment after the
+ * handlers of fork(). Until then nothing is asked for in the child. The mark is in the last word of
+ * the lock. Neither libc uses that word in a lock of this kind, and both clear it.
  */
 static uintptr_t *new_child_mark(void)
 {
@@ -197,13 +211,17 @@ static bool holds(const queue *at, void (*function)(void *))
     return false;
 }
 
-/* By the list that is empty, the lock that nobody holds, the program's name, and a job that was just registered. */
+/*
+ * By the list that is empty, the lock that nobody holds, the program's name, and a job that was
+ * just registered.
+ */
 static queue *find_queue(void **vm, VALUE name)
 {
     for (int i = 0; i < VM_MOST; i++) {
         queue *at = (queue *)(void *)(vm + i);
         const entry *head = (const entry *)(const void *)&at->jobs;
-        if (head->next != head || head->previous != head || at->name != name || !is_free_lock(&at->lock)) continue;
+        if (head->next != head || head->previous != head || at->name != name || !is_free_lock(&at->lock))
+            continue;
         return at->postponed && at->count > 0 && at->count < 1000 && holds(at, nothing) ? at : NULL;
     }
     return NULL;

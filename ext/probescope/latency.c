@@ -1,9 +1,10 @@
 /*
- * Latency probes: a TracePoint on each method that the application named, while somebody listens to its probe; nothing before that,
- * and nothing afterwards. It is targeted at the method's body, so that visibility, arguments and blocks are none of our business.
+ * Latency probes: a TracePoint on each method that the application named, while somebody listens to
+ * its probe; nothing before that, and nothing afterwards. It is targeted at the method's body, so
+ * that visibility, arguments and blocks are none of our business.
  *
- * What a class has under the name is looked up when a tracer comes and each second from then on: a method that was defined anew is
- * told from then on, and one that is there no more is not.
+ * What a class has under the name is looked up when a tracer comes and each second from then on: a
+ * method that was defined anew is told from then on, and one that is there no more is not.
  */
 #include "latency_probes.h"
 
@@ -28,8 +29,9 @@ struct method {
     VALUE module, name;             /* the name is a Symbol */
     VALUE original_name;            /* under which Ruby tells of it: it may be an alias */
     VALUE tracepoint, iseq, target; /* nil while it is not hooked */
-    VALUE retired;                  /* the last TracePoint that was disabled: see disable_target() in functions.c */
-    uint64_t key;                   /* of its open calls: another one each time that it is hooked */
+    /* the last TracePoint that was disabled: see disable_target() in functions.c */
+    VALUE retired;
+    uint64_t key; /* of its open calls: another one each time that it is hooked */
     struct ps_contents contents;
     bool gone; /* traced no more */
 };
@@ -75,7 +77,8 @@ static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 {
     const ps_stack *stack = ps_contexts_current();
     if (!stack || !stack->open) return;
-    stack->open->unwinding = rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_EVENT_RAISE;
+    stack->open->unwinding =
+        rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint)) == RUBY_EVENT_RAISE;
     if (stack->open->unwinding) stack->open->raises++;
 }
 
@@ -95,7 +98,8 @@ static void leave(const struct method *method, ps_open_calls *calls, rb_trace_ar
     ps_open_call call;
     if (!ps_open_calls_leave(calls, method->key, ps_real_depth, &call)) return;
     int outcome = PS_OUTCOME_RETURNED;
-    if (PS_UNLIKELY(calls->unwinding) && ps_leaves_raising(&method->contents, arg)) outcome = PS_OUTCOME_RAISED;
+    if (PS_UNLIKELY(calls->unwinding) && ps_leaves_raising(&method->contents, arg))
+        outcome = PS_OUTCOME_RAISED;
     calls->unwinding = outcome == PS_OUTCOME_RAISED || call.unwinding;
     ps_latency_fire(method->latency, now - call.start_ns, outcome);
 }
@@ -118,7 +122,10 @@ static void time_call(VALUE tracepoint, void *data)
     }
 }
 
-/* Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call and :return. */
+/*
+ * Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call and
+ * :return.
+ */
 static void on_event(VALUE tracepoint, void *data)
 {
     ps_look look = ps_look_begin(PS_LOOK_LATENCY);
@@ -137,7 +144,10 @@ static void unhook(struct method *method)
     ps_disable_on(tracepoint, place);
 }
 
-/* What the module itself has under the name now; nil: nothing, or what a TracePoint cannot be put on. */
+/*
+ * What the module itself has under the name now; nil: nothing, or what a TracePoint cannot be put
+ * on.
+ */
 static VALUE current_method(const struct method *method)
 {
     if (!rb_method_boundp(method->module, rb_sym2id(method->name), 0)) return Qnil;
@@ -146,10 +156,14 @@ static VALUE current_method(const struct method *method)
     return found;
 }
 
-/* Is it hooked as it is now? One block can be the body of several define_method methods, after one another also under one name. */
+/*
+ * Is it hooked as it is now? One block can be the body of several define_method methods, after one
+ * another also under one name.
+ */
 static bool is_hooked(const struct method *method, VALUE found, VALUE iseq)
 {
-    return iseq == method->iseq && (NIL_P(iseq) || !ps_is_block(iseq) || RTEST(rb_equal(found, method->target)));
+    return iseq == method->iseq &&
+           (NIL_P(iseq) || !ps_is_block(iseq) || RTEST(rb_equal(found, method->target)));
 }
 
 static VALUE hook_protected(VALUE pointer)
@@ -251,7 +265,10 @@ void ps_latency_look_again(void)
 
 /* ---- What lib/probescope/latency.rb asks for ---- */
 
-/* One that was traced by this probe before: the same, or one of a class of the same name, which took the place of that one. */
+/*
+ * One that was traced by this probe before: the same, or one of a class of the same name, which
+ * took the place of that one.
+ */
 static struct method *find(const ps_latency *latency, VALUE module, VALUE name)
 {
     VALUE class_name = rb_mod_name(module);
@@ -265,15 +282,20 @@ static struct method *find(const ps_latency *latency, VALUE module, VALUE name)
 
 static VALUE trace_now(VALUE arguments)
 {
-    VALUE module = RARRAY_AREF(arguments, 0), name = RARRAY_AREF(arguments, 1), probe = RARRAY_AREF(arguments, 2);
+    VALUE module = RARRAY_AREF(arguments, 0), name = RARRAY_AREF(arguments, 1),
+          probe = RARRAY_AREF(arguments, 2);
     const char *error;
     ps_latency *latency = ps_latency_define(StringValueCStr(probe), &error);
     if (!latency) return rb_utf8_str_new_cstr(error);
     struct method *method = find(latency, module, name);
     if (!method) {
         method = ZALLOC(struct method);
-        *method = (struct method){
-            .next = methods, .latency = latency, .tracepoint = Qnil, .iseq = Qnil, .target = Qnil, .retired = Qnil};
+        *method = (struct method){.next = methods,
+                                  .latency = latency,
+                                  .tracepoint = Qnil,
+                                  .iseq = Qnil,
+                                  .target = Qnil,
+                                  .retired = Qnil};
         method->original_name = method->name = name;
         method->module = module;
         methods = method;
@@ -309,7 +331,10 @@ static VALUE untrace_now(VALUE arguments)
     return names;
 }
 
-/* untrace_latency(module, name): the names of the probes that it had. One without a method left is taken back. */
+/*
+ * untrace_latency(module, name): the names of the probes that it had. One without a method left is
+ * taken back.
+ */
 static VALUE untrace_latency(VALUE self, VALUE module, VALUE name)
 {
     return ps_while_nobody_switches(untrace_now, rb_assoc_new(module, name));
@@ -327,13 +352,17 @@ static VALUE latency_probes(VALUE self)
     for (const ps_latency *latency = ps_latency_first(); latency; latency = latency->next) {
         if (latency->closed && !latency->reason) continue;
         VALUE listened = latency->hooked ? Qtrue : Qfalse;
-        rb_ary_push(probes, rb_ary_new_from_args(4, text_or_nil(latency->name), text_or_nil(ps_latency_path(latency)),
-                                                 listened, text_or_nil(latency->reason)));
+        rb_ary_push(probes,
+                    rb_ary_new_from_args(4, text_or_nil(latency->name), text_or_nil(ps_latency_path(latency)),
+                                         listened, text_or_nil(latency->reason)));
     }
     return probes;
 }
 
-/* method_name(module, name): "Shop#checkout", "Shop.checkout", "#<Shop>.checkout", "(anonymous Shop)#checkout". */
+/*
+ * method_name(module, name): "Shop#checkout", "Shop.checkout", "#<Shop>.checkout", "(anonymous
+ * Shop)#checkout".
+ */
 static VALUE method_name(VALUE self, VALUE module, VALUE name)
 {
     char text[PS_NAME_BUFFER];

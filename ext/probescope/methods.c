@@ -7,12 +7,14 @@
 #include "compat.h"
 
 static VALUE iseq_class, instance_method;
-static VALUE thread_priority, thread_set_priority; /* UnboundMethods: a subclass can have its own idea of a priority */
-static VALUE nobodys_method;                       /* an ISeq, to kick the JIT with */
+/* UnboundMethods: a subclass can have its own idea of a priority */
+static VALUE thread_priority, thread_set_priority;
+static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
 static ID id_of, id_label, id_bind_call, id_enable, id_target, id_each_child, id_owner, id_super_method,
     id_trace_points, id_disasm, id_is_match, id_first_lineno;
 static VALUE event_call, event_return, event_b_return; /* Symbols */
-static VALUE throw_return;                             /* Regexp: a `return` in a clause, as ISeq#disasm writes it */
+/* Regexp: a `return` in a clause, as ISeq#disasm writes it */
+static VALUE throw_return;
 
 static VALUE keep(VALUE object)
 {
@@ -48,13 +50,15 @@ void ps_methods_init(void)
 }
 
 /*
- * TracePoint#enable(target:) and a few more have no C function: they are Ruby methods around one, and when a Ruby method
- * returns, the VM looks for interrupts. In a postponed job, or under rb_protect, an exception that arrives there is lost.
+ * TracePoint#enable(target:) and a few more have no C function: they are Ruby methods around one,
+ * and when a Ruby method returns, the VM looks for interrupts. In a postponed job, or under
+ * rb_protect, an exception that arrives there is lost.
  *
- * In a job, those that had come before were taken already and are delivered after it, and signals are masked. So what
- * could come in is what another thread sends, and that thread needs the VM lock, which we would hand over only when our
- * time slice ends. A higher priority makes the slice up to eight times as long, and we need 2 ms: nobody comes in between.
- * In a hook we may raise, so whatever is not an error of ours goes on to the application.
+ * In a job, those that had come before were taken already and are delivered after it, and signals
+ * are masked. So what could come in is what another thread sends, and that thread needs the VM
+ * lock, which we would hand over only when our time slice ends. A higher priority makes the slice
+ * up to eight times as long, and we need 2 ms: nobody comes in between. In a hook we may raise, so
+ * whatever is not an error of ours goes on to the application.
  */
 struct slice {
     VALUE (*work)(VALUE);
@@ -74,7 +78,10 @@ static VALUE end_slice(VALUE pointer)
     return rb_funcall(thread_set_priority, id_bind_call, 2, slice->thread, slice->priority);
 }
 
-/* The priority comes back also when a SystemStackError ends the work: a job can run on top of a deep recursion. */
+/*
+ * The priority comes back also when a SystemStackError ends the work: a job can run on top of a
+ * deep recursion.
+ */
 VALUE ps_hold_vm_lock(VALUE (*work)(VALUE), VALUE argument)
 {
     VALUE thread = rb_thread_current();
@@ -131,9 +138,10 @@ bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
 static void nothing(VALUE tracepoint, void *unused) {}
 
 /*
- * Up to 3.2 Ruby takes the hooks of a define_method body for the whole VM's when the last of them goes, and then believes that the VM has
- * none: TracePoints of everybody, the application's too, miss calls, collections and allocations. When a hook of the VM's
- * comes, Ruby adds up again which there are. The event of this one is not of the heap: ractors.c.
+ * Up to 3.2 Ruby takes the hooks of a define_method body for the whole VM's when the last of them
+ * goes, and then believes that the VM has none: TracePoints of everybody, the application's too,
+ * miss calls, collections and allocations. When a hook of the VM's comes, Ruby adds up again which
+ * there are. The event of this one is not of the heap: ractors.c.
  * (docs/decisions/205-hooks-of-a-body-are-not-the-vms.md)
  */
 void ps_add_up_hooks(void)
@@ -252,10 +260,11 @@ struct ps_contents ps_contents_of(VALUE iseq)
 }
 
 /*
- * Ruby does not say: its :return event hides the error. What is known is that an exception was raised on this stack and,
- * from 3.3 on, whether it was rescued since; that an unwound frame returns nil; and on which line the frame is: a method that
- * came to its end is on the line of its `end`, and one that was unwound is not. Where that line has code of its own, a method
- * before 3.3 with a rescue clause is taken to have used it.
+ * Ruby does not say: its :return event hides the error. What is known is that an exception was
+ * raised on this stack and, from 3.3 on, whether it was rescued since; that an unwound frame
+ * returns nil; and on which line the frame is: a method that came to its end is on the line of its
+ * `end`, and one that was unwound is not. Where that line has code of its own, a method before 3.3
+ * with a rescue clause is taken to have used it.
  */
 bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg)
 {
@@ -265,7 +274,10 @@ bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg)
     return contents->end_line && !contents->returns_early;
 }
 
-/* Ruby up to 3.1 tells of the return of a define_method body when its frame is gone, and what runs is the caller. */
+/*
+ * Ruby up to 3.1 tells of the return of a define_method body when its frame is gone, and what runs
+ * is the caller.
+ */
 bool ps_runs_method_in(const struct ps_contents *block, ID name)
 {
     VALUE frame;
@@ -308,8 +320,9 @@ uint32_t ps_real_depth(void)
 }
 
 /*
- * Puts a targeted TracePoint in and out of a method that nobody calls. Under YJIT that throws away the code that was
- * compiled with our hooks in it, without which every call stays about 25 ns slower for good.
+ * Puts a targeted TracePoint in and out of a method that nobody calls. Under YJIT that throws away
+ * the code that was compiled with our hooks in it, without which every call stays about 25 ns
+ * slower for good.
  */
 void ps_kick_jit(void)
 {

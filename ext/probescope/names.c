@@ -18,7 +18,10 @@ static size_t append(char *to, size_t size, const char *text, size_t length)
 
 #define APPEND(to, size, literal) append((to), (size), (literal), sizeof(literal) - 1)
 
-/* Appends a name of Ruby's without the addresses in it: "#<Class:0x00007f01>::Foo" is "(anonymous)::Foo". */
+/*
+ * Appends a name of Ruby's without the addresses in it: "#<Class:0x00007f01>::Foo" is
+ * "(anonymous)::Foo".
+ */
 static size_t append_name(char *to, size_t size, VALUE name)
 {
     const char *text = RSTRING_PTR(name), *end = text + RSTRING_LEN(name), *mark;
@@ -97,10 +100,11 @@ size_t ps_method_name(char *to, VALUE klass, VALUE method_id)
 /* ---- Frames ---- */
 
 /*
- * rb_profile_frames() gives method entries and ISeqs. Of a method's class Ruby tells the name only, with an address in it where
- * there is none. The class itself is the second word of a method entry (rb_callable_method_entry_t in Ruby's method.h, the same
- * from 2.3 to 4.0). That is tried out when the library is loaded, with two methods whose classes are known. Where it is not so,
- * the name is made of Ruby's: then a class without a name has none of its superclass either.
+ * rb_profile_frames() gives method entries and ISeqs. Of a method's class Ruby tells the name only,
+ * with an address in it where there is none. The class itself is the second word of a method entry
+ * (rb_callable_method_entry_t in Ruby's method.h, the same from 2.3 to 4.0). That is tried out when
+ * the library is loaded, with two methods whose classes are known. Where it is not so, the name is
+ * made of Ruby's: then a class without a name has none of its superclass either.
  */
 static struct {
     bool tell_classes;
@@ -112,7 +116,9 @@ static bool is_method_entry(VALUE frame)
     return (RBASIC(frame)->flags & frames.mask) == frames.entry;
 }
 
-/* Of a method entry. Included modules stand there by what stands for them in a class's ancestors. */
+/*
+ * Of a method entry. Included modules stand there by what stands for them in a class's ancestors.
+ */
 static VALUE class_of_entry(VALUE frame)
 {
     VALUE klass = ((const VALUE *)frame)[1];
@@ -126,7 +132,8 @@ static size_t name_by_path(char *to, VALUE frame, VALUE method)
     size_t size = 0;
     if (RB_TYPE_P(path, T_STRING)) {
         size = append_name(to, 0, path);
-        size = RTEST(rb_profile_frame_singleton_method_p(frame)) ? APPEND(to, size, ".") : APPEND(to, size, "#");
+        size =
+            RTEST(rb_profile_frame_singleton_method_p(frame)) ? APPEND(to, size, ".") : APPEND(to, size, "#");
     }
     return append(to, size, RSTRING_PTR(method), (size_t)RSTRING_LEN(method));
 }
@@ -171,7 +178,8 @@ static VALUE look_at_own_frame(VALUE self)
     int lines[8], count = rb_profile_frames(0, 8, found, lines);
     if (count < 2 || NIL_P(rb_profile_frame_method_name(found[0]))) return Qfalse;
     VALUE mask = RUBY_T_MASK | (VALUE)0xf << RUBY_FL_USHIFT, entry = RBASIC(found[0])->flags & mask;
-    if ((entry & RUBY_T_MASK) != RUBY_T_IMEMO || ((const VALUE *)found[0])[1] != expected_class) return Qfalse;
+    if ((entry & RUBY_T_MASK) != RUBY_T_IMEMO || ((const VALUE *)found[0])[1] != expected_class)
+        return Qfalse;
     for (int i = 1; i < count; i++) {
         /* Everybody else is of a method or is none, as Ruby says. */
         bool is_entry = (RBASIC(found[i])->flags & mask) == entry;
@@ -201,7 +209,8 @@ void ps_names_init(void)
 const ps_site *ps_ruby_site(const char *name, size_t size, VALUE path, long line)
 {
     if (!RB_TYPE_P(path, T_STRING)) return ps_site_intern(name, size, NO_FILE, strlen(NO_FILE), 0);
-    return ps_site_intern(name, size, RSTRING_PTR(path), (size_t)RSTRING_LEN(path), line > 0 ? (uint64_t)line : 0);
+    return ps_site_intern(name, size, RSTRING_PTR(path), (size_t)RSTRING_LEN(path),
+                          line > 0 ? (uint64_t)line : 0);
 }
 
 static bool is_text(const char *text, const char *bytes, size_t size)

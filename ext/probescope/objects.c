@@ -1,6 +1,7 @@
 /*
- * Allocations: a NEWOBJ hook, inside which nothing may be allocated. A class's name and its superclass are read there by functions that
- * allocate nothing, so a row has its name at once, and neither class nor path is kept alive: addresses lead to the row, by known.h.
+ * Allocations: a NEWOBJ hook, inside which nothing may be allocated. A class's name and its
+ * superclass are read there by functions that allocate nothing, so a row has its name at once, and
+ * neither class nor path is kept alive: addresses lead to the row, by known.h.
  * (docs/decisions/185-names-in-the-allocation.md)
  */
 #include <ruby/ruby.h>
@@ -26,7 +27,8 @@
 static struct {
     VALUE hook;
     bool on;
-    bool clearing;        /* the hook is out, but the flush was reading the rows: clear them at the next try */
+    /* the hook is out, but the flush was reading the rows: clear them at the next try */
+    bool clearing;
     size_t slot;          /* bytes of the smallest slot */
     uint64_t left_out;    /* objects of the library's own; written with the VM lock */
     ps_known_table known; /* class, path, line -> row of ps_objects */
@@ -77,7 +79,8 @@ static ps_row *find_row(VALUE klass, VALUE path, long line)
     static const char nothing; /* the address of no class */
     ps_address of_class = klass ? PS_ADDRESS(klass) : PS_ADDRESS(&nothing);
     ps_known *known = ps_known_find(&objects.known, of_class, PS_ADDRESS(path), PS_ADDRESS(line));
-    if (PS_LIKELY(known && ps_known_is_current(known) && !has_other_name(known->row, klass))) return known->row;
+    if (PS_LIKELY(known && ps_known_is_current(known) && !has_other_name(known->row, klass)))
+        return known->row;
     char name[PS_NAME_BUFFER];
     size_t size = find_name(name, klass);
     if (known && ps_ruby_site_is(known->row->site, name, size, path, line)) {
@@ -85,7 +88,8 @@ static ps_row *find_row(VALUE klass, VALUE path, long line)
         return known->row;
     }
     const ps_site *site = ps_ruby_site(name, size, path, line);
-    ps_row *row = ps_table_row(&ps_objects, (uintptr_t)site->name, (uintptr_t)site->path, (uintptr_t)site->line);
+    ps_row *row =
+        ps_table_row(&ps_objects, (uintptr_t)site->name, (uintptr_t)site->path, (uintptr_t)site->line);
     if (ps_row_is_overflow(&ps_objects, row)) return row;
     if (!row->site) PS_WRITE_RELEASE(row->site, site);
     ps_known_put(&objects.known, of_class, PS_ADDRESS(path), PS_ADDRESS(line), row);
@@ -93,8 +97,9 @@ static ps_row *find_row(VALUE klass, VALUE path, long line)
 }
 
 /*
- * Slots have several sizes from 3.2 on. Ruby exports the function that tells an object's, in no public header; it reads the
- * head of the heap page and nothing of the object. Where it is not to be had, objects count as the smallest slot.
+ * Slots have several sizes from 3.2 on. Ruby exports the function that tells an object's, in no
+ * public header; it reads the head of the heap page and nothing of the object. Where it is not to
+ * be had, objects count as the smallest slot.
  */
 #ifdef HAVE_RB_GC_OBJ_SLOT_SIZE
 extern size_t rb_gc_obj_slot_size(VALUE object);
@@ -126,7 +131,10 @@ static void count_object(VALUE tracepoint, void *unused)
     ps_allocations_add(find_row(klass, path, line), size, ps_requests_counted());
 }
 
-/* Called by Ruby on the allocating thread, with the VM lock, before the object has contents. Its class is complete. */
+/*
+ * Called by Ruby on the allocating thread, with the VM lock, before the object has contents. Its
+ * class is complete.
+ */
 static void on_newobj(VALUE tracepoint, void *unused)
 {
     ps_look look = ps_look_begin(PS_LOOK_OBJECT);

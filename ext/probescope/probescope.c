@@ -74,8 +74,9 @@ static const ps_part parts[] = {
 };
 
 /*
- * Is there hardly room on the stack? Switching hooks pushes frames, and a SystemStackError that Ruby swallows inside a job
- * leaves the thread deaf to interrupts. A fiber has room for some 1,200 frames, a thread for 10,000.
+ * Is there hardly room on the stack? Switching hooks pushes frames, and a SystemStackError that
+ * Ruby swallows inside a job leaves the thread deaf to interrupts. A fiber has room for some 1,200
+ * frames, a thread for 10,000.
  */
 static bool is_deep(void)
 {
@@ -86,8 +87,8 @@ static bool is_deep(void)
 }
 
 /*
- * Threads in the middle of switching hooks. The VM looks for other threads after each call there, and on a busy machine a time
- * slice can end (ps_hold_vm_lock): nobody else may switch meanwhile.
+ * Threads in the middle of switching hooks. The VM looks for other threads after each call there,
+ * and on a busy machine a time slice can end (ps_hold_vm_lock): nobody else may switch meanwhile.
  */
 static ps_doing *switching;
 
@@ -125,8 +126,9 @@ static VALUE left_out(VALUE what)
 }
 
 /*
- * Called by Ruby as a postponed job: on a thread of the main Ractor, and from 3.3 on in any Ractor whose collection left finalizers, as
- * that runs all jobs that wait. What is hooked there tells of that Ractor alone, and is taken out of its freed memory once it has ended.
+ * Called by Ruby as a postponed job: on a thread of the main Ractor, and from 3.3 on in any Ractor
+ * whose collection left finalizers, as that runs all jobs that wait. What is hooked there tells of
+ * that Ractor alone, and is taken out of its freed memory once it has ended.
  *
  * What is not done is asked for again: by the watcher at its next look.
  */
@@ -145,8 +147,9 @@ static void run_job(void *unused)
 }
 
 /*
- * Called by Ruby in each collection, and once more at the end of one that was in steps, because the root has no write barrier. From
- * then on until the next one no address of an object that was seen is freed (docs/decisions/157).
+ * Called by Ruby in each collection, and once more at the end of one that was in steps, because the
+ * root has no write barrier. From then on until the next one no address of an object that was seen
+ * is freed (docs/decisions/157).
  */
 static void mark_all(void *unused)
 {
@@ -160,7 +163,10 @@ static void mark_all(void *unused)
     ps_ticks_mark();
 }
 
-/* Not write-barrier protected, so Ruby marks it at every collection: hooks add addresses to tables at any moment. */
+/*
+ * Not write-barrier protected, so Ruby marks it at every collection: hooks add addresses to tables
+ * at any moment.
+ */
 static const rb_data_type_t root_type = {"probescope/root", {mark_all, NULL, NULL}, 0, 0, 0};
 
 static VALUE native_stop(VALUE self);
@@ -172,7 +178,10 @@ static void stop_at_end(VALUE unused)
     native_stop(Qnil);
 }
 
-/* start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started, and Error where it could do nothing. */
+/*
+ * start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started, and Error
+ * where it could do nothing.
+ */
 static VALUE native_start(VALUE self, VALUE limit)
 {
     if (ps_parts_installed()) return Qfalse;
@@ -185,7 +194,10 @@ static VALUE native_start(VALUE self, VALUE limit)
         ps_functions_stop();
         rb_syserr_fail(error, "probescope's watcher thread");
     }
-    /* A block for at_exit would be seen by TracePoints of the application, and could be left by what they raise. */
+    /*
+     * A block for at_exit would be seen by TracePoints of the application, and could be left by
+     * what they raise.
+     */
     static bool end_is_known;
     if (!end_is_known) rb_set_end_proc(stop_at_end, Qnil);
     end_is_known = true;
@@ -230,7 +242,8 @@ static VALUE native_status(VALUE self)
     }
     rb_hash_aset(status, rb_id2sym(rb_intern("installed")), ps_parts_installed() ? Qtrue : Qfalse);
     rb_hash_aset(status, rb_id2sym(rb_intern("probes")), probes);
-    rb_hash_aset(status, rb_id2sym(rb_intern("clock")), rb_str_new_cstr(ps_clock.counter ? "cycles" : "vdso"));
+    rb_hash_aset(status, rb_id2sym(rb_intern("clock")),
+                 rb_str_new_cstr(ps_clock.counter ? "cycles" : "vdso"));
     rb_hash_aset(status, rb_id2sym(rb_intern("memory_used")), SIZET2NUM(ps_memory_used()));
     rb_hash_aset(status, rb_id2sym(rb_intern("memory_limit")), SIZET2NUM(ps_memory_limit()));
     rb_hash_aset(status, rb_id2sym(rb_intern("rows_dropped")), ULL2NUM(probescope_info.rows_dropped));

@@ -1,8 +1,10 @@
 /*
- * Run-time probes: Probescope::Probe, and Probescope::Native::Provider for lib/probescope/provider.rb.
+ * Run-time probes: Probescope::Probe, and Probescope::Native::Provider for
+ * lib/probescope/provider.rb.
  *
- * A Probe's methods run on any thread, and in any Ractor once Ractor.make_shareable was told of it. What #fire is given is looked
- * at without running Ruby code; the block, which is the application's, runs only while a tracer listens.
+ * A Probe's methods run on any thread, and in any Ractor once Ractor.make_shareable was told of it.
+ * What #fire is given is looked at without running Ruby code; the block, which is the
+ * application's, runs only while a tracer listens.
  */
 #include "provider_any.h"
 
@@ -84,7 +86,8 @@ static VALUE provider_add(VALUE self, VALUE name, VALUE types)
     RB_OBJ_WRITE(made, &probe->provider, self);
     probe->sdt = ps_provider_add(provider, StringValueCStr(probe->name), probe->count, probe->types);
     if (!probe->sdt)
-        return rb_utf8_str_new_cstr(provider->error ? provider->error : "it is loaded: unload it to add probes");
+        return rb_utf8_str_new_cstr(provider->error ? provider->error
+                                                    : "it is loaded: unload it to add probes");
     return made;
 }
 
@@ -112,13 +115,18 @@ static VALUE provider_path(VALUE self)
 #endif
 }
 
-/* A pointer to the text, which ends with a NUL and stays as long as the string and the copies do. */
+/*
+ * A pointer to the text, which ends with a NUL and stays as long as the string and the copies do.
+ */
 static uint64_t text_of(VALUE string, Copies *copies)
 {
     const char *text = RSTRING_PTR(string);
     size_t length = (size_t)RSTRING_LEN(string), room = COPIED - copies->used;
     if (length == 0) return (uintptr_t) "";
-    /* Ruby ends nearly all of its strings so, and what stands behind the others is memory of its own. */
+    /*
+     * Ruby ends nearly all of its strings so, and what stands behind the others is memory of its
+     * own.
+     */
     if (text[length] == '\0') return (uintptr_t)text;
     if (length >= room) length = room ? room - 1 : 0;
     if (room == 0) return (uintptr_t) "";
@@ -135,8 +143,9 @@ static bool integer_of(ArgType_t type, VALUE value, uint64_t *to)
         return ps_type_holds(type, *to, FIX2LONG(value) < 0);
     }
     if (!RB_TYPE_P(value, T_BIGNUM)) return false;
-    int sign = rb_integer_pack(value, to, 1, sizeof(*to), 0,
-                               INTEGER_PACK_NATIVE_BYTE_ORDER | INTEGER_PACK_LSWORD_FIRST | INTEGER_PACK_2COMP);
+    int sign =
+        rb_integer_pack(value, to, 1, sizeof(*to), 0,
+                        INTEGER_PACK_NATIVE_BYTE_ORDER | INTEGER_PACK_LSWORD_FIRST | INTEGER_PACK_2COMP);
     /* 2 and -2: it has more than 64 bits. */
     return (sign == 1 || sign == -1) && ps_type_holds(type, *to, sign < 0);
 }
@@ -149,7 +158,9 @@ static bool convert(ArgType_t type, VALUE value, uint64_t *to, Copies *copies)
         return *to || NIL_P(value);
     }
     if ((int)type != sdtDouble) return integer_of(type, value, to);
-    double number = RB_FLOAT_TYPE_P(value) ? RFLOAT_VALUE(value) : FIXNUM_P(value) ? (double)FIX2LONG(value) : 0;
+    double number = RB_FLOAT_TYPE_P(value) ? RFLOAT_VALUE(value)
+                    : FIXNUM_P(value)      ? (double)FIX2LONG(value)
+                                           : 0;
     memcpy(to, &number, sizeof(number));
     return RB_FLOAT_TYPE_P(value) || FIXNUM_P(value);
 }
@@ -176,9 +187,10 @@ static VALUE refuse(Probe *probe, int count, int wrong, const VALUE *given)
     PS_FETCH_ADD(probe->dropped, 1);
     if (!PS_READ(strict)) return Qfalse;
     if (count != probe->count)
-        rb_raise(rb_eArgError, "probe %" PRIsVALUE " takes %d arguments, not %d", probe->name, probe->count, count);
-    rb_raise(rb_eTypeError, "argument %d of probe %" PRIsVALUE " has to be %" PRIsVALUE ", not %" PRIsVALUE, wrong,
-             probe->name, wanted(probe->types[wrong]), described(given[wrong]));
+        rb_raise(rb_eArgError, "probe %" PRIsVALUE " takes %d arguments, not %d", probe->name, probe->count,
+                 count);
+    rb_raise(rb_eTypeError, "argument %d of probe %" PRIsVALUE " has to be %" PRIsVALUE ", not %" PRIsVALUE,
+             wrong, probe->name, wanted(probe->types[wrong]), described(given[wrong]));
 }
 
 /* By itself, so that the copies are not on the stack while a block runs. */

@@ -1,12 +1,15 @@
 /*
- * Ruby before 3.1.4 starts the thread of a new Ractor without a stack for its frames, allocates three objects there, and crashes when the
- * allocation, or a collection that it begins, is hooked (Bug #18464; with ObjectSpace.trace_object_allocations as well). Ruby 4.0 has
- * one list of allocation hooks for all Ractors, and takes a hook out while another Ractor may read that list (seen on 4.0.5: freed twice).
- * So the first Ractor.new takes hooks of ours out for good: on both versions those of allocations, before 3.1.4 those of collections and
- * frees as well. Then allocations are refused, and backtraces are counted without their cost. Debian 12 has such a Ruby.
+ * Ruby before 3.1.4 starts the thread of a new Ractor without a stack for its frames, allocates
+ * three objects there, and crashes when the allocation, or a collection that it begins, is hooked
+ * (Bug #18464; with ObjectSpace.trace_object_allocations as well). Ruby 4.0 has one list of
+ * allocation hooks for all Ractors, and takes a hook out while another Ractor may read that list
+ * (seen on 4.0.5: freed twice). So the first Ractor.new takes hooks of ours out for good: on both
+ * versions those of allocations, before 3.1.4 those of collections and frees as well. Then
+ * allocations are refused, and backtraces are counted without their cost. Debian 12 has such a
+ * Ruby.
  *
- * Ractor.new is wrapped by a prepended module, from the start: a call hook on it would leave YJIT of 3.1 slow for good. Other versions
- * have no such module.
+ * Ractor.new is wrapped by a prepended module, from the start: a call hook on it would leave YJIT
+ * of 3.1 slow for good. Other versions have no such module.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -43,7 +46,10 @@ const char *ps_gc_hooks_reason(void)
     return "this version of Ruby crashes when collections are hooked and Ractors exist";
 }
 
-/* struct rb_event_hook_struct and, with its list of hooks, struct rb_ractor_pub of Ruby 3.1.0 to 3.1.3. */
+/*
+ * struct rb_event_hook_struct and, with its list of hooks, struct rb_ractor_pub of Ruby 3.1.0 to
+ * 3.1.3.
+ */
 struct event_hook {
     uint32_t flags, events;
     void *function;
@@ -60,8 +66,8 @@ struct ractor {
 
 enum {
     OF_THE_HEAP = RUBY_INTERNAL_EVENT_NEWOBJ | RUBY_INTERNAL_EVENT_FREEOBJ | RUBY_INTERNAL_EVENT_GC_START |
-                  RUBY_INTERNAL_EVENT_GC_END_MARK | RUBY_INTERNAL_EVENT_GC_END_SWEEP | RUBY_INTERNAL_EVENT_GC_ENTER |
-                  RUBY_INTERNAL_EVENT_GC_EXIT
+                  RUBY_INTERNAL_EVENT_GC_END_MARK | RUBY_INTERNAL_EVENT_GC_END_SWEEP |
+                  RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT
 };
 
 /* Of hooks that are in: which events of the heap? */
@@ -74,8 +80,9 @@ static uint32_t hooked_events(const struct ractor *ractor)
 }
 
 /*
- * While a thread is inside a TracePoint's block, of a debugger for example, Ruby takes no hook out of its list, and the events of hooks that
- * were disabled stay on. So the list's events are corrected here. Ruby hands them on to the collector when the next hook comes.
+ * While a thread is inside a TracePoint's block, of a debugger for example, Ruby takes no hook out
+ * of its list, and the events of hooks that were disabled stay on. So the list's events are
+ * corrected here. Ruby hands them on to the collector when the next hook comes.
  */
 static void turn_events_off(void)
 {

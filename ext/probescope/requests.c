@@ -1,9 +1,10 @@
 /*
- * Requests for lib/probescope/rack.rb and the hooks of job libraries: Probescope::Native::Request, and which is the current one of
- * this fiber, whose trace context slow calls and details of exceptions carry.
+ * Requests for lib/probescope/rack.rb and the hooks of job libraries: Probescope::Native::Request,
+ * and which is the current one of this fiber, whose trace context slow calls and details of
+ * exceptions carry.
  *
- * Methods, which may raise for arguments that are no strings or numbers of ours to give; what the application has is looked at
- * first.
+ * Methods, which may raise for arguments that are no strings or numbers of ours to give; what the
+ * application has is looked at first.
  */
 #include <ruby/ruby.h>
 
@@ -20,9 +21,10 @@ static void free_request(void *request)
 static void mark_nothing(void *request) {}
 
 /*
- * A request that nobody says is done counts when it is freed. Its samples keep it through several collections, in which it must not become
- * old: then it would stay until the next major collection. Objects without write barriers do not become old. From Ruby 3.3 on a type
- * without a mark function counts as one with write barriers.
+ * A request that nobody says is done counts when it is freed. Its samples keep it through several
+ * collections, in which it must not become old: then it would stay until the next major collection.
+ * Objects without write barriers do not become old. From Ruby 3.3 on a type without a mark function
+ * counts as one with write barriers.
  */
 static const rb_data_type_t request_type = {
     "probescope/request", {mark_nothing, free_request, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY};
@@ -47,7 +49,10 @@ static VALUE requests_told(VALUE self)
     return Qnil;
 }
 
-/* start(method, path, traceparent, scheme): fires request__start. A traceparent that is none is left out. scheme may be nil. */
+/*
+ * start(method, path, traceparent, scheme): fires request__start. A traceparent that is none is
+ * left out. scheme may be nil.
+ */
 static VALUE request_start(VALUE self, VALUE method, VALUE path, VALUE header, VALUE scheme)
 {
     ps_request *request;
@@ -66,8 +71,8 @@ static VALUE request_start_job(VALUE self, VALUE name, VALUE header, VALUE syste
     char current[PS_TRACEPARENT_BUFFER];
     VALUE made = TypedData_Make_Struct(request_class, ps_request, &request_type, request);
     ps_trace_context(current, PS_REQUEST_PROBES);
-    ps_request_start_job(request, text_of(name), text_of(header), !ps_trace_context_is_kept(), current, text_of(system),
-                         text_of(queue));
+    ps_request_start_job(request, text_of(name), text_of(header), !ps_trace_context_is_kept(), current,
+                         text_of(system), text_of(queue));
     return made;
 }
 
@@ -87,7 +92,10 @@ static bool is_request(VALUE value)
     return !RB_SPECIAL_CONST_P(value) && rb_typeddata_is_kind_of(value, &request_type);
 }
 
-/* enter_request(request): makes it the current one of this fiber, nil for none. Returns the one that was. */
+/*
+ * enter_request(request): makes it the current one of this fiber, nil for none. Returns the one
+ * that was.
+ */
 static VALUE enter_request(VALUE self, VALUE request)
 {
     VALUE thread = rb_thread_current(), outer = rb_thread_local_aref(thread, key_of_request);

@@ -1,12 +1,15 @@
 /*
- * Samples. Stacks are read at the tick, by the thread that runs (ticks.c), and get their rows here, in a job, with the VM lock. Frames are
- * ISeqs or method entries, and what is known about each is kept by its address until the next collection.
+ * Samples. Stacks are read at the tick, by the thread that runs (ticks.c), and get their rows here,
+ * in a job, with the VM lock. Frames are ISeqs or method entries, and what is known about each is
+ * kept by its address until the next collection.
  *
- * Where they cannot be read at the tick, the watcher triggers a job, and Ruby runs it at its next check for interrupts, on the thread
- * that holds the VM lock: the stack is that of the check. Time in C is charged to whoever makes the next one.
+ * Where they cannot be read at the tick, the watcher triggers a job, and Ruby runs it at its next
+ * check for interrupts, on the thread that holds the VM lock: the stack is that of the check. Time
+ * in C is charged to whoever makes the next one.
  *
- * A block counts as its method: a hot `each do ... end` is to name the method it stands in. So does a function written in C, or in Ruby's
- * own <internal:...> files, as to self time. Builtins keep their total.
+ * A block counts as its method: a hot `each do ... end` is to name the method it stands in. So does
+ * a function written in C, or in Ruby's own <internal:...> files, as to self time. Builtins keep
+ * their total.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -37,8 +40,8 @@ static bool is_builtin(const ps_site *site)
 }
 
 /*
- * Keyed by name and path, and the line of the method. Outside methods there is a frame for each block: the first one seen gives the
- * line, and callers are looked at before callees.
+ * Keyed by name and path, and the line of the method. Outside methods there is a frame for each
+ * block: the first one seen gives the line, and callers are looked at before callees.
  */
 static ps_row *row_of_site(const ps_site *site, bool is_method)
 {
@@ -76,8 +79,8 @@ static ps_row *row_of_collections(void)
 }
 
 /*
- * Code of a JIT has not always written where it is: then rb_profile_frames() has no line for the innermost frame. At the next check it has.
- * When the stack is the same there, that line counts.
+ * Code of a JIT has not always written where it is: then rb_profile_frames() has no line for the
+ * innermost frame. At the next check it has. When the stack is the same there, that line counts.
  */
 static int line_of_now(const ps_tick *tick)
 {
@@ -89,7 +92,10 @@ static int line_of_now(const ps_tick *tick)
     return same ? rb_sourceline() : 0;
 }
 
-/* at_tick: the innermost frame is of the tick. At the next check a builtin may be innermost that only makes that check. */
+/*
+ * at_tick: the innermost frame is of the tick. At the next check a builtin may be innermost that
+ * only makes that check.
+ */
 static void add(ps_tick *tick, ps_counted *request, bool at_tick)
 {
     ps_sample_frame sample[PS_SAMPLE_FRAMES_MAX];

@@ -1,10 +1,11 @@
 /*
- * What Ruby makes for :script_compiled. For the text of an eval that is an Array of the text and the ISeq itself, which is no object of
- * Ruby's: ObjectSpace.each_object(Array) hands it to the application, and to inspect it crashes (3.1 to 3.4; on some it raises
- * NotImplementedError). It is made for each eval while anybody listens to the event, so it is hidden as soon as we see it.
+ * What Ruby makes for :script_compiled. For the text of an eval that is an Array of the text and
+ * the ISeq itself, which is no object of Ruby's: ObjectSpace.each_object(Array) hands it to the
+ * application, and to inspect it crashes (3.1 to 3.4; on some it raises NotImplementedError). It is
+ * made for each eval while anybody listens to the event, so it is hidden as soon as we see it.
  *
- * Nothing public leads to it. It is the last of the values in what Ruby tells of an event, as the fields before it show: where they do
- * not hold what they have to hold, nothing is touched.
+ * Nothing public leads to it. It is the last of the values in what Ruby tells of an event, as the
+ * fields before it show: where they do not hold what they have to hold, nothing is touched.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -27,8 +28,9 @@ bool ps_script_hide(VALUE tracepoint)
     const rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
     struct told told;
     memcpy(&told, arg, sizeof(told));
-    bool known = told.event == RUBY_EVENT_SCRIPT_COMPILED && told.self == rb_tracearg_self((rb_trace_arg_t *)arg) &&
-                 !told.id && !told.called_id && !told.klass;
+    bool known = told.event == RUBY_EVENT_SCRIPT_COMPILED &&
+                 told.self == rb_tracearg_self((rb_trace_arg_t *)arg) && !told.id && !told.called_id &&
+                 !told.klass;
     if (!known || RB_SPECIAL_CONST_P(told.data) || told.data % sizeof(VALUE) != 0) return false;
     if (RB_BUILTIN_TYPE(told.data) == RUBY_T_IMEMO) return true; /* a file's ISeq, and no Array */
     if (RB_BUILTIN_TYPE(told.data) != RUBY_T_ARRAY || RARRAY_LEN(told.data) != 2) return false;

@@ -1,7 +1,8 @@
 /*
- * Publishes the current span of each thread for profilers outside of the process (core/thread_record.h), where the application
- * asks for it: after each change of the context, which Ruby code tells, and after each switch of fibers, which keep contexts of
- * their own. Other threads have threads of their own, and so records of their own.
+ * Publishes the current span of each thread for profilers outside of the process
+ * (core/thread_record.h), where the application asks for it: after each change of the context,
+ * which Ruby code tells, and after each switch of fibers, which keep contexts of their own. Other
+ * threads have threads of their own, and so records of their own.
  */
 #include "hooks.h"
 

@@ -1,20 +1,24 @@
 /*
- * Nobody but our handler sees the signal: a thread that waits uses no CPU time, and one in a system call gets the signal when that is over
- * (cpu_timer.h). The signal is SIGURG, where that has no handler: who resets all signals, in a child before an exec() for example, has it
- * ignored. Any other one that is free would end the process there.
+ * Nobody but our handler sees the signal: a thread that waits uses no CPU time, and one in a system
+ * call gets the signal when that is over (cpu_timer.h). The signal is SIGURG, where that has no
+ * handler: who resets all signals, in a child before an exec() for example, has it ignored. Any
+ * other one that is free would end the process there.
  *
- * What the handler may read. rb_profile_frames() reads the frames of the calling thread, which stand still meanwhile. A collection
- * on another thread moves what frames point to, so the hook of GC_ENTER waits until no handler is inside, and none goes in until GC_EXIT.
- * Who has the VM lock in a collection runs it; the hook of GC_EXIT takes that sample.
+ * What the handler may read. rb_profile_frames() reads the frames of the calling thread, which
+ * stand still meanwhile. A collection on another thread moves what frames point to, so the hook of
+ * GC_ENTER waits until no handler is inside, and none goes in until GC_EXIT. Who has the VM lock in
+ * a collection runs it; the hook of GC_EXIT takes that sample.
  *
  * What the ring holds is marked. An entry belongs to a handler until it is ready.
  *
- * The handler runs on the stack that Ruby has for SIGSEGV: the stack of a thread or fiber may be nearly full. Ruby frees that stack while
- * the thread ends. At the event before that the thread deletes its own timer: what had run out is delivered before that call returns.
+ * The handler runs on the stack that Ruby has for SIGSEGV: the stack of a thread or fiber may be
+ * nearly full. Ruby frees that stack while the thread ends. At the event before that the thread
+ * deletes its own timer: what had run out is delivered before that call returns.
  *
- * Before 3.3 no event comes before a thread ends by an exception or Thread#kill. Its native thread waits 3 s for another one of Ruby's and then
- * frees that stack. So the watcher keeps the timer of a native thread that has stood still from running out when it goes on at once
- * (postpone()), and what the VM still reads of the thread that has ended is marked.
+ * Before 3.3 no event comes before a thread ends by an exception or Thread#kill. Its native thread
+ * waits 3 s for another one of Ruby's and then frees that stack. So the watcher keeps the timer of
+ * a native thread that has stood still from running out when it goes on at once (postpone()), and
+ * what the VM still reads of the thread that has ended is marked.
  */
 #include "ticks.h"
 
@@ -50,7 +54,10 @@ enum { SIGNAL = SIGURG, THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
 #define LATE_NS      100000000u
 #define LOOK_NS      50000000u
 #define BEGINNING_NS 1000000u
-/* From the end of its wait to its own end a native thread takes some 50 us, by estimate. It waits for 3 s (THREAD_CACHE_TIME in Ruby's thread_pthread.c). */
+/*
+ * From the end of its wait to its own end a native thread takes some 50 us, by estimate. It waits
+ * for 3 s (THREAD_CACHE_TIME in Ruby's thread_pthread.c).
+ */
 #define ENDING_NS    500000u
 #define STOOD_FOR_NS 500000000u
 
@@ -61,8 +68,10 @@ struct thread {
     uint64_t charged_ns; /* its CPU time up to its last sample */
     uint64_t due_ns;     /* its CPU time at the next one */
     VALUE ruby;          /* before 3.3: the Thread that the native thread runs, or ran last */
-    VALUE request;       /* of its current fiber, while somebody listens to stats__by_request; else nil */
-    uint64_t stood_ns;   /* the watcher's: its CPU time when it last looked whether the thread stands still */
+    /* of its current fiber, while somebody listens to stats__by_request; else nil */
+    VALUE request;
+    /* the watcher's: its CPU time when it last looked whether the thread stands still */
+    uint64_t stood_ns;
 };
 
 struct entry {
@@ -81,7 +90,10 @@ static struct {
     uint32_t threads; /* places in use, and free ones between them */
     struct thread thread[THREADS_MAX];
     bool by_request; /* somebody listens to stats__by_request */
-    bool lines_late; /* code of a JIT has not written where it is: the job that is asked for at once finds the line */
+    /*
+     * code of a JIT has not written where it is: the job that is asked for at once finds the line
+     */
+    bool lines_late;
     struct entry *ring;
     uint32_t head, tail;
     uint64_t oldest_ns;    /* when the watcher first saw one in the ring */
@@ -112,8 +124,8 @@ static uint32_t next_random(struct thread *thread)
 }
 
 /*
- * Within 10 % of the period, so that samples do not march in step with the program. From when the last one was due: the kernel looks at CPU
- * clocks some 250 times a second only.
+ * Within 10 % of the period, so that samples do not march in step with the program. From when the
+ * last one was due: the kernel looks at CPU clocks some 250 times a second only.
  */
 static void start_next(struct thread *thread, uint64_t cpu)
 {
@@ -124,8 +136,8 @@ static void start_next(struct thread *thread, uint64_t cpu)
 }
 
 /*
- * Are there frames? A fiber that has ended takes its stack away before another one runs, in three stores, and rb_profile_frames() between them
- * would go on past the end.
+ * Are there frames? A fiber that has ended takes its stack away before another one runs, in three
+ * stores, and rb_profile_frames() between them would go on past the end.
  */
 static bool has_frames(void)
 {
@@ -167,11 +179,15 @@ static void take(struct thread *thread, bool in_gc, uint64_t cpu)
         ps_ask_for_sample();
 }
 
-/* Sequentially consistent: a handler that goes in sees the collection, or the collection sees the handler. The same with the end. */
+/*
+ * Sequentially consistent: a handler that goes in sees the collection, or the collection sees the
+ * handler. The same with the end.
+ */
 static bool go_in(void)
 {
     __atomic_fetch_add(&ticks.inside, 1, __ATOMIC_SEQ_CST);
-    bool may = __atomic_load_n(&ticks.on, __ATOMIC_SEQ_CST) && !__atomic_load_n(&ticks.in_gc, __ATOMIC_SEQ_CST);
+    bool may =
+        __atomic_load_n(&ticks.on, __ATOMIC_SEQ_CST) && !__atomic_load_n(&ticks.in_gc, __ATOMIC_SEQ_CST);
     if (!may) __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
     return may;
 }
@@ -210,7 +226,9 @@ static void on_signal(int signal, siginfo_t *info, void *context)
         struct thread *thread = &ticks.thread[index];
         /* A late signal of a timer that is gone, for a place that another thread has. */
         if (PS_READ(thread->tid) == (int)syscall(SYS_gettid)) {
-            /* By this clock: the kernel likes to take away the CPU where it has just sent a signal. */
+            /*
+             * By this clock: the kernel likes to take away the CPU where it has just sent a signal.
+             */
             uint64_t began = thread_cpu_ns();
             tick(thread, began);
             ps_looking_add_ns(thread_cpu_ns() - began);
@@ -299,7 +317,10 @@ static void disarm_this(void)
 static rb_internal_thread_event_hook_t *thread_hook;
 static void *main_ractor;
 
-/* Native threads of other Ractors run several threads of Ruby's, and sometimes none: then there is no stack to read. */
+/*
+ * Native threads of other Ractors run several threads of Ruby's, and sometimes none: then there is
+ * no stack to read.
+ */
 static bool is_of_main_ractor(const rb_internal_thread_event_data_t *data)
 {
     void **thread = RTYPEDDATA_DATA(data->thread);
@@ -347,7 +368,10 @@ static void unhook_threads(void)
 /* EXITED comes before the VM lets go of the thread, however it ends. */
 static void postpone(uint64_t now) {}
 #else
-/* These events, unlike those above, are of the main Ractor's threads alone. In 3.2 the others come when the thread may be gone. */
+/*
+ * These events, unlike those above, are of the main Ractor's threads alone. In 3.2 the others come
+ * when the thread may be gone.
+ */
 static void on_begin(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
 {
     if (PS_READ(ticks.on)) arm((int)ps_thread_id(), rb_thread_current());
@@ -412,7 +436,8 @@ static bool is_ours(void)
 /* Ours from now on. */
 static bool take_signal(void)
 {
-    struct sigaction now, ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
+    struct sigaction now,
+        ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
     if (is_ours()) return true;
     if (sigaction(SIGNAL, NULL, &now) != 0 || now.sa_handler != SIG_DFL) return false;
     sigfillset(&ours.sa_mask);
@@ -421,22 +446,29 @@ static bool take_signal(void)
 
 static const char *refusal(void)
 {
-    static const char NO_TIMERS[] = "charged at the next check: the kernel gives no timers, or not for so many threads";
+    static const char NO_TIMERS[] =
+        "charged at the next check: the kernel gives no timers, or not for so many threads";
     const char *forced = getenv("PROBESCOPE_SAMPLES"), *shared = getenv("RUBY_MN_THREADS");
-    if (forced && strcmp(forced, "checks") == 0) return "charged at the next check: PROBESCOPE_SAMPLES=checks";
+    if (forced && strcmp(forced, "checks") == 0)
+        return "charged at the next check: PROBESCOPE_SAMPLES=checks";
     if (RUBY_API_VERSION_CODE < 30100 || RUBY_API_VERSION_CODE >= 30500)
         return "charged at the next check: ticks were not tried on this version of Ruby";
-    /* It leaves in a new frame the position of an older one, and looks for a line there outside of the method. */
+    /*
+     * It leaves in a new frame the position of an older one, and looks for a line there outside of
+     * the method.
+     */
     if (RUBY_API_VERSION_CODE < 30300 && ps_jit_is_on())
         return "charged at the next check: compiled code has no lines before Ruby 3.3";
     if (!ps_gc_hooks_allowed())
-        return "charged at the next check: this version of Ruby crashes when collections are hooked and Ractors exist";
+        return "charged at the next check: this version of Ruby crashes when collections are hooked and "
+               "Ractors exist";
     if (!has_frames()) return "charged at the next check: stacks are not where this version of Ruby has them";
     /* A native thread without a Ruby thread has no stack. */
     if (shared && strcmp(shared, "1") == 0)
         return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
     if (ps_seccomp_may_end_us())
-        return "charged at the next check: a seccomp filter may end who makes timers (PROBESCOPE_SECCOMP=errno: it "
+        return "charged at the next check: a seccomp filter may end who makes timers "
+               "(PROBESCOPE_SECCOMP=errno: it "
                "does not)";
     if (ticks.seen == PS_SEEN_NO_TIMER) return NO_TIMERS;
     if (ticks.seen == PS_SEEN_BY_CALLS)
@@ -460,8 +492,8 @@ const char *ps_ticks_begin(bool *later)
         return NULL;
     }
     if (NIL_P(ticks.collections))
-        ticks.collections =
-            rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT, on_collection, NULL);
+        ticks.collections = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT,
+                                              on_collection, NULL);
     rb_tracepoint_enable(ticks.collections);
     pthread_mutex_lock(&ticks.arming);
     ticks.generation += ticks.generation + 1 ? 1 : 2; /* never 0 */
@@ -478,7 +510,9 @@ const char *ps_ticks_begin(bool *later)
     return NULL;
 }
 
-/* With `arming`. Each native thread remembers its place, as requests begin and fibers switch often. */
+/*
+ * With `arming`. Each native thread remembers its place, as requests begin and fibers switch often.
+ */
 static struct thread *place_of_this(int tid)
 {
     static __thread uint32_t place;
@@ -498,8 +532,8 @@ void ps_ticks_enter(VALUE request)
 }
 
 /*
- * On the fiber that goes on. The handler cannot look up the request: it may have interrupted a change of the table that holds a fiber's
- * variables.
+ * On the fiber that goes on. The handler cannot look up the request: it may have interrupted a
+ * change of the table that holds a fiber's variables.
  */
 static void on_fiber_switch(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
 {
@@ -545,7 +579,8 @@ void ps_ticks_end(void)
     PS_WRITE(ticks.failed, false);
     ps_ticks_by_request(false);
     delete_timers();
-    if (is_ours()) sigaction(SIGNAL, &(struct sigaction){.sa_handler = SIG_DFL}, NULL); /* which ignores a late one */
+    /* which ignores a late one */
+    if (is_ours()) sigaction(SIGNAL, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     unhook_threads();
     if (!NIL_P(ticks.collections)) {
         rb_tracepoint_disable(ticks.collections);

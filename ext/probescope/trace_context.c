@@ -1,16 +1,18 @@
 /*
- * The application's current OpenTelemetry span, read from where the opentelemetry-api gem keeps it. Nothing of the gem is
- * called, for bytecode that runs in a hook loses what other threads send (Timeout, Thread#raise, signals): only instance
- * variables, arrays and one hash are read, and the type of each is looked at first.
+ * The application's current OpenTelemetry span, read from where the opentelemetry-api gem keeps it.
+ * Nothing of the gem is called, for bytecode that runs in a hook loses what other threads send
+ * (Timeout, Thread#raise, signals): only instance variables, arrays and one hash are read, and the
+ * type of each is looked at first.
  *
  *   API 1.0 to 1.4   Thread.current[:__opentelemetry_context_storage__], which is the fiber's
  *   API 1.5 to 1.11  @opentelemetry_context of Fiber.current
- *     -> Array of Contexts, the current one last
- *     -> Context: @entries, a Hash; the span is under OpenTelemetry::Trace::CURRENT_SPAN_KEY, which is compared by identity
- *     -> Span (the SDK's too): @context, a SpanContext: @trace_id, 16 bytes; @span_id, 8 bytes; @trace_flags: @flags
+ *     -> Array of Contexts, the current one last -> Context: @entries, a Hash; the span is under
+ *     OpenTelemetry::Trace::CURRENT_SPAN_KEY, which is compared by identity -> Span (the SDK's
+ *     too): @context, a SpanContext: @trace_id, 16 bytes; @span_id, 8 bytes; @trace_flags: @flags
  *
- * A version that keeps it otherwise, and whatever else does not look so, gives an empty string and a probe that is
- * "degraded" until the detach. No span at all is nothing to complain about, and neither is no OpenTelemetry.
+ * A version that keeps it otherwise, and whatever else does not look so, gives an empty string and
+ * a probe that is "degraded" until the detach. No span at all is nothing to complain about, and
+ * neither is no OpenTelemetry.
  */
 #include <ruby/ruby.h>
 
@@ -32,8 +34,8 @@ static struct {
 
 static VALUE fiber_class;
 static ID id_OpenTelemetry, id_Context, id_Trace, id_CURRENT_SPAN_KEY, id_STACK_KEY, id_tracer_provider,
-    id_at_tracer_provider, id_Internal, id_ProxyTracerProvider, id_opentelemetry_context, id_at_opentelemetry_context,
-    id_entries, id_context, id_trace_id, id_span_id, id_trace_flags, id_flags;
+    id_at_tracer_provider, id_Internal, id_ProxyTracerProvider, id_opentelemetry_context,
+    id_at_opentelemetry_context, id_entries, id_context, id_trace_id, id_span_id, id_trace_flags, id_flags;
 
 void ps_trace_context_init(void)
 {
@@ -63,7 +65,10 @@ void ps_trace_context_mark(void)
     rb_gc_mark(fiber_class);
 }
 
-/* A constant of a module, or nil. One that is still to be autoloaded is left alone: that would run the file. */
+/*
+ * A constant of a module, or nil. One that is still to be autoloaded is left alone: that would run
+ * the file.
+ */
 static VALUE constant(VALUE module, ID name)
 {
     bool is_module = RB_TYPE_P(module, T_MODULE) || RB_TYPE_P(module, T_CLASS);
@@ -76,7 +81,8 @@ static enum reading find_layout(void)
 {
     VALUE otel = constant(rb_cObject, id_OpenTelemetry);
     /* Its last file defines this method. */
-    if (!RB_TYPE_P(otel, T_MODULE) || !rb_method_boundp(CLASS_OF(otel), id_tracer_provider, 0)) return NO_SPAN;
+    if (!RB_TYPE_P(otel, T_MODULE) || !rb_method_boundp(CLASS_OF(otel), id_tracer_provider, 0))
+        return NO_SPAN;
     VALUE stack_key = constant(constant(otel, id_Context), id_STACK_KEY);
     VALUE span_key = constant(constant(otel, id_Trace), id_CURRENT_SPAN_KEY);
     layout.in_fiber = rb_method_boundp(fiber_class, id_opentelemetry_context, 0);
@@ -173,7 +179,10 @@ void ps_trace_context(char *to, uint32_t probes)
 {
     const ps_request *request = ps_requests_current();
     to[0] = '\0';
-    /* Without an SDK a current span is no more than what somebody took from a header: nobody will send it. */
+    /*
+     * Without an SDK a current span is no more than what somebody took from a header: nobody will
+     * send it.
+     */
     if (!request || !request->own || ps_trace_context_is_kept()) ps_trace_context_of_span(to, probes);
     if (request && !to[0]) memcpy(to, request->traceparent, PS_TRACEPARENT_BUFFER);
 }
@@ -184,5 +193,6 @@ bool ps_trace_context_is_kept(void)
     if (!RB_TYPE_P(otel, T_MODULE)) return false;
     /* Until an SDK is configured it is one that makes spans of nothing. */
     VALUE provider = rb_attr_get(otel, id_at_tracer_provider);
-    return !NIL_P(provider) && CLASS_OF(provider) != constant(constant(otel, id_Internal), id_ProxyTracerProvider);
+    return !NIL_P(provider) &&
+           CLASS_OF(provider) != constant(constant(otel, id_Internal), id_ProxyTracerProvider);
 }

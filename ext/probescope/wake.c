@@ -1,16 +1,19 @@
 /*
  * Wakes a Ruby whose threads all wait, so that it comes to a job.
  *
- * Ruby runs a job on the thread that ran Ruby code last, as soon as that runs again: in a server with a request a second that may be
- * many requests of other threads later. A signal does more. Ruby's C handler counts it and wakes the main thread; that looks for
- * interrupts, jobs among them, and for the signal's trap. wake() calls the same C function on the watcher's thread, with the number of a
- * signal that Ruby keeps for itself: Signal.trap refuses SIGVTALRM in every version, so there is no trap, and Ruby does nothing about it.
- * No signal is sent and no disposition changes. Where a trap ran, Mutex#sleep and ConditionVariable#wait return early; here they go on
- * to sleep. (docs/decisions/161-waking-an-idle-ruby.md)
+ * Ruby runs a job on the thread that ran Ruby code last, as soon as that runs again: in a server
+ * with a request a second that may be many requests of other threads later. A signal does more.
+ * Ruby's C handler counts it and wakes the main thread; that looks for interrupts, jobs among them,
+ * and for the signal's trap. wake() calls the same C function on the watcher's thread, with the
+ * number of a signal that Ruby keeps for itself: Signal.trap refuses SIGVTALRM in every version, so
+ * there is no trap, and Ruby does nothing about it. No signal is sent and no disposition changes.
+ * Where a trap ran, Mutex#sleep and ConditionVariable#wait return early; here they go on to sleep.
+ * (docs/decisions/161-waking-an-idle-ruby.md)
  *
- * As with every signal, the main thread's system call ends with EINTR, and a C extension that waits there without the VM lock is asked to
- * stop. Ruby's own waiting is begun again. Others are not asked: an open() of a FIFO would fail, a database client may cancel its
- * query. So the main thread is only woken out of system calls in which Ruby itself, or an event loop, waits.
+ * As with every signal, the main thread's system call ends with EINTR, and a C extension that waits
+ * there without the VM lock is asked to stop. Ruby's own waiting is begun again. Others are not
+ * asked: an open() of a FIFO would fail, a database client may cancel its query. So the main thread
+ * is only woken out of system calls in which Ruby itself, or an event loop, waits.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -30,12 +33,14 @@
 #include "task_file.h"
 #include "thread_id.h"
 
-static void (*handler)(int); /* Ruby's, for signals that are trapped; NULL: not found, and nothing is woken */
-static int main_thread;      /* as gettid() calls it there */
+/* Ruby's, for signals that are trapped; NULL: not found, and nothing is woken */
+static void (*handler)(int);
+static int main_thread; /* as gettid() calls it there */
 
 /*
- * Ruby has one C function for all signals that it handles by default or for a trap. What another extension installed is in another
- * file; where Ruby is linked statically it is not, and then the functions differ.
+ * Ruby has one C function for all signals that it handles by default or for a trap. What another
+ * extension installed is in another file; where Ruby is linked statically it is not, and then the
+ * functions differ.
  */
 static void find_handler(void)
 {
@@ -45,7 +50,8 @@ static void find_handler(void)
     if (!dladdr((void *)(uintptr_t)rb_profile_frames, &ruby)) return;
     for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++) {
         struct sigaction now;
-        if (sigaction(handled[i], NULL, &now) != 0 || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) continue;
+        if (sigaction(handled[i], NULL, &now) != 0 || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)
+            continue;
         if (!dladdr((void *)(uintptr_t)now.sa_handler, &other) || other.dli_fbase != ruby.dli_fbase) continue;
         if (handler && handler != now.sa_handler) {
             handler = NULL;
@@ -56,8 +62,9 @@ static void find_handler(void)
 }
 
 /*
- * Ruby 3.1 and 3.2 know the main thread of a child that was forked by the number that it had in its parent. So that number is asked for
- * on the thread itself, or was found before, or once the child was forked.
+ * Ruby 3.1 and 3.2 know the main thread of a child that was forked by the number that it had in its
+ * parent. So that number is asked for on the thread itself, or was found before, or once the child
+ * was forked.
  */
 int ps_native_id(VALUE thread)
 {
@@ -87,10 +94,14 @@ static bool is_no_connection(int file)
     int listens = 0;
     socklen_t size = sizeof(listens);
     if (fstat(file, &of) != 0) return false;
-    return !S_ISSOCK(of.st_mode) || (getsockopt(file, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens);
+    return !S_ISSOCK(of.st_mode) ||
+           (getsockopt(file, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens);
 }
 
-/* Ruby polls the one file that it reads or accepts from. The other thread may be gone from where `files` was. */
+/*
+ * Ruby polls the one file that it reads or accepts from. The other thread may be gone from where
+ * `files` was.
+ */
 static bool polls_no_connection(uint64_t files, uint64_t count)
 {
     struct pollfd one;
@@ -104,7 +115,8 @@ static bool waits(int thread)
     long number;
     unsigned long argument[2];
     if (!ps_task_file_read(thread, "syscall", text, sizeof(text))) return false;
-    if (sscanf(text, "%ld %lx %lx", &number, &argument[0], &argument[1]) != 3) return false; /* "running" */
+    /* "running" */
+    if (sscanf(text, "%ld %lx %lx", &number, &argument[0], &argument[1]) != 3) return false;
     switch (number) {
     case SYS_read: return is_no_connection((int)argument[0]);
 #ifdef SYS_poll

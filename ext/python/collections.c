@@ -1,7 +1,8 @@
 /*
- * Garbage collections, told by gc.callbacks. That is the one public way, and the application can see it there while somebody
- * listens: a function of C that returns at once. The list is the collector's own, taken when the extension is loaded, so an
- * application that binds another to that name changes nothing; one that empties it has ours back within a second.
+ * Garbage collections, told by gc.callbacks. That is the one public way, and the application can
+ * see it there while somebody listens: a function of C that returns at once. The list is the
+ * collector's own, taken when the extension is loaded, so an application that binds another to that
+ * name changes nothing; one that empties it has ours back within a second.
  *
  * While stacks are sampled it is there, too: it says in which frame a collection runs.
  *
@@ -28,7 +29,9 @@ static struct {
 
 static const char *const kinds[] = {"generation 0", "generation 1", "generation 2"};
 
-/* The number in a dict of the collector's, made anew for each collection; 0 when it is not there. */
+/*
+ * The number in a dict of the collector's, made anew for each collection; 0 when it is not there.
+ */
 static uint64_t number_of(PyObject *info, PyObject *key)
 {
     PyObject *value = PyDict_CheckExact(info) ? PyDict_GetItemWithError(info, key) : NULL;
@@ -43,7 +46,10 @@ static const char *kind_of(PyObject *info)
     return kinds[generation < 3 ? generation : 2];
 }
 
-/* Called by the collector with ("start" or "stop", info), on any thread, with the GIL and no error set. */
+/*
+ * Called by the collector with ("start" or "stop", info), on any thread, with the GIL and no error
+ * set.
+ */
 static PyObject *on_collection(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     ps_look look = ps_look_begin_rare(PS_LOOK_COLLECTION);

@@ -1,6 +1,6 @@
 /*
- * What differs from version to version of CPython, and nothing else does. Each use of something that is not public says which
- * versions have it so.
+ * What differs from version to version of CPython, and nothing else does. Each use of something
+ * that is not public says which versions have it so.
  */
 #ifndef PS_PYTHON_COMPAT_H
 #define PS_PYTHON_COMPAT_H
@@ -21,7 +21,9 @@
 #include "address.h"
 
 #define PS_HAVE_MONITORING (PY_VERSION_HEX >= 0x030C0000)
-/* The profile hook of all threads: without a GIL they would have to stand still while it is put in. */
+/*
+ * The profile hook of all threads: without a GIL they would have to stand still while it is put in.
+ */
 #define PS_HAVE_PROFILE_HOOK PS_HAVE_GIL
 /* os.fork() warns when the process has other threads. */
 #define PS_FORK_WARNS_OF_THREADS (PY_VERSION_HEX >= 0x030C0000)
@@ -79,8 +81,9 @@ static inline bool ps_is_main_interpreter(void)
 }
 
 /*
- * What names the frame that runs. It stays the same for as long as the frame lives, which for a generator is
- * until it ends. Fields of a struct that is public to include and not documented: 3.13 to 3.15; 3.11 and 3.12.
+ * What names the frame that runs. It stays the same for as long as the frame lives, which for a
+ * generator is until it ends. Fields of a struct that is public to include and not documented: 3.13
+ * to 3.15; 3.11 and 3.12.
  */
 static inline ps_address ps_current_frame(void)
 {
@@ -92,8 +95,9 @@ static inline ps_address ps_current_frame(void)
 }
 
 /*
- * 3.12 and 3.13 count the calls of C that are nested in each other on a thread, of which there may be 1,500 and 10,000. A field of a
- * struct that is public to include. 3.14 looks at the size of the C stack instead.
+ * 3.12 and 3.13 count the calls of C that are nested in each other on a thread, of which there may
+ * be 1,500 and 10,000. A field of a struct that is public to include. 3.14 looks at the size of the
+ * C stack instead.
  */
 #define PS_COUNTS_C_CALLS (PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000)
 #if PS_COUNTS_C_CALLS
@@ -106,8 +110,8 @@ static inline int ps_c_calls_left(void)
 #endif
 
 /*
- * The exception that is on its way on this thread, taken away while code of ours calls what could raise, and put back. To put back
- * nothing clears what was raised in between.
+ * The exception that is on its way on this thread, taken away while code of ours calls what could
+ * raise, and put back. To put back nothing clears what was raised in between.
  */
 typedef struct {
     PyObject *type, *value, *traceback;
@@ -152,7 +156,10 @@ static inline PyObject *ps_dict_get(PyObject *dict, const char *name)
     return found;
 }
 
-/* The same by an interned key. Nothing is made for it, and an exception that is on its way stays as it is. */
+/*
+ * The same by an interned key. Nothing is made for it, and an exception that is on its way stays as
+ * it is.
+ */
 static inline PyObject *ps_dict_find(PyObject *dict, PyObject *key)
 {
     PyObject *found = NULL, *error = PyErr_Occurred();
@@ -168,8 +175,9 @@ static inline PyObject *ps_dict_find(PyObject *dict, PyObject *key)
 }
 
 /*
- * What an attribute of a class was found by: another number after each change of the class, and never that of another class. 0: it has
- * none at the moment. A class that is written in C has its address for ever.
+ * What an attribute of a class was found by: another number after each change of the class, and
+ * never that of another class. 0: it has none at the moment. A class that is written in C has its
+ * address for ever.
  */
 static inline uint32_t ps_type_version(const PyTypeObject *type)
 {
@@ -181,7 +189,10 @@ static inline uint32_t ps_type_version(const PyTypeObject *type)
 }
 
 #if !PS_HAVE_MONITORING
-/* 3.11 keeps to itself what a frame object is, and changes it no more: Include/internal/pycore_frame.h. */
+/*
+ * 3.11 keeps to itself what a frame object is, and changes it no more:
+ * Include/internal/pycore_frame.h.
+ */
 struct ps_frame_object {
     PyObject ob_base;
     PyFrameObject *f_back;
@@ -200,7 +211,10 @@ static inline bool ps_frame_is_running(PyFrameObject *frame)
     return object->f_frame != (const void *)object->f_frame_data;
 }
 
-/* Where a frame can be that ran. Code begins with an instruction of the interpreter's own, which raises nothing. */
+/*
+ * Where a frame can be that ran. Code begins with an instruction of the interpreter's own, which
+ * raises nothing.
+ */
 enum { PS_FIRST_LASTI = 1 };
 
 /* Who called, as far as it is known without making an object: once the call has ended. Borrowed. */
@@ -210,7 +224,10 @@ static inline PyFrameObject *ps_frame_known_back(PyFrameObject *frame)
 }
 #endif
 
-/* Are the characters of a str there to read? Not those of one that was made with functions that are gone since 3.12. */
+/*
+ * Are the characters of a str there to read? Not those of one that was made with functions that are
+ * gone since 3.12.
+ */
 static inline bool ps_string_is_ready(PyObject *string)
 {
 #if PY_VERSION_HEX >= 0x030C0000
@@ -220,7 +237,10 @@ static inline bool ps_string_is_ready(PyObject *string)
 #endif
 }
 
-/* What calls of this function run. The field is public to include; from 3.12 on what was made of the old one is invalid then. */
+/*
+ * What calls of this function run. The field is public to include; from 3.12 on what was made of
+ * the old one is invalid then.
+ */
 static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
 {
 #if PY_VERSION_HEX >= 0x030C0000
@@ -230,7 +250,10 @@ static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
 #endif
 }
 
-/* 3.11 runs a call of what is exactly a function in the caller's loop and does not look at its vectorcall. 3.12 looks. */
+/*
+ * 3.11 runs a call of what is exactly a function in the caller's loop and does not look at its
+ * vectorcall. 3.12 looks.
+ */
 #define PS_CALLS_ARE_INLINED (PY_VERSION_HEX < 0x030C0000)
 
 /* Private and stable up to 3.11, "unstable" and documented from 3.12 on. */
@@ -244,9 +267,10 @@ static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
 #include <opcode.h>
 
 /*
- * The profile and trace hooks of any thread, with the GIL held. PyEval_SetProfile() knows the calling thread alone, and
- * _PyEval_SetProfile() of 3.11 tells the application's audit hooks: so before 3.12 these write the fields that it writes. They stand in
- * a public header, and 3.11 gets no more changes.
+ * The profile and trace hooks of any thread, with the GIL held. PyEval_SetProfile() knows the
+ * calling thread alone, and _PyEval_SetProfile() of 3.11 tells the application's audit hooks: so
+ * before 3.12 these write the fields that it writes. They stand in a public header, and 3.11 gets
+ * no more changes.
  */
 #if !PS_HAVE_MONITORING
 static inline void ps_thread_update_tracing(PyThreadState *thread)
@@ -263,13 +287,17 @@ static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
 #else
 static inline void ps_thread_update_tracing(PyThreadState *thread) {}
 
-/* Not in a public header; exported for the interpreter's own extensions. It tells audit hooks, and fails where one objects. */
+/*
+ * Not in a public header; exported for the interpreter's own extensions. It tells audit hooks, and
+ * fails where one objects.
+ */
 extern int _PyEval_SetProfile(PyThreadState *thread, Py_tracefunc function, PyObject *object);
 
 /*
- * From 3.12 on the interpreter counts the threads that have a profile function, and instruments code while there are some. This makes
- * it count one more or one fewer, by way of the calling thread, which has it again what it had afterwards. False: an audit hook
- * objects. May let others have the GIL.
+ * From 3.12 on the interpreter counts the threads that have a profile function, and instruments
+ * code while there are some. This makes it count one more or one fewer, by way of the calling
+ * thread, which has it again what it had afterwards. False: an audit hook objects. May let others
+ * have the GIL.
  */
 static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
 {
@@ -293,7 +321,10 @@ static inline ps_instruction ps_frame_instruction(PyFrameObject *frame, PyCodeOb
     int offset = PyFrame_GetLasti(frame);
     if (offset < 0) offset = 0;
 #if PS_HAVE_MONITORING
-    /* As it was compiled, whatever tools have put in its place. The code object keeps that once it was asked for. */
+    /*
+     * As it was compiled, whatever tools have put in its place. The code object keeps that once it
+     * was asked for.
+     */
     PyObject *bytes = PyCode_GetCode(code);
     ps_instruction instruction = {0, 0};
     if (bytes) memcpy(&instruction, PyBytes_AS_STRING(bytes) + offset, sizeof(instruction));
@@ -328,21 +359,30 @@ static inline bool ps_frame_has_raised(PyFrameObject *frame, PyCodeObject *code,
 #endif
 }
 
-/* These three only for the code of generators, coroutines and async generators. At an entry: did it run before? */
+/*
+ * These three only for the code of generators, coroutines and async generators. At an entry: did it
+ * run before?
+ */
 static inline bool ps_frame_is_resumed(PyFrameObject *frame, PyCodeObject *code)
 {
     ps_instruction instruction = ps_frame_instruction(frame, code);
     return !ps_is_resume(instruction) || (instruction.argument & 3) != 0;
 }
 
-/* Is the call suspended there? Since 3.13 it stands at the instruction after the yield, where it is to go on. */
+/*
+ * Is the call suspended there? Since 3.13 it stands at the instruction after the yield, where it is
+ * to go on.
+ */
 static inline bool ps_is_suspension(ps_instruction instruction)
 {
     if (instruction.code == YIELD_VALUE) return true;
     return PY_VERSION_HEX >= 0x030D0000 && ps_is_resume(instruction) && (instruction.argument & 3) != 0;
 }
 
-/* At an exit with an exception: was that thrown into it where it was suspended, or before it began, and not handled? */
+/*
+ * At an exit with an exception: was that thrown into it where it was suspended, or before it began,
+ * and not handled?
+ */
 static inline bool ps_frame_was_thrown_into(PyFrameObject *frame, PyCodeObject *code)
 {
     ps_instruction instruction = ps_frame_instruction(frame, code);
@@ -364,8 +404,9 @@ static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *cod
 #define PS_HAVE_CONTEXT_WATCHERS (PY_VERSION_HEX >= 0x030E0000)
 
 /*
- * What runs, from the innermost out, without a frame object for each: the head of a struct that is not public. The fields have been
- * where they are in all releases of each version; 3.14 and 3.15 are as 3.13.
+ * What runs, from the innermost out, without a frame object for each: the head of a struct that is
+ * not public. The fields have been where they are in all releases of each version; 3.14 and 3.15
+ * are as 3.13.
  */
 struct ps_walked_frame {
 #if PY_VERSION_HEX >= 0x030C0000
@@ -398,7 +439,10 @@ static inline struct ps_walked_frame *ps_walk_on(struct ps_walked_frame *frame)
 }
 
 #if PY_VERSION_HEX >= 0x030C0000
-/* Its function is one: the lowest bits of a reference are tags from 3.14 on, and where there is none it is NULL or None. */
+/*
+ * Its function is one: the lowest bits of a reference are tags from 3.14 on, and where there is
+ * none it is NULL or None.
+ */
 static inline bool ps_walked_is_called(const struct ps_walked_frame *frame)
 {
     PyObject *function = (PyObject *)((uintptr_t)frame->function & ~(uintptr_t)3);
@@ -407,8 +451,9 @@ static inline bool ps_walked_is_called(const struct ps_walked_frame *frame)
 #endif
 
 /*
- * Borrowed. NULL: the interpreter's own. It has frames between a call from C and the function called, and from 3.12 on one below
- * each __init__ that a class is called into: that one has code, and neither a function nor globals.
+ * Borrowed. NULL: the interpreter's own. It has frames between a call from C and the function
+ * called, and from 3.12 on one below each __init__ that a class is called into: that one has code,
+ * and neither a function nor globals.
  */
 static inline PyCodeObject *ps_walked_code(struct ps_walked_frame *frame)
 {
@@ -443,7 +488,10 @@ static inline int ps_walked_instruction(struct ps_walked_frame *frame)
 #endif
 }
 
-/* In ns when the frame's code is short and in us when it is long: line tables are read from their beginning. */
+/*
+ * In ns when the frame's code is short and in us when it is long: line tables are read from their
+ * beginning.
+ */
 static inline int ps_walked_line(struct ps_walked_frame *frame)
 {
 #if PY_VERSION_HEX >= 0x030C0000

@@ -7,8 +7,9 @@
 #include "memory.h"
 
 /*
- * Shadow stacks: one for each thread, which ends with it (the interpreter keeps a capsule that frees it, with the GIL), and where
- * greenlets switch one more for each that waits with calls open. A greenlet without open calls needs none.
+ * Shadow stacks: one for each thread, which ends with it (the interpreter keeps a capsule that
+ * frees it, with the GIL), and where greenlets switch one more for each that waits with calls open.
+ * A greenlet without open calls needs none.
  */
 struct shadow {
     ps_stack *stack;
@@ -153,7 +154,8 @@ static ps_stack *find_stack(void)
 ps_stack *ps_contexts_current(void)
 {
     struct context *context = current;
-    return PS_LIKELY(context && context->generation == contexts.generation) ? context->running->stack : find_stack();
+    return PS_LIKELY(context && context->generation == contexts.generation) ? context->running->stack
+                                                                            : find_stack();
 }
 
 void ps_contexts_switched(ps_address left, ps_address entered)
@@ -182,7 +184,8 @@ void ps_contexts_switched(ps_address left, ps_address entered)
 
 void ps_contexts_forget(PyThreadState *thread)
 {
-    PyObject *capsule = thread->dict ? PyDict_GetItemString(thread->dict, key_name) : NULL; /* borrowed */
+    /* borrowed */
+    PyObject *capsule = thread->dict ? PyDict_GetItemString(thread->dict, key_name) : NULL;
     struct context *context = capsule ? PyCapsule_GetPointer(capsule, NULL) : NULL;
     if (context) ps_stack_abandon(context->running->stack);
 }

@@ -9,7 +9,10 @@
 #include "hooks.h"
 #include "memory.h"
 
-/* Open addressing; half of the places stay empty. When that many are known all are forgotten, and copied again as they are met. */
+/*
+ * Open addressing; half of the places stay empty. When that many are known all are forgotten, and
+ * copied again as they are met.
+ */
 enum { PLACES = 8192, MOST = PLACES / 2 };
 enum { LINE_TABLE_MOST = 64 * 1024, CHECK_AGAIN_NS = 100000000 };
 
@@ -88,7 +91,8 @@ static void copy_line_table(ps_copied_code *code)
     code->line_table_size = (size_t)head.ob_size;
     code->line_table = ps_memory_take(code->line_table_size);
     if (!code->line_table) return;
-    if (ps_copy(code->line_table, (char *)code->lines + offsetof(PyBytesObject, ob_sval), code->line_table_size))
+    if (ps_copy(code->line_table, (char *)code->lines + offsetof(PyBytesObject, ob_sval),
+                code->line_table_size))
         return;
     ps_memory_give(code->line_table, code->line_table_size);
     code->line_table = NULL;
@@ -107,7 +111,8 @@ static ps_copied_code *copy_code(uintptr_t address, const PyCodeObject *head, ui
                              .filename = (uintptr_t)head->co_filename,
                              .lines = (uintptr_t)head->co_linetable,
                              .first_line = head->co_firstlineno,
-                             .suspends = (head->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0,
+                             .suspends =
+                                 (head->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0,
                              .name_size = name_size,
                              .path_size = path_size,
                              .name = keep(name, name_size),
@@ -135,7 +140,8 @@ ps_copied_code *ps_copied_code_at(uintptr_t address, uintptr_t globals, bool che
         PyCodeObject code;
         char bytes[offsetof(PyCodeObject, co_code_adaptive)];
     } head;
-    if (!ps_copy(&head, (void *)address, sizeof(head.bytes)) || head.code.ob_base.ob_base.ob_type != &PyCode_Type)
+    if (!ps_copy(&head, (void *)address, sizeof(head.bytes)) ||
+        head.code.ob_base.ob_base.ob_type != &PyCode_Type)
         return NULL;
     if (*place && is_copy_of(*place, &head.code)) {
         (*place)->checked_ns = now;
@@ -173,8 +179,9 @@ static int signed_number(const uint8_t **at, const uint8_t *end)
 }
 
 /*
- * The table is a list of entries, each for 1 to 8 instructions of 2 bytes. An entry begins with a byte with the highest bit set, the kind
- * in 4 bits and the length less one in 3; what it says of lines depends on the kind (Objects/locations.md of CPython).
+ * The table is a list of entries, each for 1 to 8 instructions of 2 bytes. An entry begins with a
+ * byte with the highest bit set, the kind in 4 bits and the length less one in 3; what it says of
+ * lines depends on the kind (Objects/locations.md of CPython).
  */
 uint32_t ps_copied_code_line(const ps_copied_code *code, long offset)
 {

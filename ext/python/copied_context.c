@@ -5,8 +5,8 @@
 #include "copy.h"
 
 /*
- * Include/internal/pycore_context.h, pycore_hamt.h and Python/hamt.c: so from 3.11 to 3.15. A level of the tree is chosen by five bits of
- * the variable's hash, the lowest first.
+ * Include/internal/pycore_context.h, pycore_hamt.h and Python/hamt.c: so from 3.11 to 3.15. A level
+ * of the tree is chosen by five bits of the variable's hash, the lowest first.
  */
 enum { LEVEL_BITS = 5, CHILDREN = 1 << LEVEL_BITS, LEVELS = 7 };
 
@@ -46,7 +46,8 @@ static struct {
 uintptr_t ps_copied_context_tree(uintptr_t state)
 {
     uintptr_t context, tree;
-    if (!ps_copy(&context, (char *)state + offsetof(PyThreadState, context), sizeof(context)) || !context) return 0;
+    if (!ps_copy(&context, (char *)state + offsetof(PyThreadState, context), sizeof(context)) || !context)
+        return 0;
     return ps_copy(&tree, (char *)context + offsetof(struct context, tree), sizeof(tree)) ? tree : 0;
 }
 
@@ -71,10 +72,14 @@ static bool read_pair(struct pair *pair, uintptr_t node, const struct bitmap_nod
 {
     if (!(head->bitmap >> digit & 1)) return false;
     size_t i = (size_t)__builtin_popcount(head->bitmap & (((uint32_t)1 << digit) - 1));
-    return ps_copy(pair, (char *)node + offsetof(struct bitmap_node, pair) + i * sizeof(*pair), sizeof(*pair));
+    return ps_copy(pair, (char *)node + offsetof(struct bitmap_node, pair) + i * sizeof(*pair),
+                   sizeof(*pair));
 }
 
-/* Variables whose hashes are the same in all bits, of which there may be two in four thousand million, have a third kind of node. */
+/*
+ * Variables whose hashes are the same in all bits, of which there may be two in four thousand
+ * million, have a third kind of node.
+ */
 uintptr_t ps_copied_context_value(uintptr_t tree)
 {
     uintptr_t node = read_root(tree);
@@ -126,7 +131,10 @@ static bool set_another(void)
     return is_set;
 }
 
-/* In a context that has nothing else yet. With one variable the root is of the one kind, with many of the other. */
+/*
+ * In a context that has nothing else yet. With one variable the root is of the one kind, with many
+ * of the other.
+ */
 static bool is_found(PyObject *variable)
 {
     enum { MANY = 64 };
@@ -152,8 +160,8 @@ static bool learn_hash(PyObject *variable)
 }
 
 /*
- * In a context that is not entered, for watchers of contexts would be told of that; and without collections, for finalizers of the
- * application's would be in it.
+ * In a context that is not entered, for watchers of contexts would be told of that; and without
+ * collections, for finalizers of the application's would be in it.
  */
 static bool try_in_own_context(PyObject *variable)
 {

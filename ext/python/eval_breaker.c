@@ -4,8 +4,11 @@
 
 #if PS_NEEDS_POKE
 
-/* For `ceval` of struct _is, for who has the GIL, and for _PyEval_AddPendingCall, which takes the interpreter: before 3.12 the
-   public function looks for it in the state of whatever thread runs, which may be about to end. */
+/*
+ * For `ceval` of struct _is, for who has the GIL, and for _PyEval_AddPendingCall, which takes the
+ * interpreter: before 3.12 the public function looks for it in the state of whatever thread runs,
+ * which may be about to end.
+ */
 #define Py_BUILD_CORE 1
 #undef _PyGC_FINALIZED
 #include <internal/pycore_ceval.h>
@@ -30,9 +33,9 @@ static bool add(int (*call)(void *), void *argument)
 }
 
 /*
- * A thread that takes the GIL looks for calls, and only the main thread makes them: so the flag is of use to it alone, and while it
- * runs. Another would look in vain at each step until somebody wants the GIL from it; where calls are hooked, 3.11 begins such a step
- * over and over.
+ * A thread that takes the GIL looks for calls, and only the main thread makes them: so the flag is
+ * of use to it alone, and while it runs. Another would look in vain at each step until somebody
+ * wants the GIL from it; where calls are hooked, 3.11 begins such a step over and over.
  */
 static bool main_thread_runs(void)
 {
@@ -47,7 +50,10 @@ static bool main_thread_runs(void)
 bool ps_pending_add(int (*call)(void *), void *argument)
 {
     if (!add(call, argument)) return false;
-    /* Until it is known the call is made when the worker asks for the GIL, which sets the same flag. */
+    /*
+     * Until it is known the call is made when the worker asks for the GIL, which sets the same
+     * flag.
+     */
     if (PS_READ(known) && main_thread_runs()) __atomic_store_n(flag(), 1, __ATOMIC_SEQ_CST);
     return true;
 }
@@ -56,8 +62,8 @@ bool ps_pending_add(int (*call)(void *), void *argument)
 void ps_pending_check(void)
 {
     int value = PS_READ(*flag());
-    bool found =
-        PyInterpreterState_Main()->ceval.recursion_limit == Py_GetRecursionLimit() && (value == 0 || value == 1);
+    bool found = PyInterpreterState_Main()->ceval.recursion_limit == Py_GetRecursionLimit() &&
+                 (value == 0 || value == 1);
     PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
     while (thread && thread->thread_id != _PyRuntime.main_thread) thread = PyThreadState_Next(thread);
     PS_WRITE(first, thread);

@@ -1,10 +1,11 @@
 /*
- * Exceptions: a row for each place that raises a type. How they are heard of differs (exceptions_monitoring.c, exceptions_slots.c);
- * here is what both know: rows, figures, probes.
+ * Exceptions: a row for each place that raises a type. How they are heard of differs
+ * (exceptions_monitoring.c, exceptions_slots.c); here is what both know: rows, figures, probes.
  *
- * What a traceback costs. For each frame that an exception passes the interpreter makes an entry and, from 3.11 on, a frame object,
- * and frees both some day. That cannot be timed from outside while it happens, so it is timed once at each attach, with frames of our
- * own that run nothing, and each raise is charged by its depth.
+ * What a traceback costs. For each frame that an exception passes the interpreter makes an entry
+ * and, from 3.11 on, a frame object, and frees both some day. That cannot be timed from outside
+ * while it happens, so it is timed once at each attach, with frames of our own that run nothing,
+ * and each raise is charged by its depth.
  */
 #include "exceptions.h"
 
@@ -20,8 +21,9 @@
 enum { LOOK_FOR_APP = 128 };
 
 static struct {
-    uint32_t wanted;     /* what the hooks are in for */
-    bool clearing;       /* the hooks are out, but the flush was reading the rows: clear them at the next try */
+    uint32_t wanted; /* what the hooks are in for */
+    /* the hooks are out, but the flush was reading the rows: clear them at the next try */
+    bool clearing;
     uint64_t entry_cost; /* ticks that one entry of a traceback costs */
     ps_places known;     /* class and instruction -> row */
 } exceptions;
@@ -32,15 +34,17 @@ bool ps_exceptions_is_noise(PyObject *exception)
     PyObject *mro = Py_TYPE(exception)->tp_mro;
     for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); i++) {
         PyObject *type = PyTuple_GET_ITEM(mro, i);
-        if (type == PyExc_StopIteration || type == PyExc_StopAsyncIteration || type == PyExc_GeneratorExit) return true;
+        if (type == PyExc_StopIteration || type == PyExc_StopAsyncIteration || type == PyExc_GeneratorExit)
+            return true;
     }
     return false;
 }
 
 /*
- * Each entry says where the next one is, and to wait for that 100 times takes longer than all else that is done for a raise. What a
- * place raises again and again has its entries where they were the time before last (freed from the first to the last, that memory
- * is used again from the last to the first). So the next entry is guessed from that walk, and the CPU goes on with the guess while
+ * Each entry says where the next one is, and to wait for that 100 times takes longer than all else
+ * that is done for a raise. What a place raises again and again has its entries where they were the
+ * time before last (freed from the first to the last, that memory is used again from the last to
+ * the first). So the next entry is guessed from that walk, and the CPU goes on with the guess while
  * it finds out that it was right.
  */
 bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
@@ -54,7 +58,10 @@ bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
     for (; (next = entry->tb_next); guess++) {
         ps_address guessed = *guess;
         uintptr_t wrong = guessed.value ^ (uintptr_t)next;
-        /* Else the compiler knows that they are the same, and takes the one that has to be waited for. */
+        /*
+         * Else the compiler knows that they are the same, and takes the one that has to be waited
+         * for.
+         */
         __asm__("" : "+r"(wrong));
         if (wrong) break;
         entry = (PyTracebackObject *)guessed.value; /* which is next */
@@ -89,7 +96,10 @@ static const ps_site *find_own_caller(PyFrameObject *called)
     return site;
 }
 #else
-/* Before 3.12 an exception may be dying, and no object for a frame may be made. Where the call is not on this stack nobody knows. */
+/*
+ * Before 3.12 an exception may be dying, and no object for a frame may be made. Where the call is
+ * not on this stack nobody knows.
+ */
 static const ps_site *find_own_caller(PyFrameObject *called)
 {
     struct ps_walked_frame *frame = ps_walk_from(ps_thread_state());
@@ -102,7 +112,10 @@ static const ps_site *find_own_caller(PyFrameObject *called)
 }
 #endif
 
-/* The nearest entry of the application's own code: from the raise to the handler, and on from there to who called it. */
+/*
+ * The nearest entry of the application's own code: from the raise to the handler, and on from there
+ * to who called it.
+ */
 static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *raise)
 {
     PyTracebackObject *own = NULL, *entry = first;
@@ -121,7 +134,8 @@ static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *ra
 }
 
 /* Keyed by the class's name and place, and the function that raises. */
-static ps_row *make_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise, PyCodeObject *code)
+static ps_row *make_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise,
+                        PyCodeObject *code)
 {
     PyObject *globals = PyFrame_GetGlobals(raise->origin->tb_frame);
     int line = PyCode_Addr2Line(code, raise->origin->tb_lasti);
@@ -200,9 +214,13 @@ void ps_exceptions_fire_raise(const ps_row *row, uint32_t depth)
 void ps_exceptions_message(char *to, PyObject *exception)
 {
     PyObject *args = ((PyBaseExceptionObject *)exception)->args;
-    PyObject *text = args && PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
+    PyObject *text =
+        args && PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
     to[0] = '\0';
-    /* The first argument of a UnicodeError is an encoding or what could not be translated: its message is computed. */
+    /*
+     * The first argument of a UnicodeError is an encoding or what could not be translated: its
+     * message is computed.
+     */
     if (text && PyUnicode_CheckExact(text) && ps_string_is_ready(text) &&
         !PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_UnicodeError))
         ps_copy_string(to, PS_MESSAGE_BUFFER, text);

@@ -12,20 +12,31 @@
 #include "probe.h"
 
 /*
- * On 3.12 and later EXCEPTION_HANDLED tells of exceptions when their traceback is complete, and costs code that raises nothing
- * nothing. It comes for each handler that is entered: `finally`, `with` and clauses that do not match as well. Those raise again, and
- * RERAISE says so; the handler that rescued is the one that was left without it. So a rescue is known when it is over: it is counted,
- * and fired, at the next exception of its thread, or when the worker sees within a second that the thread handles it no more.
+ * On 3.12 and later EXCEPTION_HANDLED tells of exceptions when their traceback is complete, and
+ * costs code that raises nothing nothing. It comes for each handler that is entered: `finally`,
+ * `with` and clauses that do not match as well. Those raise again, and RERAISE says so; the handler
+ * that rescued is the one that was left without it. So a rescue is known when it is over: it is
+ * counted, and fired, at the next exception of its thread, or when the worker sees within a second
+ * that the thread handles it no more.
  *
- *   HANDLED -> under way, in a handler -> RERAISE -> under way, on its way -> HANDLED (deeper) -> in a handler
+ *   HANDLED -> under way, in a handler -> RERAISE -> under way, on its way -> HANDLED (deeper) ->
+ *   in a handler
  *                                   `-> no longer handled: rescued
  *
- * An exception that is under way is alive, so it is known by its address. Once it is not, another may have that.
+ * An exception that is under way is alive, so it is known by its address. Once it is not, another
+ * may have that.
  *
- * RAISE comes for each frame that an exception passes, and costs each. It is asked for by exception__raise, and by
- * exception__rescue for the time since the raise.
+ * RAISE comes for each frame that an exception passes, and costs each. It is asked for by
+ * exception__raise, and by exception__rescue for the time since the raise.
  */
-enum { UNDER_WAY = 64, RAISES = 32, ENTRIES_ADDED = 64, SEEN_BITS = 8, SEEN_SETS = 1 << SEEN_BITS, SEEN_WAYS = 4 };
+enum {
+    UNDER_WAY = 64,
+    RAISES = 32,
+    ENTRIES_ADDED = 64,
+    SEEN_BITS = 8,
+    SEEN_SETS = 1 << SEEN_BITS,
+    SEEN_WAYS = 4
+};
 
 struct under_way {
     ps_address exception, thread;
@@ -63,7 +74,11 @@ static struct {
         uint32_t entries;
         uint64_t number; /* of the handling */
         ps_row *
-            rescued; /* its row when it counts as rescued, for it is handled no more; a suspended handler may raise it on */
+            /*
+             * its row when it counts as rescued, for it is handled no more; a suspended handler may
+             * raise it on
+             */
+            rescued;
     } seen[SEEN_SETS * SEEN_WAYS];
     uint64_t seen_number;
 } handled;
@@ -78,8 +93,9 @@ static __thread struct {
 /* ---- Where ---- */
 
 /*
- * Is this the handler of a statement? Those of the interpreter's own (the end of an `except ... as`, of an inlined comprehension, of
- * a generator) do not begin so, and always raise on. What another tool has instrumented may be one.
+ * Is this the handler of a statement? Those of the interpreter's own (the end of an `except ...
+ * as`, of an inlined comprehension, of a generator) do not begin so, and always raise on. What
+ * another tool has instrumented may be one.
  */
 static bool is_statement(PyCodeObject *code, long offset)
 {
@@ -91,7 +107,10 @@ static const ps_site *rescuer_at(PyCodeObject *code, long offset)
 {
     const ps_site *site = ps_places_find(&rescuers, NULL, code, offset);
     if (PS_LIKELY(site != NULL)) return site;
-    /* The first instruction of a handler may have no line. After the last one CPython reads on behind its table of lines. */
+    /*
+     * The first instruction of a handler may have no line. After the last one CPython reads on
+     * behind its table of lines.
+     */
     enum { UNIT = 2, UNITS = 4 };
     int line = -1, end = (int)Py_SIZE(code) * UNIT;
     for (int at = (int)offset; line <= 0 && at < end && at < offset + UNITS * UNIT; at += UNIT)
@@ -104,7 +123,10 @@ static const ps_site *rescuer_at(PyCodeObject *code, long offset)
 
 /* ---- Raised again ---- */
 
-/* What is known of it; else the place to put it, which is that of the one that was handled longest ago. */
+/*
+ * What is known of it; else the place to put it, which is that of the one that was handled longest
+ * ago.
+ */
 static struct seen *seen_of(ps_address exception)
 {
     struct seen *set = &handled.seen[ps_address_hash(exception, SEEN_BITS) * SEEN_WAYS], *oldest = set;
@@ -115,7 +137,10 @@ static struct seen *seen_of(ps_address exception)
     return oldest;
 }
 
-/* Was the frame of this entry not called by the one of the entry before it? Then an exception was raised again in that one. */
+/*
+ * Was the frame of this entry not called by the one of the entry before it? Then an exception was
+ * raised again in that one.
+ */
 static bool is_break(PyTracebackObject *caller, PyTracebackObject *entry)
 {
     if (caller->tb_frame == entry->tb_frame) return true;
@@ -125,7 +150,10 @@ static bool is_break(PyTracebackObject *caller, PyTracebackObject *entry)
     return is;
 }
 
-/* Leaves the last raise of it. Looked at closely when it has the last entry that it had before, and more of them than then. */
+/*
+ * Leaves the last raise of it. Looked at closely when it has the last entry that it had before, and
+ * more of them than then.
+ */
 static void narrow_to_last(PyObject *exception, PyTracebackObject *first, ps_raise *raise)
 {
     const struct seen *seen = seen_of(PS_ADDRESS(exception));
@@ -142,7 +170,8 @@ static void narrow_to_last(PyObject *exception, PyTracebackObject *first, ps_rai
 
 static void take_out(uint32_t i)
 {
-    memmove(&handled.under_way[i], &handled.under_way[i + 1], (--handled.count - i) * sizeof(handled.under_way[0]));
+    memmove(&handled.under_way[i], &handled.under_way[i + 1],
+            (--handled.count - i) * sizeof(handled.under_way[0]));
 }
 
 static void rescued(const struct under_way *one)
@@ -158,7 +187,10 @@ static void rescued(const struct under_way *one)
     if (ps_address_equal(seen->exception, one->exception)) seen->rescued = one->row;
 }
 
-/* Is a handler for it open on this thread, generators that run included? Handlers below the innermost are not listed. */
+/*
+ * Is a handler for it open on this thread, generators that run included? Handlers below the
+ * innermost are not listed.
+ */
 static bool is_handled_now(PyThreadState *thread, ps_address exception)
 {
     for (_PyErr_StackItem *item = thread->exc_info; item; item = item->previous_item)
@@ -166,7 +198,10 @@ static bool is_handled_now(PyThreadState *thread, ps_address exception)
     return false;
 }
 
-/* Those of this thread whose handlers are over. The inner ones end first, so the first that is not over ends the search. */
+/*
+ * Those of this thread whose handlers are over. The inner ones end first, so the first that is not
+ * over ends the search.
+ */
 static void settle(PyThreadState *thread)
 {
     for (uint32_t i = handled.count; i-- > 0;) {
@@ -208,8 +243,9 @@ static uint64_t since_raise(ps_address exception, uint64_t now)
 }
 
 /*
- * Has this exception come here on its way from the handler that raised it on? Else another has its address by now. Then it is in
- * another handler of the same frame, or has new entries before those it had.
+ * Has this exception come here on its way from the handler that raised it on? Else another has its
+ * address by now. Then it is in another handler of the same frame, or has new entries before those
+ * it had.
  */
 static bool came_on(const struct under_way *one, PyTracebackObject *top, uint32_t entries, PyCodeObject *code,
                     long offset)
@@ -277,7 +313,8 @@ static void raised_on(PyObject *exception, PyTracebackObject *top)
     for (uint32_t i = handled.count; !one && top && i-- > 0;) {
         /* What except* left of a group is another object with the same traceback. */
         struct under_way *group = &handled.under_way[i];
-        bool is = ps_address_equal(group->thread, PS_ADDRESS(thread)) && ps_address_equal(group->top, PS_ADDRESS(top));
+        bool is = ps_address_equal(group->thread, PS_ADDRESS(thread)) &&
+                  ps_address_equal(group->top, PS_ADDRESS(top));
         if (is && !group->passing) one = group;
     }
     struct seen *seen = seen_of(address);
@@ -327,7 +364,8 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
         narrow_to_last(exception, top, &raise);
         ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
         ps_exceptions_count(row, raise.depth);
-        if (PS_ENABLED(EXCEPTION__DETAIL) && row->site) ps_exceptions_fire_detail(row, exception, top, raise.depth);
+        if (PS_ENABLED(EXCEPTION__DETAIL) && row->site)
+            ps_exceptions_fire_detail(row, exception, top, raise.depth);
         one = add();
         one->exception = address;
         one->thread = PS_ADDRESS(thread);
@@ -342,7 +380,8 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     one->entries = entries;
     one->rescuer = rescuer;
     one->elapsed = (handled.wanted & PS_BIT(EXCEPTION__RESCUE)) ? since_raise(address, ps_ticks()) : 0;
-    *seen_of(address) = (struct seen){address, PS_ADDRESS(top), PS_ADDRESS(last), entries, ++handled.seen_number, NULL};
+    *seen_of(address) =
+        (struct seen){address, PS_ADDRESS(top), PS_ADDRESS(last), entries, ++handled.seen_number, NULL};
 }
 
 /* At the first handler it is the one that is current. */
@@ -351,7 +390,10 @@ void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first,
     ps_trace_context(to, PS_BIT(EXCEPTION__DETAIL));
 }
 
-/* Called by CPython on the thread that raises, with the GIL. The exception that is raised is put aside. */
+/*
+ * Called by CPython on the thread that raises, with the GIL. The exception that is raised is put
+ * aside.
+ */
 static PyObject *tell(enum event event, PyObject *const *args, Py_ssize_t count)
 {
     if (count < 3) return ps_monitoring_go_on();
@@ -413,7 +455,8 @@ static bool goes_on(uint32_t i, bool last)
     if (one->passing) return !one->old;
     /* A thread's inner handlers come later, and hide its outer ones. */
     for (uint32_t j = i + 1; j < handled.count; j++)
-        if (ps_address_equal(handled.under_way[j].thread, one->thread) && !handled.under_way[j].passing) return true;
+        if (ps_address_equal(handled.under_way[j].thread, one->thread) && !handled.under_way[j].passing)
+            return true;
     return is_handled_now(thread, one->exception);
 }
 
@@ -423,7 +466,10 @@ static bool is_ours(const struct under_way *one, bool forked)
     return !forked || alive(one->thread);
 }
 #else
-/* Without a GIL nobody can look at what another thread handles: some time after it began a handler counts as one that rescued. */
+/*
+ * Without a GIL nobody can look at what another thread handles: some time after it began a handler
+ * counts as one that rescued.
+ */
 static bool goes_on(uint32_t i, bool last)
 {
     const struct under_way *one = &handled.under_way[i];
@@ -472,7 +518,8 @@ bool ps_exceptions_hook(uint32_t wanted)
     handled.wanted = done ? wanted : 0;
     handled.process = getpid();
     for (int i = 0; !done && i < PS_PROBE_COUNT; i++)
-        if (((wanted & PS_EXCEPTION_PROBES) >> i) & 1) ps_info_state((enum ps_probe)i, PS_STATE_REFUSED, reason);
+        if (((wanted & PS_EXCEPTION_PROBES) >> i) & 1)
+            ps_info_state((enum ps_probe)i, PS_STATE_REFUSED, reason);
     return done && wanted;
 }
 

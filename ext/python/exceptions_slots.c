@@ -9,15 +9,18 @@
 #include "stats.h"
 
 /*
- * Before 3.12 nothing tells of exceptions that does not slow down every line, so they are counted when they die: an exception that
- * goes still has its traceback, and that says where it was raised, how deep, and which call handled it. While somebody listens,
- * tp_dealloc and tp_clear of the exception types that are written in C are ours. Classes written in Python have slots that end there.
- * So is tp_alloc, for the span that is current when one is made (exceptions_spans.c); classes that are made meanwhile go without.
+ * Before 3.12 nothing tells of exceptions that does not slow down every line, so they are counted
+ * when they die: an exception that goes still has its traceback, and that says where it was raised,
+ * how deep, and which call handled it. While somebody listens, tp_dealloc and tp_clear of the
+ * exception types that are written in C are ours. Classes written in Python have slots that end
+ * there. So is tp_alloc, for the span that is current when one is made (exceptions_spans.c);
+ * classes that are made meanwhile go without.
  *
- * In such a slot nothing may be allocated by Python, for that may start the collector, and no error may be touched.
+ * In such a slot nothing may be allocated by Python, for that may start the collector, and no error
+ * may be touched.
  *
- * What this cannot know: how long an exception was under way, or anything of it while it lives. Where the user accepted the price,
- * the trace hook tells that (exceptions_trace.c).
+ * What this cannot know: how long an exception was under way, or anything of it while it lives.
+ * Where the user accepted the price, the trace hook tells that (exceptions_trace.c).
  */
 enum { SLOTS = 24 };
 
@@ -25,7 +28,8 @@ static struct {
     bool on;
     destructor dealloc[SLOTS];
     inquiry clear[SLOTS];
-    destructor python_dealloc; /* of every class that is written in Python; left alone, as is python_clear */
+    /* of every class that is written in Python; left alone, as is python_clear */
+    destructor python_dealloc;
     inquiry python_clear;
     ps_places rescuers; /* code object and line -> site of a handler */
 } slots;
@@ -41,8 +45,9 @@ static bool is_generator(PyFrameObject *frame)
 }
 
 /*
- * Was the second not called by the first? Then the exception was raised again in the first. Generators forget who called, and what
- * Cython writes into a traceback are frames that never ran and that nobody is called by.
+ * Was the second not called by the first? Then the exception was raised again in the first.
+ * Generators forget who called, and what Cython writes into a traceback are frames that never ran
+ * and that nobody is called by.
  */
 static bool is_break(const PyTracebackObject *caller, const PyTracebackObject *called)
 {
@@ -69,7 +74,10 @@ static const ps_site *rescuer_in(PyFrameObject *frame)
     return site;
 }
 
-/* Counts one raise of an exception that dies. handler: the frame that handled it, or NULL when that is not known. */
+/*
+ * Counts one raise of an exception that dies. handler: the frame that handled it, or NULL when that
+ * is not known.
+ */
 static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_raise *raise, bool is_last)
 {
     if (!raise->origin->tb_frame) return;
@@ -78,14 +86,18 @@ static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_
     if (!is_last) ps_exceptions_count_rescue(row, NULL, raise->depth == 1);
     else if (ps_frame_is_running(first->tb_frame))
         ps_exceptions_count_rescue(row, rescuer_in(first->tb_frame), raise->depth == 1);
-    if (PS_ENABLED(EXCEPTION__DETAIL) && row->site) ps_exceptions_fire_detail(row, exception, first, raise->depth);
+    if (PS_ENABLED(EXCEPTION__DETAIL) && row->site)
+        ps_exceptions_fire_detail(row, exception, first, raise->depth);
 }
 
-/* Called with the GIL on a thread of the main interpreter that lets go of an exception, or that collects garbage. Entries of which the collector has been
- * there first are empty. */
+/*
+ * Called with the GIL on a thread of the main interpreter that lets go of an exception, or that
+ * collects garbage. Entries of which the collector has been there first are empty.
+ */
 static void count_dying(PyObject *exception)
 {
-    PyTracebackObject *first = (PyTracebackObject *)((PyBaseExceptionObject *)exception)->traceback, *entry = first;
+    PyTracebackObject *first = (PyTracebackObject *)((PyBaseExceptionObject *)exception)->traceback,
+                      *entry = first;
     if (!first || !PyTraceBack_Check(first) || ps_exceptions_is_noise(exception)) return;
     /* The parts that except* makes of a group have its traceback: the last one counts. */
     bool is_group = PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_BaseExceptionGroup);
@@ -106,8 +118,8 @@ static void count_dying(PyObject *exception)
 /* ---- Slots ---- */
 
 /*
- * As the interpreter's own: a long chain of __context__ must not recurse through all of the C stack. What subtype_dealloc hands on is
- * tracked by the collector, and the original expects that.
+ * As the interpreter's own: a long chain of __context__ must not recurse through all of the C
+ * stack. What subtype_dealloc hands on is tracked by the collector, and the original expects that.
  */
 static void die(PyObject *exception, int number, destructor ours)
 {
@@ -132,8 +144,8 @@ static int clear(PyObject *exception, int number)
 }
 
 /*
- * Not by tp_new: that OSError compares with its own, to find out who is to look at the arguments. All types have the same function
- * here, and none of the interpreter's looks which.
+ * Not by tp_new: that OSError compares with its own, to find out who is to look at the arguments.
+ * All types have the same function here, and none of the interpreter's looks which.
  */
 static PyObject *make(PyTypeObject *type, Py_ssize_t items)
 {
@@ -156,7 +168,10 @@ static const destructor our_dealloc[SLOTS] = {EACH_SLOT(DIE)};
 static const inquiry our_clear[SLOTS] = {EACH_SLOT(CLEAR)};
 /* clang-format on */
 
-/* The number of a slot, when it has one of ours or gets one: that of the original. -1: it stays as it is. */
+/*
+ * The number of a slot, when it has one of ours or gets one: that of the original. -1: it stays as
+ * it is.
+ */
 static int dealloc_number(destructor slot)
 {
     for (int i = 0; i < SLOTS; i++) {
@@ -179,25 +194,33 @@ static int clear_number(inquiry slot)
 
 static void set_slots(PyTypeObject *type, bool on)
 {
-    int i = type->tp_dealloc && type->tp_dealloc != slots.python_dealloc ? dealloc_number(type->tp_dealloc) : -1;
+    int i =
+        type->tp_dealloc && type->tp_dealloc != slots.python_dealloc ? dealloc_number(type->tp_dealloc) : -1;
     if (i >= 0) type->tp_dealloc = on ? our_dealloc[i] : slots.dealloc[i];
     i = type->tp_clear && type->tp_clear != slots.python_clear ? clear_number(type->tp_clear) : -1;
     if (i >= 0) type->tp_clear = on ? our_clear[i] : slots.clear[i];
     if (type->tp_alloc == (on ? PyType_GenericAlloc : make)) type->tp_alloc = on ? make : PyType_GenericAlloc;
 }
 
-/* All types of exceptions there are. Those that come later inherit their slots, ours too, which is why this walks again at the end. */
+/*
+ * All types of exceptions there are. Those that come later inherit their slots, ours too, which is
+ * why this walks again at the end.
+ */
 static void walk(PyTypeObject *type, bool on)
 {
     set_slots(type, on);
     /* Of `type` itself: a metaclass may have an idea of its own. */
     PyObject *list = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
-    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) walk((PyTypeObject *)PyList_GET_ITEM(list, i), on);
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++)
+        walk((PyTypeObject *)PyList_GET_ITEM(list, i), on);
     if (!list) PyErr_Clear();
     Py_XDECREF(list);
 }
 
-/* Is an object of some thread put off by the trashcan? It is not tracked, and OSError's slot expects that it is. */
+/*
+ * Is an object of some thread put off by the trashcan? It is not tracked, and OSError's slot
+ * expects that it is.
+ */
 static bool is_trash_waiting(void)
 {
     PyThreadState *thread = PyInterpreterState_ThreadHead(ps_thread_state()->interp);

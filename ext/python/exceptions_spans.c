@@ -7,13 +7,15 @@
 #include "clock.h"
 
 /*
- * Before 3.12 an exception is told of when it dies (exceptions_slots.c), and by then another span may be current, or it dies in
- * another request. So the span is noted when an exception is made, which is on the thread that raises it and, unlike its end, a
- * moment at which Python may be asked for memory. A note counts where what died was raised by who made it: in one of its functions, or
- * in what called that (a function that makes exceptions for others), and where the call that handled it still runs. What was kept for
- * a while, or raised a second time elsewhere, has no span.
+ * Before 3.12 an exception is told of when it dies (exceptions_slots.c), and by then another span
+ * may be current, or it dies in another request. So the span is noted when an exception is made,
+ * which is on the thread that raises it and, unlike its end, a moment at which Python may be asked
+ * for memory. A note counts where what died was raised by who made it: in one of its functions, or
+ * in what called that (a function that makes exceptions for others), and where the call that
+ * handled it still runs. What was kept for a while, or raised a second time elsewhere, has no span.
  *
- * Not more notes are taken of a place than it may have events (ps_details_allow). All of it with the GIL, in the main interpreter.
+ * Not more notes are taken of a place than it may have events (ps_details_allow). All of it with
+ * the GIL, in the main interpreter.
  */
 enum { NOTES_BITS = 8, NOTES = 1 << NOTES_BITS, PLACES = 256, MAKERS = 2, NOTES_PER_SECOND = 10 };
 
@@ -24,7 +26,10 @@ static struct note {
     char traceparent[PS_TRACEPARENT_BUFFER];
 } notes[NOTES];
 
-/* Where exceptions are made: the type and the instruction. Of two that share an entry each is a new one at its turn. */
+/*
+ * Where exceptions are made: the type and the instruction. Of two that share an entry each is a new
+ * one at its turn.
+ */
 static struct place {
     uintptr_t key;
     uint32_t second, noted;
@@ -85,7 +90,8 @@ static bool was_made_in(const struct note *note, PyTracebackObject *first, uint3
     bool found = false;
     for (uint32_t i = 0; !found && i < depth && first; i++, first = first->tb_next) {
         PyCodeObject *code = PyFrame_GetCode(first->tb_frame);
-        for (int maker = 0; maker < MAKERS; maker++) found |= ps_address_equal(PS_ADDRESS(code), note->makers[maker]);
+        for (int maker = 0; maker < MAKERS; maker++)
+            found |= ps_address_equal(PS_ADDRESS(code), note->makers[maker]);
         Py_DECREF(code);
     }
     return found;
@@ -95,7 +101,8 @@ void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first,
 {
     const struct note *note = note_of(exception);
     to[0] = '\0';
-    if (!ps_address_equal(note->exception, PS_ADDRESS(exception)) || note->thread_id != ps_thread_id()) return;
+    if (!ps_address_equal(note->exception, PS_ADDRESS(exception)) || note->thread_id != ps_thread_id())
+        return;
     if (ps_frame_is_running(first->tb_frame) && was_made_in(note, first, depth))
         memcpy(to, note->traceparent, sizeof(note->traceparent));
 }

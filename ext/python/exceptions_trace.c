@@ -8,14 +8,17 @@
 #include "probe.h"
 
 /*
- * exception__raise and exception__rescue before 3.12, for users who accept that all code slows down meanwhile. The trace hook tells of
- * each frame that an exception comes to, of lines, and of the ends of calls:
+ * exception__raise and exception__rescue before 3.12, for users who accept that all code slows down
+ * meanwhile. The trace hook tells of each frame that an exception comes to, of lines, and of the
+ * ends of calls:
  *
- *   EXCEPTION -> came to a frame -> LINE: in a handler there -> a LINE or the end of the call, handled no more: rescued
+ *   EXCEPTION -> came to a frame -> LINE: in a handler there -> a LINE or the end of the call,
+ *   handled no more: rescued
  *       ^                `------------------------`-> the call ends without a value
  *       `---------------------------------------------------------'
  *
- * A handler that raises on in its own frame says nothing: the line of the rescue is that of the first handler it came to there.
+ * A handler that raises on in its own frame says nothing: the line of the rescue is that of the
+ * first handler it came to there.
  */
 enum { UNDER_WAY = 16 };
 
@@ -42,7 +45,10 @@ static __thread struct {
     unsigned epoch;
 } mine;
 
-/* Is a handler for it open on this thread, generators that run included? Handlers below the innermost are not listed. */
+/*
+ * Is a handler for it open on this thread, generators that run included? Handlers below the
+ * innermost are not listed.
+ */
 static bool is_handled_now(ps_address exception)
 {
     for (_PyErr_StackItem *item = ps_thread_state()->exc_info; item; item = item->previous_item)
@@ -133,7 +139,9 @@ static void at_end(PyFrameObject *frame, bool raised)
     }
 }
 
-/* Called by the VM on the application's threads. What is raised at the moment was put away by it. */
+/*
+ * Called by the VM on the application's threads. What is raised at the moment was put away by it.
+ */
 static void listen(PyFrameObject *frame, int what, PyObject *argument)
 {
     if (mine.epoch != trace.epoch) {
@@ -142,7 +150,8 @@ static void listen(PyFrameObject *frame, int what, PyObject *argument)
     }
     if (what == PyTrace_EXCEPTION) {
         PyObject *exception = PyTuple_GET_ITEM(argument, 1), *top = PyTuple_GET_ITEM(argument, 2);
-        if (PyExceptionInstance_Check(exception) && PyTraceBack_Check(top) && !ps_exceptions_is_noise(exception))
+        if (PyExceptionInstance_Check(exception) && PyTraceBack_Check(top) &&
+            !ps_exceptions_is_noise(exception))
             came_to(frame, exception, (PyTracebackObject *)top);
     } else if (PS_UNLIKELY(mine.count)) {
         if (what == PyTrace_LINE) at_line(frame);
@@ -154,11 +163,12 @@ static bool state(enum ps_probe probe, uint32_t wanted)
 {
     if (!((wanted >> probe) & 1)) return false;
     if (ps_forced())
-        ps_info_state(probe, PS_STATE_DEGRADED, "by the trace hook: all Python code is several times slower meanwhile");
+        ps_info_state(probe, PS_STATE_DEGRADED,
+                      "by the trace hook: all Python code is several times slower meanwhile");
     else
-        ps_info_state(
-            probe, PS_STATE_REFUSED,
-            "needs PROBESCOPE_FORCE=1 or install(force=True): before CPython 3.12 the trace hook slows all code down");
+        ps_info_state(probe, PS_STATE_REFUSED,
+                      "needs PROBESCOPE_FORCE=1 or install(force=True): before CPython 3.12 the trace hook "
+                      "slows all code down");
     return ps_forced();
 }
 

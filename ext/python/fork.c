@@ -1,13 +1,16 @@
 /*
- * Fork. The watcher's own handler starts it again in the child (ext/core/watcher.h). What CPython wants besides:
+ * Fork. The watcher's own handler starts it again in the child (ext/core/watcher.h). What CPython
+ * wants besides:
  *
- * - os.fork() sets the GIL and the list of threads in order only after the C library's handlers ran. Until then nobody may ask
- *   for the GIL: it would wait for one that is thrown away.
- * - From 3.12 on os.fork() looks at the number of threads in /proc/self/stat and warns when there are more than one. When ours are
- *   the only others they end before the fork. They are started again when os.fork() has returned: by a pending call, that is at
- *   the main thread's next step, and in a process without other threads it is the main thread that forks.
+ * - os.fork() sets the GIL and the list of threads in order only after the C library's handlers
+ *   ran. Until then nobody may ask for the GIL: it would wait for one that is thrown away.
+ * - From 3.12 on os.fork() looks at the number of threads in /proc/self/stat and warns when there
+ *   are more than one. When ours are the only others they end before the fork. They are started
+ *   again when os.fork() has returned: by a pending call, that is at the main thread's next step,
+ *   and in a process without other threads it is the main thread that forks.
  *
- * These are handlers of os.register_at_fork(). A server that forks in C (uWSGI) does not run them, and needs neither.
+ * These are handlers of os.register_at_fork(). A server that forks in C (uWSGI) does not run them,
+ * and needs neither.
  */
 #include "hooks.h"
 
@@ -18,9 +21,15 @@
 #include "atomic.h"
 #include "clock.h"
 
-/* A thread that has ended is counted until the kernel has buried it. So long after the end of one of ours it may be that. */
+/*
+ * A thread that has ended is counted until the kernel has buried it. So long after the end of one
+ * of ours it may be that.
+ */
 #define BURIAL_NS 20000000u
-/* So long at most the fork waits for the burial of threads that were joined, where nothing else can be in the way. */
+/*
+ * So long at most the fork waits for the burial of threads that were joined, where nothing else can
+ * be in the way.
+ */
 #define BURIALS_NS 1000000000u
 /* CPU time of others' handlers after a fork that the watcher waits for at most. */
 #define HANDLERS_NS 20000000u
@@ -63,11 +72,15 @@ static bool await_threads(int threads, uint64_t deadline_ns)
     return counted == threads;
 }
 
-/* Does the application's own code run that called os.fork(), or something that it was called by? Not a handler of somebody's. */
+/*
+ * Does the application's own code run that called os.fork(), or something that it was called by?
+ * Not a handler of somebody's.
+ */
 static bool has_returned(void)
 {
     PyFrameObject *frame = PyEval_GetFrame();
-    if (!ps_address_known(forks.caller) || !frame || ps_address_equal(forks.caller, PS_ADDRESS(frame))) return true;
+    if (!ps_address_known(forks.caller) || !frame || ps_address_equal(forks.caller, PS_ADDRESS(frame)))
+        return true;
     Py_INCREF(frame);
     while (frame && !ps_address_equal(forks.caller, PS_ADDRESS(frame))) {
         PyFrameObject *back = PyFrame_GetBack(frame);
@@ -79,7 +92,10 @@ static bool has_returned(void)
     return !inside;
 }
 
-/* A pending call. Handlers that others registered after ours have steps too, and the threads are counted after them (3.13). */
+/*
+ * A pending call. Handlers that others registered after ours have steps too, and the threads are
+ * counted after them (3.13).
+ */
 static int resume(void *unused)
 {
     (void)unused;
@@ -87,7 +103,8 @@ static int resume(void *unused)
     bool at_last = ps_process_cpu_ns() - forks.returned_cpu_ns > HANDLERS_NS;
     if (!at_last && !has_returned() && Py_AddPendingCall(resume, NULL) == 0) return 0;
     forks.paused = false;
-    if (ps_parts_installed()) ps_threads_resume(); /* another thread may be in the middle of uninstall() */
+    /* another thread may be in the middle of uninstall() */
+    if (ps_parts_installed()) ps_threads_resume();
     return 0;
 }
 
@@ -144,7 +161,8 @@ static PyMethodDef handlers[] = {
 int ps_fork_init(void)
 {
     PyObject *module = PyImport_ImportModule("posix"), *functions = PyDict_New();
-    PyObject *place = module ? PyObject_GetAttrString(module, "register_at_fork") : NULL, *none = PyTuple_New(0);
+    PyObject *place = module ? PyObject_GetAttrString(module, "register_at_fork") : NULL,
+             *none = PyTuple_New(0);
     bool done = place && functions && none;
     for (size_t i = 0; done && i < sizeof(handlers) / sizeof(handlers[0]); i++) {
         PyObject *function = PyCFunction_New(&handlers[i], NULL);

@@ -1,5 +1,6 @@
 /*
- * Functions: a row for each, by its code object; a shadow stack for each thread, whose calls are known by their frames.
+ * Functions: a row for each, by its code object; a shadow stack for each thread, whose calls are
+ * known by their frames.
  */
 #include "hooks.h"
 
@@ -27,8 +28,9 @@ static struct {
     Py_ssize_t index; /* of what we keep in code objects */
     uint32_t epoch;   /* raised when rows or coverage change */
     bool on, everything;
-    bool restart;  /* the coverage changed */
-    bool clearing; /* the hooks are out, but the flush was reading the rows: clear them at the next try */
+    bool restart; /* the coverage changed */
+    /* the hooks are out, but the flush was reading the rows: clear them at the next try */
+    bool clearing;
 } functions = {.epoch = 1};
 
 static void free_function(void *function)
@@ -52,7 +54,8 @@ static void look_up(struct function *function, PyCodeObject *code)
 {
     function->site = ps_code_site(code, PyEval_GetGlobals());
     function->epoch = current_epoch();
-    function->covered = ps_coverage_function(function->site->path, function->site->name, functions.everything);
+    function->covered =
+        ps_coverage_function(function->site->path, function->site->name, functions.everything);
     function->row = NULL;
 }
 
@@ -144,7 +147,10 @@ bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
 
 bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint64_t now)
 {
-    /* Exits that are told of all functions: whether one is covered is known sooner than that it is not open. */
+    /*
+     * Exits that are told of all functions: whether one is covered is known sooner than that it is
+     * not open.
+     */
     bool any = !PS_HAVE_MONITORING || outcome == PS_OUTCOME_RAISED || PS_READ(ps_overhead_functions);
     if (any && !is_covered(code)) return false;
     ps_stack *stack = ps_contexts_current();
@@ -165,7 +171,10 @@ bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint6
 void ps_functions_restart(void)
 {
     functions.restart = true;
-    /* While nobody listens the worker stays away: a thread state that is made while the interpreter starts or ends is in its way. */
+    /*
+     * While nobody listens the worker stays away: a thread state that is made while the interpreter
+     * starts or ends is in its way.
+     */
     if (ps_watcher_wanted() & (PS_FUNCTION_PROBES | PS_BIT(LINE))) ps_watcher_recheck();
 }
 

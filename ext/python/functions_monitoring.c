@@ -9,11 +9,13 @@
 #include "info.h"
 
 /*
- * What sys.monitoring tells of calls, on 3.12 and later. Entries (start, resume, throw) and exits (return, yield, unwind) come in
- * pairs, also for generators that are closed and coroutines that are cancelled. For code that is not covered the callback answers
- * "disable", and costs nothing from then on; unwinding and throwing cannot be disabled.
+ * What sys.monitoring tells of calls, on 3.12 and later. Entries (start, resume, throw) and exits
+ * (return, yield, unwind) come in pairs, also for generators that are closed and coroutines that
+ * are cancelled. For code that is not covered the callback answers "disable", and costs nothing
+ * from then on; unwinding and throwing cannot be disabled.
  *
- * Where other tools hold all ids of sys.monitoring, the profile hook tells of calls as it does before 3.12, for more of everybody's time.
+ * Where other tools hold all ids of sys.monitoring, the profile hook tells of calls as it does
+ * before 3.12, for more of everybody's time.
  */
 enum { EVENTS = PS_ON_START | PS_ON_RESUME | PS_ON_THROW | PS_ON_RETURN | PS_ON_YIELD | PS_ON_UNWIND };
 

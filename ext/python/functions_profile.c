@@ -5,9 +5,11 @@
 #include "clock.h"
 
 /*
- * What the profile hook tells of calls, on 3.11 and where sys.monitoring has no room: an entry for each start and resumption, an exit
- * for each return, yield and exception. Which of them it is stands in the frame; which exception it was does not. Generators that are left by one that was
- * thrown into them, without a word of their own, are taken for closed: nearly all are, most of them by a loop that ended early.
+ * What the profile hook tells of calls, on 3.11 and where sys.monitoring has no room: an entry for
+ * each start and resumption, an exit for each return, yield and exception. Which of them it is
+ * stands in the frame; which exception it was does not. Generators that are left by one that was
+ * thrown into them, without a word of their own, are taken for closed: nearly all are, most of them
+ * by a loop that ended early.
  */
 static unsigned users; /* of enum ps_profile_user */
 
@@ -54,7 +56,9 @@ static void look_at(PyFrameObject *frame, int what, PyObject *argument)
     ps_look_end(look);
 }
 
-/* Called by the VM on the application's threads. What is raised at the moment was put away by it. */
+/*
+ * Called by the VM on the application's threads. What is raised at the moment was put away by it.
+ */
 static int on_event(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
 {
     if (what == PyTrace_C_RETURN) ps_thread_hooks_mind_thread(argument);

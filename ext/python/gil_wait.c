@@ -10,7 +10,9 @@
 #include "eval_breaker.h"
 #include "watcher.h"
 
-/* Further than that the GIL's state is not looked for: it is in the first 100 KB of the runtime's. */
+/*
+ * Further than that the GIL's state is not looked for: it is in the first 100 KB of the runtime's.
+ */
 #define RUNTIME_BYTES (1024 * 1024)
 /* For so long at most the main thread lets go of the GIL when a pending call asks it to. */
 #define YIELD_NS 5000000u
@@ -18,7 +20,9 @@
 /* The runtime's state, of which nothing is public but the name; absent: NULL. */
 extern char _PyRuntime[] __attribute__((weak));
 
-/* The beginning of struct _gil_runtime_state (Include/internal/pycore_gil.h): so from 3.11 to 3.15. */
+/*
+ * The beginning of struct _gil_runtime_state (Include/internal/pycore_gil.h): so from 3.11 to 3.15.
+ */
 struct gil {
     unsigned long interval; /* us */
     uintptr_t last_holder;
@@ -31,12 +35,16 @@ enum phase { NONE, SHORT, LONGER, REST, PHASES };
 
 static const uint64_t phase_ns[PHASES] = {[REST] = 30000000, [SHORT] = 1000000, [LONGER] = 10000000};
 static const enum phase phase_after[PHASES] = {[REST] = SHORT, [SHORT] = LONGER, [LONGER] = REST};
-/* Samples come 99 times a second: with LONGER first, among four busy threads, the worker took 2 % of the CPU time instead of 1 %. */
+/*
+ * Samples come 99 times a second: with LONGER first, among four busy threads, the worker took 2 %
+ * of the CPU time instead of 1 %.
+ */
 static const enum phase first_phase[] = {[UPKEEP] = REST, [SAMPLE] = REST, [SWITCH] = SHORT};
 
 /*
- * Intervals of ours, in us. Each row stands for one value of the application's for ever. Values of the application's up to LONG_US are
- * left alone. Each of ours is the same again after it was converted to seconds in a float and back.
+ * Intervals of ours, in us. Each row stands for one value of the application's for ever. Values of
+ * the application's up to LONG_US are left alone. Each of ours is the same again after it was
+ * converted to seconds in a float and back.
  */
 enum { ROWS = 4, LONG_US = 1000 };
 static const unsigned long ours[ROWS][PHASES] = {
@@ -69,8 +77,10 @@ static int find_segment(struct dl_phdr_info *object, size_t size, void *data)
 {
     struct segment *wanted = data;
     for (int i = 0; i < object->dlpi_phnum; i++) {
-        uintptr_t start = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr, end = start + object->dlpi_phdr[i].p_memsz;
-        if (object->dlpi_phdr[i].p_type != PT_LOAD || wanted->address < start || wanted->address >= end) continue;
+        uintptr_t start = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr,
+                  end = start + object->dlpi_phdr[i].p_memsz;
+        if (object->dlpi_phdr[i].p_type != PT_LOAD || wanted->address < start || wanted->address >= end)
+            continue;
         wanted->end = end;
         return 1;
     }
@@ -93,7 +103,10 @@ static bool is_gil(const struct gil *at, unsigned long interval)
     return at->interval == interval && at->last_holder == (uintptr_t)ps_thread_state() && at->locked == 1;
 }
 
-/* Where it lies differs from release to release. What it holds now is known: the interval, this thread, and that the GIL is taken. */
+/*
+ * Where it lies differs from release to release. What it holds now is known: the interval, this
+ * thread, and that the GIL is taken.
+ */
 static struct gil *find_gil(unsigned long interval)
 {
     struct segment segment = {.address = (uintptr_t)_PyRuntime};
@@ -149,8 +162,9 @@ static void reserve_row(void)
 }
 
 /*
- * A pending call: on the main thread, with the GIL. A call that lets go of the GIL more often than every 57 us wakes the worker before
- * its shortest interval has passed. Some of these times the worker is awake before the GIL is taken again; on a busy machine, few.
+ * A pending call: on the main thread, with the GIL. A call that lets go of the GIL more often than
+ * every 57 us wakes the worker before its shortest interval has passed. Some of these times the
+ * worker is awake before the GIL is taken again; on a busy machine, few.
  */
 static int yield(void *unused)
 {
@@ -158,14 +172,16 @@ static int yield(void *unused)
     if (!PS_READ(wait.kind)) return 0;
     PyThreadState *state = PyEval_SaveThread();
     uint64_t end = ps_monotonic_ns() + YIELD_NS;
-    while (PS_READ_ACQUIRE(wait.kind) && ps_monotonic_ns() < end) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    while (PS_READ_ACQUIRE(wait.kind) && ps_monotonic_ns() < end)
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     PyEval_RestoreThread(state);
     return 0;
 }
 
 static void ask_main_thread(void)
 {
-    if (!__atomic_exchange_n(&wait.asked, 1, __ATOMIC_SEQ_CST) && !ps_pending_add(yield, NULL)) PS_WRITE(wait.asked, 0);
+    if (!__atomic_exchange_n(&wait.asked, 1, __ATOMIC_SEQ_CST) && !ps_pending_add(yield, NULL))
+        PS_WRITE(wait.asked, 0);
 }
 
 static void become(enum kind kind)
@@ -180,9 +196,10 @@ static enum kind kind_of(unsigned requests)
 }
 
 /*
- * The GIL goes to the thread whose last wait began first, and each interval that passes begins a new wait. An interval ends late by the
- * timer slack, 50 us by default. With more slack than the others have the worker is in front of them as a rule; with less (1 us) it was
- * behind them: among four threads in calls of C it waited for up to 3.7 s instead of 0.2 s, on a busy machine.
+ * The GIL goes to the thread whose last wait began first, and each interval that passes begins a
+ * new wait. An interval ends late by the timer slack, 50 us by default. With more slack than the
+ * others have the worker is in front of them as a rule; with less (1 us) it was behind them: among
+ * four threads in calls of C it waited for up to 3.7 s instead of 0.2 s, on a busy machine.
  */
 void ps_gil_wait_prepare(void)
 {
@@ -236,7 +253,10 @@ uint64_t ps_gil_wait_step(uint64_t now)
     enum phase phase = kind ? phase_at(now, kind, &next) : NONE;
     if (!wait.gil) return next;
     set_phase(phase);
-    /* The worker may have got the GIL meanwhile, and have put the interval back before this one was set. */
+    /*
+     * The worker may have got the GIL meanwhile, and have put the interval back before this one was
+     * set.
+     */
     if (!__atomic_load_n(&wait.kind, __ATOMIC_SEQ_CST)) set_phase(NONE);
     return next;
 }

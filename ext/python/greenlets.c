@@ -1,7 +1,8 @@
 /*
- * Greenlets (gevent, eventlet) switch in C, and no hook of CPython tells. greenlet's own does, a function for each thread that is
- * called after each switch. While somebody listens to functions each thread gets one of ours at its first call, which passes on to
- * the one that was there. It can be taken out on its own thread alone: it does so at the first switch after the tracer has left.
+ * Greenlets (gevent, eventlet) switch in C, and no hook of CPython tells. greenlet's own does, a
+ * function for each thread that is called after each switch. While somebody listens to functions
+ * each thread gets one of ours at its first call, which passes on to the one that was there. It can
+ * be taken out on its own thread alone: it does so at the first switch after the tracer has left.
  */
 #include "hooks.h"
 
@@ -69,7 +70,8 @@ void ps_greenlets_follow(void)
 static void find_functions(void)
 {
     PyObject *modules = PyImport_GetModuleDict(); /* borrowed, as all these */
-    PyObject *module = PyDict_CheckExact(modules) ? PyDict_GetItemString(modules, "greenlet._greenlet") : NULL;
+    PyObject *module =
+        PyDict_CheckExact(modules) ? PyDict_GetItemString(modules, "greenlet._greenlet") : NULL;
     PyObject *names = module && PyModule_CheckExact(module) ? PyModule_GetDict(module) : NULL;
     PyObject *settrace = names ? PyDict_GetItemString(names, "settrace") : NULL;
     PyObject *gettrace = names ? PyDict_GetItemString(names, "gettrace") : NULL;

@@ -1,9 +1,11 @@
 /*
- * The hooks into CPython, one file for each kind. Each has a switch that is called with the probes that are listened to, on
- * the worker, a thread of ours, with the GIL: it makes its hooks match and says whether it is done.
+ * The hooks into CPython, one file for each kind. Each has a switch that is called with the probes
+ * that are listened to, on the worker, a thread of ours, with the GIL: it makes its hooks match and
+ * says whether it is done.
  *
- * Rules inside a hook: never leave an exception behind, never take away one that is the application's, never run bytecode (a
- * signal handler or an asynchronous exception would be raised in ours), never wait.
+ * Rules inside a hook: never leave an exception behind, never take away one that is the
+ * application's, never run bytecode (a signal handler or an asynchronous exception would be raised
+ * in ours), never wait.
  */
 #ifndef PS_PYTHON_HOOKS_H
 #define PS_PYTHON_HOOKS_H
@@ -24,9 +26,10 @@
 #include "traceparent.h"
 
 /*
- * Turns (turns.c). What hooks share is theirs because they hold the GIL. Where there is none they take turns instead, as does the
- * worker, and a turn is given up and taken again as the GIL is: where the interpreter waits for something. So what a hook has
- * looked at may be another after a call of the interpreter's, but rows stay where they are: nobody clears a table while a turn of
+ * Turns (turns.c). What hooks share is theirs because they hold the GIL. Where there is none they
+ * take turns instead, as does the worker, and a turn is given up and taken again as the GIL is:
+ * where the interpreter waits for something. So what a hook has looked at may be another after a
+ * call of the interpreter's, but rows stay where they are: nobody clears a table while a turn of
  * another thread has begun and not ended. With a GIL all of this is nothing.
  */
 typedef struct {
@@ -42,7 +45,10 @@ void ps_turn_begin(ps_turn *turn);
 void ps_turn_end(ps_turn *turn);
 void ps_turns_after_fork(void);
 #endif
-/* For whoever clears a table: ps_stats_try_lock() when no hook is under way. False: try again later. */
+/*
+ * For whoever clears a table: ps_stats_try_lock() when no hook is under way. False: try again
+ * later.
+ */
 bool ps_tables_try_lock(void);
 
 /* functions.c: function__entry, function__return, function__slow*, function__stats */
@@ -51,16 +57,23 @@ bool ps_functions_switch(uint32_t wanted);
 /* The coverage changed: begin again. */
 void ps_functions_restart(void);
 
-/* What functions.c does at an entry and at an exit, whichever hook tells of them. Both false: the function is not covered. */
+/*
+ * What functions.c does at an entry and at an exit, whichever hook tells of them. Both false: the
+ * function is not covered.
+ */
 bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed);
 bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint64_t now);
-/* Makes the VM tell of calls, or stop: functions_monitoring.c (3.12 and later), functions_profile.c (before). */
+/*
+ * Makes the VM tell of calls, or stop: functions_monitoring.c (3.12 and later), functions_profile.c
+ * (before).
+ */
 bool ps_functions_hook(bool on);
 /* Is anybody listening to functions? Others may have events told, too. */
 bool ps_functions_on(void);
 /*
- * functions_profile.c: the same by the profile hook, on 3.12 and later where sys.monitoring has no room. False: not even so.
- * PS_PROFILE_BIRTHS is of who wants to know of threads that are started alone.
+ * functions_profile.c: the same by the profile hook, on 3.12 and later where sys.monitoring has no
+ * room. False: not even so. PS_PROFILE_BIRTHS is of who wants to know of threads that are started
+ * alone.
  */
 enum ps_profile_user { PS_PROFILE_FUNCTIONS = 1, PS_PROFILE_LATENCY = 2, PS_PROFILE_BIRTHS = 4 };
 bool ps_profile(enum ps_profile_user user, bool on);
@@ -97,17 +110,24 @@ enum ps_traced { PS_TRACED_LINES, PS_TRACED_EXCEPTIONS, PS_TRACED };
 typedef void (*ps_trace_listener)(PyFrameObject *frame, int what, PyObject *argument);
 void ps_thread_hooks_trace(enum ps_traced what, ps_trace_listener listener);
 #endif
-/* To be called after each call of a built-in function: is it the one that starts a thread? Then that one has ours at once. */
+/*
+ * To be called after each call of a built-in function: is it the one that starts a thread? Then
+ * that one has ours at once.
+ */
 void ps_thread_hooks_mind_thread(PyObject *function);
 /*
- * To be called before each call of a built-in function. The return from sys.setprofile() would be told to the function that was just
- * set, which without us hears nothing of it: the pure-Python profiler takes it for an error. Pending calls, and so this, are the main
- * thread's.
+ * To be called before each call of a built-in function. The return from sys.setprofile() would be
+ * told to the function that was just set, which without us hears nothing of it: the pure-Python
+ * profiler takes it for an error. Pending calls, and so this, are the main thread's.
  */
 void ps_thread_hooks_mind_setprofile(PyObject *function);
 /* Calls the one that ours took the place of. The hook returns what it returns. */
-int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what, PyObject *argument);
-/* Threads that were born, or whose hook somebody took, want ours. The first is asked without the GIL. */
+int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what,
+                            PyObject *argument);
+/*
+ * Threads that were born, or whose hook somebody took, want ours. The first is asked without the
+ * GIL.
+ */
 bool ps_thread_hooks_need_upkeep(void);
 void ps_thread_hooks_upkeep(void);
 #else
@@ -125,9 +145,15 @@ bool ps_exceptions_needs_upkeep(void);
 void ps_exceptions_upkeep(void);
 /* The last of it: the process is about to flush for the last time. */
 void ps_exceptions_end(void);
-/* The place that raised an exception first, named by its type; NULL when it was never raised, or nobody listens. key: of its row. */
+/*
+ * The place that raised an exception first, named by its type; NULL when it was never raised, or
+ * nobody listens. key: of its row.
+ */
 const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3]);
-/* Charges ticks that it took to format an exception to the row of this key. asked: who asked, or ps_site_none. */
+/*
+ * Charges ticks that it took to format an exception to the row of this key. asked: who asked, or
+ * ps_site_none.
+ */
 void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t ticks);
 
 /* module.c: did the user accept what is dear (PROBESCOPE_FORCE=1, install(force=True))? */
@@ -155,9 +181,15 @@ void ps_objects_upkeep(void);
 void ps_collections_init(void);
 bool ps_collections_switch(uint32_t wanted);
 const char *ps_collections_refused(void); /* NULL: they can be told */
-/* The watcher's: does a collection run in this frame? What a finalizer runs meanwhile has frames of its own. */
+/*
+ * The watcher's: does a collection run in this frame? What a finalizer runs meanwhile has frames of
+ * its own.
+ */
 bool ps_collections_in(uintptr_t frame);
-/* It is time to look whether the application has emptied the list. The first is asked without the GIL. */
+/*
+ * It is time to look whether the application has emptied the list. The first is asked without the
+ * GIL.
+ */
 bool ps_collections_needs_upkeep(void);
 void ps_collections_upkeep(void);
 
@@ -186,19 +218,31 @@ void ps_tracebacks_upkeep(void);
 /* Nothing that was remembered counts any more: also whose files are the application's own. */
 void ps_tracebacks_forget(void);
 
-/* trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the probes that carry it. */
-/* Writes it, or an empty string where there is none. Where it cannot be read, the state of these probes says so. */
+/*
+ * trace_context.c: the W3C trace context of the application's current OpenTelemetry span, for the
+ * probes that carry it.
+ */
+/*
+ * Writes it, or an empty string where there is none. Where it cannot be read, the state of these
+ * probes says so.
+ */
 void ps_trace_context_of_span(char *to, uint32_t probes);
 /* The same; where there is no span, that of the current request. */
 void ps_trace_context(char *to, uint32_t probes);
 /* Does the application send spans of its own? */
 bool ps_trace_context_is_kept(void);
 
-/* requests.c: request__start, request__done. The current request: a new reference, or NULL; and what stands behind it. */
+/*
+ * requests.c: request__start, request__done. The current request: a new reference, or NULL; and
+ * what stands behind it.
+ */
 int ps_requests_init(PyObject *module);
 PyObject *ps_requests_current(void);
 struct ps_request *ps_requests_of(PyObject *request);
-/* For ps_by_request(): NULL also while nobody wants to know. Of another thread, which stands still; and of this one. */
+/*
+ * For ps_by_request(): NULL also while nobody wants to know. Of another thread, which stands still;
+ * and of this one.
+ */
 ps_counted *ps_requests_counted_of(PyThreadState *thread);
 ps_counted *ps_requests_counted_now(void);
 static inline ps_counted *ps_requests_counted(void)
@@ -208,9 +252,15 @@ static inline ps_counted *ps_requests_counted(void)
 #if PS_HAVE_GIL
 /* With the GIL, before any is read. */
 void ps_requests_prepare(void);
-/* The number of the current request in the context whose values are in this tree (copied_context.h); 0: it has none. */
+/*
+ * The number of the current request in the context whose values are in this tree
+ * (copied_context.h); 0: it has none.
+ */
 uint64_t ps_requests_read(uintptr_t tree);
-/* For ps_by_request(), with the GIL: of the request with this number, which may have ended a moment ago. */
+/*
+ * For ps_by_request(), with the GIL: of the request with this number, which may have ended a moment
+ * ago.
+ */
 ps_counted *ps_requests_counted_numbered(uint64_t number);
 #else
 static inline void ps_requests_prepare(void) {}
@@ -225,45 +275,66 @@ PyObject *ps_requests_are_wanted(PyObject *module, PyObject *unused);
 PyObject *ps_tell_of_requests(PyObject *module, PyObject *unused);
 PyObject *ps_enter_request(PyObject *module, PyObject *request);
 
-/* thread_context.c: the same and the process's resource, for whoever looks from outside. Methods of the module. */
+/*
+ * thread_context.c: the same and the process's resource, for whoever looks from outside. Methods of
+ * the module.
+ */
 PyObject *ps_publish_thread_context(PyObject *module, PyObject *unused);
 PyObject *ps_follow_contexts(PyObject *module, PyObject *unused);
 PyObject *ps_publish_process_context(PyObject *module, PyObject *payload);
 
 /*
- * places.c: what is known of a class, a code object and a number by their addresses. None of them is kept alive, and what was known of
- * one is not taken for what is known of the next one at its address.
+ * places.c: what is known of a class, a code object and a number by their addresses. None of them
+ * is kept alive, and what was known of one is not taken for what is known of the next one at its
+ * address.
  */
 typedef struct ps_places {
     struct ps_place *all; /* open addressing */
     uint32_t capacity, used;
 } ps_places;
 void ps_places_init(void);
-/* What was put, or NULL. type and code may be NULL; number is any of the caller's, such as a line. */
+/*
+ * What was put, or NULL. type and code may be NULL; number is any of the caller's, such as a line.
+ */
 void *ps_places_find(ps_places *places, PyTypeObject *type, PyCodeObject *code, int64_t number);
 /* Keeps it if it can. name: of the type, which lasts as long as the places; NULL without a type. */
 void ps_places_put(ps_places *places, PyTypeObject *type, PyCodeObject *code, int64_t number, void *known,
                    const char *name);
 void ps_places_clear(ps_places *places);
 
-/* names.c: names and places of code objects. globals may be NULL; the line is the first of the function unless one is given. */
+/*
+ * names.c: names and places of code objects. globals may be NULL; the line is the first of the
+ * function unless one is given.
+ */
 const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals);
 const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line);
 void ps_names_init(void);
-/* As much of a str as fits, as UTF-8 with a NUL, '?' for what has none. Its characters are there. Returns the length. */
+/*
+ * As much of a str as fits, as UTF-8 with a NUL, '?' for what has none. Its characters are there.
+ * Returns the length.
+ */
 size_t ps_copy_string(char *to, size_t capacity, PyObject *string);
 #if PS_HAVE_GIL
-/* Without the GIL, of strs and dicts at these addresses, which may be none: the name that ps_code_site() gives; any str. The length, or 0. */
+/*
+ * Without the GIL, of strs and dicts at these addresses, which may be none: the name that
+ * ps_code_site() gives; any str. The length, or 0.
+ */
 size_t ps_copied_name(char *to, uintptr_t qualname, uintptr_t globals);
 size_t ps_copied_string(char *to, uintptr_t string);
 #endif
 /* Would ps_type_site() give it this name? It may say no where it would: for names that are cut. */
 bool ps_type_is_named(PyTypeObject *type, const char *name);
-/* The string that is its __qualname__; of nothing for a class that is written in C, which keeps its name. */
+/*
+ * The string that is its __qualname__; of nothing for a class that is written in C, which keeps its
+ * name.
+ */
 ps_address ps_type_qualname(const PyTypeObject *type);
 /* Is this code of the application's own files? */
 bool ps_code_is_own(PyCodeObject *code);
-/* The site of a class's name at a place: "package.module.Class", without "builtins." and "__main__."; code NULL: at none. */
+/*
+ * The site of a class's name at a place: "package.module.Class", without "builtins." and
+ * "__main__."; code NULL: at none.
+ */
 const ps_site *ps_type_site(PyTypeObject *type, PyCodeObject *code, int line);
 /* The site of any other text at a place; code NULL: no place of Python's. */
 const ps_site *ps_text_site(const char *text, PyCodeObject *code, int line);
@@ -272,26 +343,42 @@ const ps_site *ps_text_site(const char *text, PyCodeObject *code, int line);
 int ps_fork_init(void);
 bool ps_fork_under_way(void);
 
-/* install.c. install: an errno; the limit in bytes, 0 for the default. uninstall: was something installed? */
+/*
+ * install.c. install: an errno; the limit in bytes, 0 for the default. uninstall: was something
+ * installed?
+ */
 int ps_install(size_t memory_limit);
 bool ps_uninstall(void);
-/* The same when the interpreter ends: no other thread gets the GIL any more, so nobody is waited for that may want it. */
+/*
+ * The same when the interpreter ends: no other thread gets the GIL any more, so nobody is waited
+ * for that may want it.
+ */
 void ps_uninstall_at_end(void);
 
-/* worker.c: the thread of ours that takes the GIL. To be called before the first request: its handlers around forks in C. */
+/*
+ * worker.c: the thread of ours that takes the GIL. To be called before the first request: its
+ * handlers around forks in C.
+ */
 int ps_worker_init(void);
-/* Has it do what is asked for (PS_REQUEST_*); it begins when it has to. Called by the watcher, without the GIL. */
+/*
+ * Has it do what is asked for (PS_REQUEST_*); it begins when it has to. Called by the watcher,
+ * without the GIL.
+ */
 void ps_worker_request(unsigned what);
 /* Waits for its end, without the GIL. */
 void ps_worker_stop(void);
 /*
- * From now on the worker stays while the watcher does, where it is running; false where it is not, and nothing has changed. For a watcher that
- * is about to give up what a thread has of the one that starts it.
+ * From now on the worker stays while the watcher does, where it is running; false where it is not,
+ * and nothing has changed. For a watcher that is about to give up what a thread has of the one that
+ * starts it.
  */
 bool ps_worker_stay(void);
 /* Does the worker ask? */
 bool ps_worker_is_here(void);
-/* How many threads of ours there are, and when the last one ended; to end them for a while, and have them again. */
+/*
+ * How many threads of ours there are, and when the last one ended; to end them for a while, and
+ * have them again.
+ */
 int ps_threads_count(uint64_t *ended_ns);
 void ps_threads_pause(void);
 void ps_threads_resume(void);
@@ -319,13 +406,18 @@ enum {
 };
 /* Asks for these events, globally. False: *reason says why not; all tool ids are taken, mostly. */
 bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason);
-/* Ends these events, until the part that asked for them asks for something else. For callbacks: the tool id is kept. */
+/*
+ * Ends these events, until the part that asked for them asks for something else. For callbacks: the
+ * tool id is kept.
+ */
 void ps_monitoring_take_out(unsigned events);
 /* Asks for the starts and returns of this code beside them, or not any more. */
 void ps_monitoring_listen_to(PyCodeObject *code, bool on);
 /* Why it was refused last, in few words. */
 const char *ps_monitoring_refusal(void);
-/* Has events told again that a callback of ours disabled, if any did. All tools see theirs again. */
+/*
+ * Has events told again that a callback of ours disabled, if any did. All tools see theirs again.
+ */
 void ps_monitoring_restart(void);
 /* What a callback returns: new references. */
 PyObject *ps_monitoring_go_on(void);

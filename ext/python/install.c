@@ -1,13 +1,16 @@
 /*
- * install() and uninstall(): one change at a time. uninstall() waits for the watcher and the worker to end, without the GIL. A call
- * from another thread waits meanwhile, without the GIL as well. Two kinds of calls may not wait. They leave a wish instead:
+ * install() and uninstall(): one change at a time. uninstall() waits for the watcher and the worker
+ * to end, without the GIL. A call from another thread waits meanwhile, without the GIL as well. Two
+ * kinds of calls may not wait. They leave a wish instead:
  *
- *   within a change    hooks that go may run an audit hook or a __del__ of the application's, which calls install() or uninstall().
- *                      The change fulfils the wish before it ends
- *   on the worker      where such code runs too, and uninstall() waits for the worker's end. The change that is under way fulfils the
- *                      wish, or else the main thread does at its next step
+ *   within a change    hooks that go may run an audit hook or a __del__ of the application's, which
+ *                      calls install() or uninstall(). The change fulfils the wish before it ends
+ *   on the worker      where such code runs too, and uninstall() waits for the worker's end. The
+ *                      change that is under way fulfils the wish, or else the main thread does at
+ *                      its next step
  *
- * Python runs signal handlers between two steps of the main thread, so never within one of these waits.
+ * Python runs signal handlers between two steps of the main thread, so never within one of these
+ * waits.
  */
 #include "hooks.h"
 
@@ -66,7 +69,10 @@ static void stop(void)
     change.half_done = true;
     ps_parts_uninstall();
     ps_exceptions_end();
-    /* Both threads may be waiting for the GIL; without one another may be in a hook, and wait for its turn. */
+    /*
+     * Both threads may be waiting for the GIL; without one another may be in a hook, and wait for
+     * its turn.
+     */
     PyThreadState *state = PyEval_SaveThread();
     ps_watcher_stop();
     ps_worker_stop();
@@ -111,7 +117,8 @@ static void end_change(void)
         enum wish wish = change.wish;
         change.wish = NOTHING;
         pthread_mutex_unlock(&change.lock);
-        if (wish == INSTALL) start(); /* its caller is gone: after an error status() says that nothing is installed */
+        /* its caller is gone: after an error status() says that nothing is installed */
+        if (wish == INSTALL) start();
         else stop();
         pthread_mutex_lock(&change.lock);
     }
@@ -129,8 +136,9 @@ static int fulfil(void *unused)
 }
 
 /*
- * The thread that made the change is not in the child, where half of a change would stay for ever. There install() is the last word.
- * Called after the watcher's own handler, which has started a watcher if the parent had one.
+ * The thread that made the change is not in the child, where half of a change would stay for ever.
+ * There install() is the last word. Called after the watcher's own handler, which has started a
+ * watcher if the parent had one.
  */
 static void after_fork_in_child(void)
 {

@@ -1,11 +1,12 @@
 /*
- * Latency probes: the calls of functions that the application named, while somebody listens to their probes; nothing before that, and
- * nothing afterwards. Events are had for a code object: functions that would share theirs have one of their own
- * (python/probescope/_latency.py).
+ * Latency probes: the calls of functions that the application named, while somebody listens to
+ * their probes; nothing before that, and nothing afterwards. Events are had for a code object:
+ * functions that would share theirs have one of their own (python/probescope/_latency.py).
  *
- * From 3.12 on sys.monitoring tells of the starts and returns of these code objects; that an exception leaves one it tells only for
- * all. Before, and where all of its tool ids are taken, the profile hook tells of all functions. An open call is known by its frame,
- * which stays where it is while a generator or a coroutine waits: so such a call is one, from its first step to its end.
+ * From 3.12 on sys.monitoring tells of the starts and returns of these code objects; that an
+ * exception leaves one it tells only for all. Before, and where all of its tool ids are taken, the
+ * profile hook tells of all functions. An open call is known by its frame, which stays where it is
+ * while a generator or a coroutine waits: so such a call is one, from its first step to its end.
  */
 #include "hooks.h"
 
@@ -95,7 +96,8 @@ static void listen_to(const ps_latency *latency, bool on)
 {
 #if PS_HAVE_MONITORING
     for (size_t i = 0; i < traced.count; i++)
-        if (traced.list[i].code && traced.list[i].latency == latency) ps_monitoring_listen_to(traced.list[i].code, on);
+        if (traced.list[i].code && traced.list[i].latency == latency)
+            ps_monitoring_listen_to(traced.list[i].code, on);
 #endif
 }
 
@@ -153,7 +155,8 @@ PyObject *ps_latency_trace(PyObject *module, PyObject *arguments)
     ps_turn_begin(&turn);
     ps_latency *latency = ps_latency_define(name, &error);
     bool added = latency && add(code, latency);
-    if (added) ps_latency_hooked(latency, false); /* where somebody listens already, the watcher has it hooked */
+    /* where somebody listens already, the watcher has it hooked */
+    if (added) ps_latency_hooked(latency, false);
     ps_turn_end(&turn);
     if (!latency) return PyUnicode_FromString(error);
     if (!added) return NULL;
@@ -190,7 +193,8 @@ PyObject *ps_latency_probes(PyObject *module, PyObject *unused)
     for (const ps_latency *latency = ps_latency_first(); probes && latency; latency = latency->next) {
         if (latency->closed && !latency->reason) continue;
         PyObject *listened = latency->hooked ? Py_True : Py_False;
-        PyObject *one = Py_BuildValue("(szOz)", latency->name, ps_latency_path(latency), listened, latency->reason);
+        PyObject *one =
+            Py_BuildValue("(szOz)", latency->name, ps_latency_path(latency), listened, latency->reason);
         if (!one || PyList_Append(probes, one) < 0) Py_CLEAR(probes);
         Py_XDECREF(one);
     }

@@ -1,7 +1,8 @@
 /*
- * Lines: the probe fires at the start of each line of a covered function. On 3.12 and later sys.monitoring tells of them, and code
- * that is not covered costs nothing. Before, only the trace hook does, at many times the price for every call of every function: so
- * there it has to be forced.
+ * Lines: the probe fires at the start of each line of a covered function. On 3.12 and later
+ * sys.monitoring tells of them, and code that is not covered costs nothing. Before, only the trace
+ * hook does, at many times the price for every call of every function: so there it has to be
+ * forced.
  */
 #include "hooks.h"
 
@@ -20,13 +21,17 @@ static void fire(const ps_site *site, int line)
 #if PS_HAVE_MONITORING
 
 #if PS_COUNTS_C_CALLS
-/* So many calls of C may be nested in each other while there are LINE events: half of what 3.12 allows. */
+/*
+ * So many calls of C may be nested in each other while there are LINE events: half of what 3.12
+ * allows.
+ */
 enum { DEEP = 750 };
 
 /*
- * The interpreter does not specialize an instruction at which a line begins while there are LINE events. A loop over a generator, a
- * property, __getitem__() and, in 3.13, __init__() are run by a call of C then, and by none otherwise. Where these are nested deeply the
- * program would end with a RecursionError that it does not have without a tool. So the events end before that.
+ * The interpreter does not specialize an instruction at which a line begins while there are LINE
+ * events. A loop over a generator, a property, __getitem__() and, in 3.13, __init__() are run by a
+ * call of C then, and by none otherwise. Where these are nested deeply the program would end with a
+ * RecursionError that it does not have without a tool. So the events end before that.
  */
 static void end_where_deep(void)
 {
@@ -38,15 +43,17 @@ static void end_where_deep(void)
     ps_turn_begin(&turn);
     if (on && ps_info_state_of(PS_PROBE_LINE) != PS_STATE_REFUSED) {
         ps_monitoring_take_out(PS_ON_LINE);
-        ps_info_state(PS_PROBE_LINE, PS_STATE_REFUSED,
-                      "taken out: calls are nested so deeply that line events would soon bring about a RecursionError");
+        ps_info_state(
+            PS_PROBE_LINE, PS_STATE_REFUSED,
+            "taken out: calls are nested so deeply that line events would soon bring about a RecursionError");
     }
     ps_turn_end(&turn);
 }
 
 /*
- * Does a loop of a generator begin here? Its FOR_ITER is where a line begins, too, and has no event while the line stays the same: so it
- * cannot be disabled, and this is the event that comes before it.
+ * Does a loop of a generator begin here? Its FOR_ITER is where a line begins, too, and has no event
+ * while the line stays the same: so it cannot be disabled, and this is the event that comes before
+ * it.
  */
 static bool is_loop(PyCodeObject *code)
 {
@@ -116,8 +123,9 @@ static bool hook(bool wanted)
         ps_thread_hooks_trace(PS_TRACED_LINES, listen);
         return true;
     } else {
-        ps_info_state(PS_PROBE_LINE, PS_STATE_REFUSED,
-                      "needs PROBESCOPE_FORCE=1 or install(force=True): before CPython 3.12 lines slow all code down");
+        ps_info_state(
+            PS_PROBE_LINE, PS_STATE_REFUSED,
+            "needs PROBESCOPE_FORCE=1 or install(force=True): before CPython 3.12 lines slow all code down");
     }
     return false;
 }

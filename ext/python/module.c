@@ -1,5 +1,6 @@
 /*
- * The CPython extension: probescope._native is defined here. What an application calls is in python/probescope/__init__.py.
+ * The CPython extension: probescope._native is defined here. What an application calls is in
+ * python/probescope/__init__.py.
  */
 #include "hooks.h"
 
@@ -48,9 +49,10 @@ static const ps_part parts[] = {
     {.probes = PS_REQUEST_PROBES},
 };
 
-PyDoc_STRVAR(start_doc,
-             "start(memory_limit, force=False)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. force: "
-             "also with probes that are dear; stays so. Raises OSError.");
+PyDoc_STRVAR(
+    start_doc,
+    "start(memory_limit, force=False)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. force: "
+    "also with probes that are dear; stays so. Raises OSError.");
 static PyObject *native_start(PyObject *self, PyObject *args)
 {
     Py_ssize_t limit;
@@ -65,17 +67,19 @@ static PyObject *native_start(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(stop_doc,
-             "stop()\n--\n\nFlushes, ends the watcher and takes all hooks out. True when something was installed.");
+PyDoc_STRVAR(
+    stop_doc,
+    "stop()\n--\n\nFlushes, ends the watcher and takes all hooks out. True when something was installed.");
 static PyObject *native_stop(PyObject *self, PyObject *unused)
 {
     return PyBool_FromLong(ps_uninstall());
 }
 
 /*
- * The interpreter ends and did not call stop(): atexit._clear() was called. A class that a row keeps alive would keep its module's
- * variables from being let go of, and what their __del__ prints from being seen. Only sys.modules holds this module, so that it goes
- * before any of them. The worker is not waited for: no other thread gets the GIL any more.
+ * The interpreter ends and did not call stop(): atexit._clear() was called. A class that a row
+ * keeps alive would keep its module's variables from being let go of, and what their __del__ prints
+ * from being seen. Only sys.modules holds this module, so that it goes before any of them. The
+ * worker is not waited for: no other thread gets the GIL any more.
  */
 static void end_unasked(void *unused)
 {
@@ -83,7 +87,8 @@ static void end_unasked(void *unused)
 }
 
 static struct PyModuleDef end_definition = {PyModuleDef_HEAD_INIT, "probescope._end",
-                                            "Nothing: it goes when the interpreter ends.", .m_free = end_unasked};
+                                            "Nothing: it goes when the interpreter ends.",
+                                            .m_free = end_unasked};
 
 static bool prepare_end(void)
 {
@@ -93,7 +98,10 @@ static bool prepare_end(void)
     return done;
 }
 
-/* A copy of an iterable of str as UTF-8 (undecodable bytes of paths as they were); NULL with an exception. None: NULL without. */
+/*
+ * A copy of an iterable of str as UTF-8 (undecodable bytes of paths as they were); NULL with an
+ * exception. None: NULL without.
+ */
 static ps_strings copy_strings(PyObject *iterable)
 {
     if (iterable == Py_None) return NULL;
@@ -112,8 +120,9 @@ static ps_strings copy_strings(PyObject *iterable)
     return strings;
 }
 
-PyDoc_STRVAR(cover_doc,
-             "cover(roots, outside, ours, patterns)\n--\n\nWhich functions are covered: see probescope._coverage.");
+PyDoc_STRVAR(
+    cover_doc,
+    "cover(roots, outside, ours, patterns)\n--\n\nWhich functions are covered: see probescope._coverage.");
 static PyObject *native_cover(PyObject *self, PyObject *args)
 {
     PyObject *lists[4];
@@ -168,23 +177,28 @@ static PyMethodDef methods[] = {
     {"publish_thread_context", ps_publish_thread_context, METH_NOARGS,
      "publish_thread_context()\n--\n\nPublishes the current span of this thread (OTEP 4947)."},
     {"follow_contexts", ps_follow_contexts, METH_NOARGS,
-     "follow_contexts()\n--\n\nHas that done at each switch of contexts. False where the interpreter tells of none."},
+     "follow_contexts()\n--\n\nHas that done at each switch of contexts. False where the interpreter tells "
+     "of none."},
     {"publish_process_context", ps_publish_process_context, METH_O,
-     "publish_process_context(payload, /)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False where that "
+     "publish_process_context(payload, /)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False "
+     "where that "
      "cannot "
      "be."},
     {"set_strict", ps_set_strict, METH_O,
      "set_strict(value, /)\n--\n\nWhether wrong arguments of a Probe raise TypeError where they are given."},
-    {"nothing", ps_nothing, METH_O, "nothing(value, /)\n--\n\nFalse. What a call of C costs at least, for benchmarks."},
+    {"nothing", ps_nothing, METH_O,
+     "nothing(value, /)\n--\n\nFalse. What a call of C costs at least, for benchmarks."},
     {"requests_told", ps_tell_of_requests, METH_NOARGS,
      "requests_told()\n--\n\nSomething here tells of requests or jobs from now on."},
     {"requests_wanted", ps_requests_are_wanted, METH_NOARGS,
      "requests_wanted()\n--\n\nWhether a tracer listens to what a Request is needed for."},
     {"enter_request", ps_enter_request, METH_O,
-     "enter_request(request, /)\n--\n\nMakes it the current one of this context; None for none. Returns the one that "
+     "enter_request(request, /)\n--\n\nMakes it the current one of this context; None for none. Returns the "
+     "one that "
      "was."},
     {"trace_latency", ps_latency_trace, METH_VARARGS,
-     "trace_latency(code, name, /)\n--\n\nGives a code object a latency probe. What is wrong with the name, as a str, "
+     "trace_latency(code, name, /)\n--\n\nGives a code object a latency probe. What is wrong with the name, "
+     "as a str, "
      "or None."},
     {"untrace_latency", ps_latency_untrace, METH_O,
      "untrace_latency(code, /)\n--\n\nTakes it back. False when there was none."},
@@ -198,11 +212,12 @@ static int execute(PyObject *module)
 {
     static bool executed;
     if (!ps_is_main_interpreter()) {
-        PyErr_SetString(PyExc_ImportError, "probes are in the main interpreter alone, and this is a subinterpreter");
+        PyErr_SetString(PyExc_ImportError,
+                        "probes are in the main interpreter alone, and this is a subinterpreter");
         return -1;
     }
-    if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0 || ps_providers_init(module) < 0 ||
-        ps_requests_init(module) < 0)
+    if (PyModule_AddStringConstant(module, "VERSION", PROBESCOPE_VERSION) < 0 ||
+        ps_providers_init(module) < 0 || ps_requests_init(module) < 0)
         return -1;
     if (executed) return 0;
     executed = true;
@@ -221,7 +236,8 @@ static int execute(PyObject *module)
     version[strcspn(version, " ")] = '\0';
     ps_info_start("python", version, PROBESCOPE_VERSION);
     ps_parts_init(parts, sizeof(parts) / sizeof(parts[0]));
-    ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED, "CPython tells nobody which threads wait for the GIL");
+    ps_info_state(PS_PROBE_GVL__WAIT, PS_STATE_UNSUPPORTED,
+                  "CPython tells nobody which threads wait for the GIL");
     if (ps_fork_init() < 0 || !prepare_end()) return -1;
     if (ps_worker_init() != 0) {
         PyErr_NoMemory();

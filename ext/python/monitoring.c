@@ -8,8 +8,8 @@
 #include "atomic.h"
 
 /*
- * sys.monitoring has six tool ids; 0 is for debuggers, 1 for coverage, 2 for profilers, 5 for optimizers. Those that nobody has a
- * name for come first, and the others only when they are free.
+ * sys.monitoring has six tool ids; 0 is for debuggers, 1 for coverage, 2 for profilers, 5 for
+ * optimizers. Those that nobody has a name for come first, and the others only when they are free.
  */
 static const int preferred_ids[] = {3, 4, 2, 5, 1, 0};
 
@@ -37,8 +37,9 @@ static struct {
 } monitoring = {.id = -1};
 
 /*
- * The interpreter calls these. A built-in function would do, but for the limit of recursion: at the limit the call of one fails. Where that
- * is the call that tells of an exception that is handled, the failure is an exception for the same handler, and so on for ever (3.12).
+ * The interpreter calls these. A built-in function would do, but for the limit of recursion: at the
+ * limit the call of one fails. Where that is the call that tells of an exception that is handled,
+ * the failure is an exception for the same handler, and so on for ever (3.12).
  */
 typedef struct {
     PyObject_HEAD vectorcallfunc call;
@@ -137,7 +138,10 @@ static void find_owners(void)
     }
 }
 
-/* Puts these in, or takes them out where they are NULL. False: an audit hook objected, or the module is not as it was. */
+/*
+ * Puts these in, or takes them out where they are NULL. False: an audit hook objected, or the
+ * module is not as it was.
+ */
 static bool register_all(PyObject *const *functions)
 {
     bool done = true;
@@ -149,7 +153,10 @@ static bool register_all(PyObject *const *functions)
     return done;
 }
 
-/* What was disabled under the id would stay so for the tool that takes it next (seen on 3.12 and 3.13). */
+/*
+ * What was disabled under the id would stay so for the tool that takes it next (seen on 3.12 and
+ * 3.13).
+ */
 static void release(void)
 {
     ps_monitoring_restart();
@@ -171,7 +178,8 @@ static bool claim(void)
     PyErr_Clear();
     if (register_all(monitoring.functions)) return true;
     release();
-    snprintf(monitoring.refusal, sizeof(monitoring.refusal), "sys.monitoring does not take callbacks (audit hooks?)");
+    snprintf(monitoring.refusal, sizeof(monitoring.refusal),
+             "sys.monitoring does not take callbacks (audit hooks?)");
     return false;
 }
 

@@ -6,8 +6,8 @@
 #include "coverage.h"
 
 /*
- * Nothing here makes an object of Python's or runs code: names are made in hooks where neither may be, in an allocation, and when an
- * exception dies.
+ * Nothing here makes an object of Python's or runs code: names are made in hooks where neither may
+ * be, in an allocation, and when an exception dies.
  */
 
 static struct {
@@ -63,7 +63,8 @@ static size_t append_string(char *to, size_t size, PyObject *string)
 {
     if (!string || !PyUnicode_Check(string) || !ps_string_is_ready(string)) return append(to, size, "?", 1);
     if (PyUnicode_IS_COMPACT_ASCII(string))
-        return append(to, size, (const char *)PyUnicode_1BYTE_DATA(string), (size_t)PyUnicode_GET_LENGTH(string));
+        return append(to, size, (const char *)PyUnicode_1BYTE_DATA(string),
+                      (size_t)PyUnicode_GET_LENGTH(string));
     return size + ps_copy_string(to + size, NAME_BUFFER - size, string);
 }
 
@@ -106,8 +107,8 @@ static size_t append_copied(char *to, size_t size, uintptr_t at)
 }
 
 /*
- * What a dict at this address has for "__name__", or 0. The head of a dict's table of keys is not public; it has been so from 3.11 to
- * 3.15, where there is a GIL.
+ * What a dict at this address has for "__name__", or 0. The head of a dict's table of keys is not
+ * public; it has been so from 3.11 to 3.15, where there is a GIL.
  */
 static uintptr_t find_module(uintptr_t globals)
 {

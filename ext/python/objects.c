@@ -1,15 +1,18 @@
 /*
  * Allocations. What tells of them:
  *
- *   tracer     PyRefTracer, from 3.13 on, when nobody else has its only place: each object with its class, also one that comes from a
- *              free list. Its size is that of the block that the allocator gave a moment ago, or the class's.
- *   allocator  the OBJ domain, wrapped as tracemalloc does it: blocks by their size. What a free list gives again (floats, tuples,
- *              lists, dicts in a steady state) is not seen, nor a class. The state of the probes says so.
+ *   tracer     PyRefTracer, from 3.13 on, when nobody else has its only place: each object with its
+ *              class, also one that comes from a free list. Its size is that of the block that the
+ *              allocator gave a moment ago, or the class's.
+ *   allocator  the OBJ domain, wrapped as tracemalloc does it: blocks by their size. What a free
+ *              list gives again (floats, tuples, lists, dicts in a steady state) is not seen, nor a
+ *              class. The state of the probes says so.
  *
- * A row is keyed by the class's name (or the size) and the line. Names are made in the hook, when a class is met at an instruction for the
- * first time. Neither of the two is kept alive (places.c).
+ * A row is keyed by the class's name (or the size) and the line. Names are made in the hook, when a
+ * class is met at an instruction for the first time. Neither of the two is kept alive (places.c).
  *
- * Rules inside the hooks: the GIL is held, also by other threads than the main one; nothing of Python's may be allocated.
+ * Rules inside the hooks: the GIL is held, also by other threads than the main one; nothing of
+ * Python's may be allocated.
  */
 #include "hooks.h"
 
@@ -44,7 +47,8 @@ static size_t size_class(size_t size)
 static const ps_site *name_it(PyTypeObject *type, size_t bound, PyCodeObject *code, int at)
 {
     int line = code ? PyCode_Addr2Line(code, at) : 0;
-    if (code && line <= 0) line = code->co_firstlineno; /* of what the compiler put before the first line */
+    /* of what the compiler put before the first line */
+    if (code && line <= 0) line = code->co_firstlineno;
     if (type) return ps_type_site(type, code, line);
     char size[40];
     snprintf(size, sizeof(size), "(<= %zu bytes)", bound);
@@ -54,7 +58,9 @@ static const ps_site *name_it(PyTypeObject *type, size_t bound, PyCodeObject *co
 /* type NULL: by the size. */
 static ps_row *find_row(PyTypeObject *type, size_t size, PyCodeObject *code, int at)
 {
-    /* An instruction needs 32 bits, and a size that does not fit into the others is not allocated. */
+    /*
+     * An instruction needs 32 bits, and a size that does not fit into the others is not allocated.
+     */
     size_t bound = type ? 0 : size_class(size);
     int64_t number = (int64_t)((uint64_t)bound << 32 | (uint32_t)at);
     ps_row *row = ps_places_find(&objects.known, type, code, number);
@@ -83,10 +89,11 @@ static void count(PyTypeObject *type, size_t size)
 
 static struct {
     PyMemAllocatorEx below; /* what we wrapped */
-    bool in;                /* as far as we know: others may wrap us, or put back what was there before us */
-    bool counts;            /* else it only tells the tracer sizes, or nobody anything */
-    bool reached;           /* set at each allocation */
-    char *block;            /* the last one, and its size */
+    /* as far as we know: others may wrap us, or put back what was there before us */
+    bool in;
+    bool counts;  /* else it only tells the tracer sizes, or nobody anything */
+    bool reached; /* set at each allocation */
+    char *block;  /* the last one, and its size */
     size_t size;
 } allocator;
 
@@ -153,13 +160,19 @@ static void hook_allocator(void)
     allocator.in = true;
 }
 
-/* Also those that share the GIL. The main one is the first that is made, and new ones are put in front. */
+/*
+ * Also those that share the GIL. The main one is the first that is made, and new ones are put in
+ * front.
+ */
 static bool has_subinterpreters(void)
 {
     return PyInterpreterState_Head() != PyInterpreterState_Main();
 }
 
-/* Below another tool we stay, and do nothing: it would put us back when it leaves. So we do while subinterpreters may allocate. */
+/*
+ * Below another tool we stay, and do nothing: it would put us back when it leaves. So we do while
+ * subinterpreters may allocate.
+ */
 static void unhook_allocator(void)
 {
     if (allocator.in && top().malloc == on_malloc && !has_subinterpreters()) {
@@ -173,7 +186,10 @@ static void unhook_allocator(void)
 
 #if PS_HAVE_REF_TRACER
 
-/* Where nobody knows better: what the class says, and the items of a tuple, the one thing with items that is reused. */
+/*
+ * Where nobody knows better: what the class says, and the items of a tuple, the one thing with
+ * items that is reused.
+ */
 static size_t size_of_class(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
@@ -278,7 +294,8 @@ static bool forget(void)
 
 const char *ps_objects_refused(void)
 {
-    return PS_HAVE_GIL ? NULL : "this Python runs without a GIL: its allocator cannot be changed while it runs";
+    return PS_HAVE_GIL ? NULL
+                       : "this Python runs without a GIL: its allocator cannot be changed while it runs";
 }
 
 bool ps_objects_switch(uint32_t wanted)

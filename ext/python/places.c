@@ -4,12 +4,13 @@
 #include "memory.h"
 
 /*
- * A code object that something is known of has a mark, and CPython tells when what has one is freed: that is counted, by the hash of
- * its address, and what was known before the count changed is known no more.
+ * A code object that something is known of has a mark, and CPython tells when what has one is
+ * freed: that is counted, by the hash of its address, and what was known before the count changed
+ * is known no more.
  *
- * Of a class CPython tells nothing. It has a version tag, which no other class ever has. Where it has none at the moment, or has
- * another one than it had, its name is compared. `C.__qualname__ = ...` leaves the tag and puts another string into the class, so that
- * is looked at as well.
+ * Of a class CPython tells nothing. It has a version tag, which no other class ever has. Where it
+ * has none at the moment, or has another one than it had, its name is compared. `C.__qualname__ =
+ * ...` leaves the tag and puts another string into the class, so that is looked at as well.
  */
 enum { FREED_BITS = 12, SMALLEST = 256 };
 
@@ -53,8 +54,8 @@ static bool mark(PyCodeObject *code)
 
 static uint32_t hash_of(ps_address type, ps_address code, int64_t number)
 {
-    uint64_t hash =
-        type.value * 0x9e3779b97f4a7c15u ^ code.value * 0xc2b2ae3d27d4eb4fu ^ (uint64_t)number * 0xbf58476d1ce4e5b9u;
+    uint64_t hash = type.value * 0x9e3779b97f4a7c15u ^ code.value * 0xc2b2ae3d27d4eb4fu ^
+                    (uint64_t)number * 0xbf58476d1ce4e5b9u;
     hash ^= hash >> 29;
     return (uint32_t)(hash * 0x9e3779b97f4a7c15u >> 32);
 }
@@ -65,7 +66,8 @@ static struct ps_place *place_of(const ps_places *places, ps_address type, ps_ad
     uint32_t mask = places->capacity - 1, i = hash_of(type, code, number) & mask;
     for (; places->all[i].known; i = (i + 1) & mask) {
         const struct ps_place *place = &places->all[i];
-        if (ps_address_equal(place->code, code) && ps_address_equal(place->type, type) && place->number == number)
+        if (ps_address_equal(place->code, code) && ps_address_equal(place->type, type) &&
+            place->number == number)
             break;
     }
     return &places->all[i];
@@ -79,7 +81,8 @@ void *ps_places_find(ps_places *places, PyTypeObject *type, PyCodeObject *code, 
     if (type) {
         uint32_t version = ps_type_version(type);
         ps_address qualname = ps_type_qualname(type);
-        if (PS_UNLIKELY(!version || version != place->version || !ps_address_equal(qualname, place->qualname))) {
+        if (PS_UNLIKELY(!version || version != place->version ||
+                        !ps_address_equal(qualname, place->qualname))) {
             if (!ps_type_is_named(type, place->name)) return NULL;
             place->version = version;
             place->qualname = qualname;
@@ -89,7 +92,10 @@ void *ps_places_find(ps_places *places, PyTypeObject *type, PyCodeObject *code, 
     return place->known;
 }
 
-/* What was asked for again stays, and where that is much the table grows. False: there is no memory, and nothing stays. */
+/*
+ * What was asked for again stays, and where that is much the table grows. False: there is no
+ * memory, and nothing stays.
+ */
 static bool make_room(ps_places *places)
 {
     uint32_t kept = 0, capacity = places->capacity ? places->capacity : SMALLEST;

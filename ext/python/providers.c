@@ -1,8 +1,8 @@
 /*
  * Run-time probes: probescope._native.Probe and .Provider, for python/probescope/provider.py.
  *
- * fire() runs on any thread. What it is given is looked at without running bytecode; the callable, which is the application's, is
- * called only while a tracer listens.
+ * fire() runs on any thread. What it is given is looked at without running bytecode; the callable,
+ * which is the application's, is called only while a tracer listens.
  */
 #include "provider_any.h"
 
@@ -44,7 +44,10 @@ static bool integer_of(ArgType_t type, PyObject *value, uint64_t *to)
     return !PyErr_Occurred() && ps_type_holds(type, *to, false);
 }
 
-/* As UTF-8, with "?" for what cannot be encoded (lone surrogates, as in names of files that are none). */
+/*
+ * As UTF-8, with "?" for what cannot be encoded (lone surrogates, as in names of files that are
+ * none).
+ */
 static const char *utf8_of(PyObject *value, Encoded *encoded)
 {
     const char *text = PyUnicode_AsUTF8(value);
@@ -101,7 +104,8 @@ static PyObject *raise_type_error(const Probe *probe, int wrong, PyObject *given
 {
     PyObject *type = wanted(probe->types[wrong]), *text = described(given);
     if (type && text)
-        PyErr_Format(PyExc_TypeError, "argument %d of probe %U has to be %U, not %U", wrong, probe->name, type, text);
+        PyErr_Format(PyExc_TypeError, "argument %d of probe %U has to be %U, not %U", wrong, probe->name,
+                     type, text);
     Py_XDECREF(type);
     Py_XDECREF(text);
     return NULL;
@@ -114,7 +118,8 @@ static PyObject *refuse(Probe *probe, Py_ssize_t count, int wrong, PyObject *con
     PyErr_Clear(); /* of the conversion */
     if (!PS_READ(strict)) Py_RETURN_FALSE;
     if (count != probe->count)
-        return PyErr_Format(PyExc_TypeError, "probe %U takes %d arguments, not %zd", probe->name, probe->count, count);
+        return PyErr_Format(PyExc_TypeError, "probe %U takes %d arguments, not %zd", probe->name,
+                            probe->count, count);
     return raise_type_error(probe, wrong, given[wrong]);
 }
 
@@ -149,7 +154,8 @@ static PyObject *probe_fire(PyObject *self, PyObject *const *given, Py_ssize_t c
 {
     Probe *probe = (Probe *)self;
     if (PS_LIKELY(!probeIsEnabled(probe->sdt)) && !PS_READ(strict)) Py_RETURN_FALSE;
-    return PS_UNLIKELY(names && PyTuple_GET_SIZE(names) > 0) ? refuse_names(probe) : fire(probe, given, count);
+    return PS_UNLIKELY(names && PyTuple_GET_SIZE(names) > 0) ? refuse_names(probe)
+                                                             : fire(probe, given, count);
 }
 
 static PyObject *fire_what(Probe *probe, PyObject *arguments)
@@ -164,8 +170,8 @@ static PyObject *probe_call(PyObject *self, PyObject *given, PyObject *named)
     if (PyTuple_GET_SIZE(given) != 1 || named || !PyCallable_Check(PyTuple_GET_ITEM(given, 0))) {
         PS_FETCH_ADD(probe->dropped, 1);
         if (!PS_READ(strict)) Py_RETURN_FALSE;
-        return PyErr_Format(PyExc_TypeError, "probe %U is called with one callable, which returns its arguments",
-                            probe->name);
+        return PyErr_Format(PyExc_TypeError,
+                            "probe %U is called with one callable, which returns its arguments", probe->name);
     }
     if (PS_LIKELY(!probeIsEnabled(probe->sdt))) Py_RETURN_FALSE;
     PyObject *arguments = PyObject_CallObject(PyTuple_GET_ITEM(given, 0), NULL);
@@ -199,7 +205,8 @@ static void probe_dealloc(PyObject *self)
 
 static PyMethodDef probe_methods[] = {
     {"fire", (PyCFunction)(void (*)(void))probe_fire, METH_FASTCALL | METH_KEYWORDS,
-     "Tells a tracer that listens. True when there was one.\n\nWrong arguments raise TypeError in development, and are "
+     "Tells a tracer that listens. True when there was one.\n\nWrong arguments raise TypeError in "
+     "development, and are "
      "counted otherwise."},
     {NULL, NULL, 0, NULL},
 };
@@ -217,7 +224,8 @@ static PyTypeObject probe_type = {
     .tp_dealloc = probe_dealloc,
     .tp_call = probe_call,
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "A probe of a Provider. Called with a callable, which returns its arguments, it calls that only while a "
+    .tp_doc = "A probe of a Provider. Called with a callable, which returns its arguments, it calls that "
+              "only while a "
               "tracer listens.",
     .tp_methods = probe_methods,
     .tp_getset = probe_fields,
@@ -265,7 +273,8 @@ static PyObject *add(PyObject *self, PyObject *name, PyObject *types)
     Py_INCREF(probe->name = name);
     probe->count = (int)count;
     probe->dropped = 0;
-    for (Py_ssize_t i = 0; i < count; i++) probe->types[i] = (ArgType_t)PyLong_AsLong(PyTuple_GET_ITEM(types, i));
+    for (Py_ssize_t i = 0; i < count; i++)
+        probe->types[i] = (ArgType_t)PyLong_AsLong(PyTuple_GET_ITEM(types, i));
     probe->sdt = PyErr_Occurred() ? NULL : ps_provider_add(provider, text, probe->count, probe->types);
     if (probe->sdt) return (PyObject *)probe;
     Py_DECREF(probe);
@@ -290,7 +299,8 @@ static PyObject *provider_load(PyObject *self, PyObject *unused)
     SDTProvider_t *provider = ((Provider *)self)->sdt;
     ps_section section;
     ps_section_begin(&section, self);
-    PyObject *wrong = ps_provider_load(provider) == 0 ? NULL : error_of(provider, "libstapsdt does not load it");
+    PyObject *wrong =
+        ps_provider_load(provider) == 0 ? NULL : error_of(provider, "libstapsdt does not load it");
     ps_section_end(&section);
     if (wrong || PyErr_Occurred()) return wrong;
     Py_RETURN_NONE;
@@ -362,7 +372,8 @@ int ps_add_type(PyObject *module, const char *name, PyTypeObject *type)
 
 int ps_providers_init(PyObject *module)
 {
-    if (ps_add_type(module, "Provider", &provider_type) < 0 || ps_add_type(module, "Probe", &probe_type) < 0) return -1;
+    if (ps_add_type(module, "Provider", &provider_type) < 0 || ps_add_type(module, "Probe", &probe_type) < 0)
+        return -1;
     if (PyModule_AddIntConstant(module, "MOST_ARGUMENTS", PS_MOST_ARGUMENTS) < 0) return -1;
     return PyModule_AddStringConstant(module, "PROVIDERS", ps_provider_library());
 }

@@ -1,6 +1,7 @@
 /*
- * Requests for python/probescope/requests.py and the hooks of job libraries: probescope._native.Request, and which is the current
- * one of this context (contextvars), whose trace context slow calls and details of exceptions carry.
+ * Requests for python/probescope/requests.py and the hooks of job libraries:
+ * probescope._native.Request, and which is the current one of this context (contextvars), whose
+ * trace context slow calls and details of exceptions carry.
  */
 #include "hooks.h"
 
@@ -17,7 +18,9 @@ typedef struct Request {
 static PyTypeObject request_type;
 static PyObject *current; /* a ContextVar */
 
-/* The bytes of a str, which are kept with it, or of bytes. What is neither, or no UTF-8, is none. */
+/*
+ * The bytes of a str, which are kept with it, or of bytes. What is neither, or no UTF-8, is none.
+ */
 static ps_text text_of(PyObject *value)
 {
     Py_ssize_t size = 0;
@@ -30,8 +33,9 @@ static ps_text text_of(PyObject *value)
 
 #if PS_HAVE_GIL
 /*
- * Samples name requests by their numbers: a request may be gone when its samples are taken from the queue (stacks.h). What ended last is
- * remembered with its label, for longer than a sample waits: it takes the GIL to end a request, as it does to take samples.
+ * Samples name requests by their numbers: a request may be gone when its samples are taken from the
+ * queue (stacks.h). What ended last is remembered with its label, for longer than a sample waits:
+ * it takes the GIL to end a request, as it does to take samples.
  */
 enum { PLACES = 1024, ENDED = 4096 };
 static struct {
@@ -122,7 +126,8 @@ static PyObject *request_start_job(PyObject *type, PyObject *given)
 
 static PyMethodDef request_methods[] = {
     {"start_job", request_start_job, METH_VARARGS | METH_CLASS,
-     "start_job(name, traceparent, system, queue, /)\n--\n\nThe same for a job. queue: where it came from, or None."},
+     "start_job(name, traceparent, system, queue, /)\n--\n\nThe same for a job. queue: where it came from, "
+     "or None."},
     {"done", request_done, METH_VARARGS,
      "done($self, status, template, /)\n--\n\nFires request__done, once. template: the route's, or None."},
     {NULL, NULL, 0, NULL},
@@ -143,7 +148,8 @@ static PyTypeObject request_type = {
     .tp_basicsize = sizeof(Request),
     .tp_dealloc = request_dealloc,
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Request(method, path, traceparent, scheme=None, /)\n--\n\nFires request__start. A traceparent that is "
+    .tp_doc = "Request(method, path, traceparent, scheme=None, /)\n--\n\nFires request__start. A traceparent "
+              "that is "
               "none is left out.",
     .tp_methods = request_methods,
     .tp_new = request_new,

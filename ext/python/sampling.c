@@ -1,10 +1,12 @@
 /*
- * Samples without signals. The watcher reads the stacks of the threads that run at the tick (stacks.c); here they get rows, with the GIL: in
- * a call that the main thread makes between two instructions. A main thread that waits in C (for a lock, a child, a connection) makes no
- * calls, so after LATE_NS the worker takes the GIL for that instead, and does so from then on until the main thread has come back.
+ * Samples without signals. The watcher reads the stacks of the threads that run at the tick
+ * (stacks.c); here they get rows, with the GIL: in a call that the main thread makes between two
+ * instructions. A main thread that waits in C (for a lock, a child, a connection) makes no calls,
+ * so after LATE_NS the worker takes the GIL for that instead, and does so from then on until the
+ * main thread has come back.
  *
- * Where stacks cannot be read at the tick, the same call looks at the stacks of all threads that were on the CPU: they stand still, for the
- * call holds the GIL.
+ * Where stacks cannot be read at the tick, the same call looks at the stacks of all threads that
+ * were on the CPU: they stand still, for the call holds the GIL.
  *
  * No code object that was met is kept alive (places.c).
  */
@@ -28,17 +30,21 @@
 
 static struct {
     bool on;
-    bool reads;        /* stacks are read at the tick (stacks.c) */
-    bool told;         /* probescope_info says which way it is */
-    bool clearing;     /* the flush was reading the rows: clear them at the next try */
-    uint64_t asked_ns; /* when the main thread was asked for the call that it has not made yet; 0 when it was not */
-    uint64_t worker;   /* our own thread state: not worth a look at its clock */
+    bool reads;    /* stacks are read at the tick (stacks.c) */
+    bool told;     /* probescope_info says which way it is */
+    bool clearing; /* the flush was reading the rows: clear them at the next try */
+    /* when the main thread was asked for the call that it has not made yet; 0 when it was not */
+    uint64_t asked_ns;
+    uint64_t worker; /* our own thread state: not worth a look at its clock */
 } sampling;
 
 /* Code object -> row of ps_sampled. */
 static ps_places known_codes;
 
-/* Keyed by name and place: code that is made again and again, as that of a namedtuple's methods, has one row. */
+/*
+ * Keyed by name and place: code that is made again and again, as that of a namedtuple's methods,
+ * has one row.
+ */
 static ps_row *row_of_site(const ps_site *site)
 {
     ps_row *row = ps_table_row(&ps_sampled, (uintptr_t)site, 0, 0);
@@ -73,7 +79,8 @@ static bool reads(void)
 
 static ps_row *row_of_copy(ps_copied_code *code)
 {
-    if (code->row && code->names == ps_sites_generation && code->cleared == ps_sampled.cleared) return code->row;
+    if (code->row && code->names == ps_sites_generation && code->cleared == ps_sampled.cleared)
+        return code->row;
     const ps_site *site =
         ps_site_intern(code->name, code->name_size, code->path, code->path_size, (uint64_t)code->first_line);
     ps_row *row = row_of_site(site);
@@ -112,7 +119,8 @@ static void sample(PyThreadState *thread, uint64_t weight, uint64_t thread_id)
     static ps_sample_frame frames[PS_SAMPLE_FRAMES_MAX]; /* the GIL is held */
     bool wants_lines = PS_ENABLED(SAMPLE) || PS_ENABLED(SAMPLE__FRAME);
     uint32_t count = 0;
-    for (struct ps_walked_frame *at = ps_walk_from(thread); at && count < PS_SAMPLE_FRAMES_MAX; at = ps_walk_on(at)) {
+    for (struct ps_walked_frame *at = ps_walk_from(thread); at && count < PS_SAMPLE_FRAMES_MAX;
+         at = ps_walk_on(at)) {
         PyCodeObject *code = ps_walked_code(at);
         ps_row *row = code ? find_row(at, code) : NULL;
         if (!row || row->excluded) continue;
@@ -141,7 +149,10 @@ void ps_sampling_take(void)
     if (reads()) return;
     if (!ps_thread_clocks_begin_walk()) return;
     if (ps_samples_weigh()) {
-        /* Requests are looked up with calls that may fail, and an application's own call may have brought us here. */
+        /*
+         * Requests are looked up with calls that may fail, and an application's own call may have
+         * brought us here.
+         */
         ps_error error = ps_error_save();
         walk(main);
         ps_error_restore(error);
@@ -163,8 +174,8 @@ static void tell_how(bool are_read)
 {
     static const char late[] =
         "charged at the next check: what a thread ran after a call of C or a wait has their samples";
-    static const char filtered[] =
-        "charged at the next check: a seccomp filter may end who copies memory (PROBESCOPE_SECCOMP=errno: it does not)";
+    static const char filtered[] = "charged at the next check: a seccomp filter may end who copies memory "
+                                   "(PROBESCOPE_SECCOMP=errno: it does not)";
     _Static_assert(sizeof(filtered) <= sizeof(probescope_info.probes[0].reason), "it would be cut");
     const char *reason = are_read ? NULL : ps_seccomp_may_end_us() ? filtered : late;
     for (int i = 0; i < PS_PROBE_COUNT; i++)
@@ -204,7 +215,8 @@ void ps_sampling_after_fork(void)
 
 const char *ps_sampling_refused(void)
 {
-    return PS_HAVE_GIL ? NULL : "this Python runs without a GIL: to read stacks at the tick was not tried there";
+    return PS_HAVE_GIL ? NULL
+                       : "this Python runs without a GIL: to read stacks at the tick was not tried there";
 }
 
 bool ps_sampling_switch(uint32_t wanted)

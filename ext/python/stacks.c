@@ -30,20 +30,26 @@ enum {
     PAGE = 4096,           /* what is copied of a thread's frames at a time: no page is mapped in part */
     LOOK_AGAIN_NS = 50000, /* between two looks, where the kernel does not tell who had the CPU */
     LATE_NS = 50000,       /* from when the tick was due. A tick that came later was late */
-    CALLS_PART = 12,       /* one part in so many of a thread's CPU time is the kernel's: it makes long system calls */
-    CALLS_AGAIN = 20,      /* clock ticks (10 ms) of CPU time, after which that is asked for again */
-    BESIDE = 8,            /* ticks that interrupt such a thread and do not count, since it was met beside this one */
-    SWITCH_NS = 20000,     /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
+    /* one part in so many of a thread's CPU time is the kernel's: it makes long system calls */
+    CALLS_PART = 12,
+    CALLS_AGAIN = 20, /* clock ticks (10 ms) of CPU time, after which that is asked for again */
+    /* ticks that interrupt such a thread and do not count, since it was met beside this one */
+    BESIDE = 8,
+    /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
+    SWITCH_NS = 20000,
     THREADS_AGAIN_NS = 200000000, /* from one list of the threads to the next, */
     THREAD_AGAIN_NS = 500000,     /* and as much more for each of them. */
     LISTS_SKIPPED = 4,            /* one after the other, where no thread has come */
-    FEW = 16,                     /* threads, each of which is looked at in every tick. Where there are more: */
-    IDLE = 16,                    /* ticks in which a thread did not run, before it is looked at in one of as many */
-    ASKED_MOST = 16,              /* threads that the kernel is asked about in one tick */
-    ASKED_RARELY = 4,             /* where another thread was met: in one tick of so many */
-    TRIES_TO_MEND = 12,           /* to read the callers of a stack that was torn */
-    WAIT_MOST_NS = 100000000,     /* for so long a stack is left in the queue */
-    CARRIED_MOST_NS = 1000000000  /* CPU time that a thread used while no stack of it was read. More is missed */
+    /* threads, each of which is looked at in every tick. Where there are more: */
+    FEW = 16,
+    /* ticks in which a thread did not run, before it is looked at in one of as many */
+    IDLE = 16,
+    ASKED_MOST = 16,          /* threads that the kernel is asked about in one tick */
+    ASKED_RARELY = 4,         /* where another thread was met: in one tick of so many */
+    TRIES_TO_MEND = 12,       /* to read the callers of a stack that was torn */
+    WAIT_MOST_NS = 100000000, /* for so long a stack is left in the queue */
+    /* CPU time that a thread used while no stack of it was read. More is missed */
+    CARRIED_MOST_NS = 1000000000
 };
 
 struct thread {
@@ -134,8 +140,8 @@ static int tid_of(const struct thread *thread)
 }
 
 /*
- * A state is made by the thread that starts another, and up to 3.11 has that one's id until the new thread runs. Of two states with one
- * id the older is right.
+ * A state is made by the thread that starts another, and up to 3.11 has that one's id until the new
+ * thread runs. Of two states with one id the older is right.
  */
 static bool has_clock_of_older(const struct head *head)
 {
@@ -144,15 +150,22 @@ static bool has_clock_of_older(const struct head *head)
     return false;
 }
 
-/* What a thread used before it was first met is nobody's, and not more than the time since the last list. */
+/*
+ * What a thread used before it was first met is nobody's, and not more than the time since the last
+ * list.
+ */
 static bool add(uintptr_t state, const struct head *head, uint64_t now)
 {
     clockid_t clock = clock_of(head);
     uint64_t used = ps_clock_try(clock), since = stacks.listed_ns ? now - stacks.listed_ns : 0;
     if (!head->native_id || !used || has_clock_of_older(head) || !reserve()) return false;
     uint64_t charged = used > since ? used - since : 0;
-    stacks.thread[stacks.count++] = (struct thread){
-        .state = state, .id = head->id, .clock = clock, .charged = charged, .at_tick = charged, .listed = stacks.list};
+    stacks.thread[stacks.count++] = (struct thread){.state = state,
+                                                    .id = head->id,
+                                                    .clock = clock,
+                                                    .charged = charged,
+                                                    .at_tick = charged,
+                                                    .listed = stacks.list};
     return true;
 }
 
@@ -182,13 +195,17 @@ static void drop_doubles(uint32_t first)
 {
     for (uint32_t i = first; i < stacks.count; i++)
         for (uint32_t other = 0; other < first; other++)
-            if (stacks.thread[other].clock == stacks.thread[i].clock && stacks.thread[other].id > stacks.thread[i].id) {
+            if (stacks.thread[other].clock == stacks.thread[i].clock &&
+                stacks.thread[other].id > stacks.thread[i].id) {
                 stacks.thread[other].charged = stacks.thread[other].at_tick;
                 stacks.thread[other].gone = stacks.any_gone = true;
             }
 }
 
-/* Threads come and go meanwhile. What is read of one that has gone is nonsense or nothing, and its clock is none. */
+/*
+ * Threads come and go meanwhile. What is read of one that has gone is nonsense or nothing, and its
+ * clock is none.
+ */
 static void list_threads(uint64_t now)
 {
     enum { MOST = 100000 };
@@ -215,8 +232,9 @@ static void list_threads(uint64_t now)
 }
 
 /*
- * The newest state is the first one, and ids are given in order: with an older one there, nobody has come since the last list. Who has gone has
- * no clock any more, or no frame where the native thread lives on.
+ * The newest state is the first one, and ids are given in order: with an older one there, nobody
+ * has come since the last list. Who has gone has no clock any more, or no frame where the native
+ * thread lives on.
  */
 static bool has_somebody_come(void)
 {
@@ -239,10 +257,12 @@ static uintptr_t current_frame(const struct thread *thread)
 {
     uintptr_t frame = 0;
 #if PY_VERSION_HEX >= 0x030D0000
-    if (!ps_copy(&frame, (char *)thread->state + offsetof(PyThreadState, current_frame), sizeof(frame))) return 0;
+    if (!ps_copy(&frame, (char *)thread->state + offsetof(PyThreadState, current_frame), sizeof(frame)))
+        return 0;
 #else
     uintptr_t c_frame = 0;
-    if (!ps_copy(&c_frame, (char *)thread->state + offsetof(PyThreadState, cframe), sizeof(c_frame))) return 0;
+    if (!ps_copy(&c_frame, (char *)thread->state + offsetof(PyThreadState, cframe), sizeof(c_frame)))
+        return 0;
     if (!c_frame) return 0;
     if (!ps_copy(&frame, (char *)c_frame + offsetof(_PyCFrame, current_frame), sizeof(frame))) return 0;
 #endif
@@ -270,8 +290,8 @@ static uintptr_t untagged(PyObject *reference)
 }
 
 /*
- * Is it one of the interpreter's own, as between a call from C and the function called? ps_walked_code() says which there are. What such a
- * frame does not use is not set.
+ * Is it one of the interpreter's own, as between a call from C and the function called?
+ * ps_walked_code() says which there are. What such a frame does not use is not set.
  */
 static bool is_internal(const struct ps_walked_frame *frame)
 {
@@ -296,8 +316,9 @@ static long offset_of(const struct ps_walked_frame *frame, uintptr_t code)
 enum stack { NO_STACK, TORN, WHOLE };
 
 /*
- * What was read is no stack, or ends too early, because the thread ran on meanwhile. The frame of a generator that was left has no caller any
- * more: its callers would not have what it uses in their totals.
+ * What was read is no stack, or ends too early, because the thread ran on meanwhile. The frame of a
+ * generator that was left has no caller any more: its callers would not have what it uses in their
+ * totals.
  */
 static enum stack read_frames(struct reader *reader, uintptr_t at, uint64_t now)
 {
@@ -329,8 +350,9 @@ static void copy_stack(ps_read_stack *to, const ps_read_stack *from)
 }
 
 /*
- * Gives the stack that was torn its callers, from one that was read right after it: those of its outermost function there, or all, where the
- * thread has left that. To take the later stack alone would leave out what runs in generators.
+ * Gives the stack that was torn its callers, from one that was read right after it: those of its
+ * outermost function there, or all, where the thread has left that. To take the later stack alone
+ * would leave out what runs in generators.
  */
 static void mend_torn(void)
 {
@@ -350,10 +372,12 @@ static uint64_t request_of(const struct thread *thread)
 }
 
 /*
- * Where the innermost frame has been left while it was copied, its caller may stand at a later line already: once more, up to three times. The
- * rest of the stack takes longer, and is asked about where it ends too early alone: what runs for a short time would be left each time. The
- * number of the request is read before and after the frame is copied: where the thread went on to another one, once more as well. The address of
- * its context would not tell, for the next request's is often the same.
+ * Where the innermost frame has been left while it was copied, its caller may stand at a later line
+ * already: once more, up to three times. The rest of the stack takes longer, and is asked about
+ * where it ends too early alone: what runs for a short time would be left each time. The number of
+ * the request is read before and after the frame is copied: where the thread went on to another
+ * one, once more as well. The address of its context would not tell, for the next request's is
+ * often the same.
  */
 static bool read_stack(const struct thread *thread, uint64_t now)
 {
@@ -381,13 +405,15 @@ static bool read_stack(const struct thread *thread, uint64_t now)
 
 static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
 {
-    return one->state_id == other->state_id && one->request == other->request && one->collects == other->collects &&
-           one->count == other->count && memcmp(one->frame, other->frame, one->count * sizeof(one->frame[0])) == 0;
+    return one->state_id == other->state_id && one->request == other->request &&
+           one->collects == other->collects && one->count == other->count &&
+           memcmp(one->frame, other->frame, one->count * sizeof(one->frame[0])) == 0;
 }
 
 /*
- * Puts the stack that was read of this thread, which has used so much of the CPU, into the queue. The queue is full when the VM does not
- * come to it, as in a long call of C with the GIL: then the stack is mostly the last one again.
+ * Puts the stack that was read of this thread, which has used so much of the CPU, into the queue.
+ * The queue is full when the VM does not come to it, as in a long call of C with the GIL: then the
+ * stack is mostly the last one again.
  */
 static void put(struct thread *thread, uint64_t used, uint64_t now)
 {
@@ -430,8 +456,9 @@ static bool note_clock(struct thread *thread)
 enum seen { SLEPT, HAS_NO_CPU, RUNS };
 
 /*
- * A thread whose clock goes on runs. Its stack is read after that: what a thread does in short turns between two waits would be met too seldom
- * if it had to run on for as long as that takes, and too often if it counted when it began to run meanwhile.
+ * A thread whose clock goes on runs. Its stack is read after that: what a thread does in short
+ * turns between two waits would be met too seldom if it had to run on for as long as that takes,
+ * and too often if it counted when it began to run meanwhile.
  */
 static enum seen look(struct thread *thread, uint64_t now)
 {
@@ -446,15 +473,17 @@ static enum seen look(struct thread *thread, uint64_t now)
 }
 
 /*
- * The thread whose CPU this one has got, or which lost it when the tick was due: other processes may have come first. Not one that lost it at another
- * time: such a thread stands where the kernel takes CPUs away, at the end of a slice, which is mostly in a system call that reads a CPU clock.
+ * The thread whose CPU this one has got, or which lost it when the tick was due: other processes
+ * may have come first. Not one that lost it at another time: such a thread stands where the kernel
+ * takes CPUs away, at the end of a slice, which is mostly in a system call that reads a CPU clock.
  */
 struct interrupted {
     struct thread *thread; /* NULL: not found yet */
     uint64_t own;          /* when this thread last ran, which is now; 0: not asked for yet */
     uint64_t due;          /* when it should have, by the same clock */
-    uint64_t least;        /* ns between the end of that one's time on the CPU and one of these, at most */
-    bool was_late;         /* the thread lost its CPU long after the tick was due */
+    /* ns between the end of that one's time on the CPU and one of these, at most */
+    uint64_t least;
+    bool was_late; /* the thread lost its CPU long after the tick was due */
 };
 
 static uint64_t distance(uint64_t one, uint64_t other)
@@ -466,7 +495,8 @@ static uint64_t distance(uint64_t one, uint64_t other)
 static bool ask_about(struct interrupted *interrupted, struct thread *thread, uint64_t now, uint64_t due)
 {
     if (!interrupted->own) {
-        (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID); /* for the scheduler to note that this thread runs */
+        /* for the scheduler to note that this thread runs */
+        (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
         uint64_t noted = ps_monotonic_ns();
         interrupted->own = ps_last_ran_ns((int)ps_thread_id());
         interrupted->due = interrupted->own - (noted - due);
@@ -497,12 +527,14 @@ static bool makes_long_calls(struct thread *thread)
 }
 
 /*
- * On a kernel that is not preemptible a thread that makes long system calls is interrupted in its own code when the tick is due, and in a call when
- * that is over: by then another process may come first. Such a thread counts where it ran beside this one, on another CPU, which has nothing to do
- * with what it does. Where it is hardly ever met so, as on one CPU, it counts where it was interrupted.
+ * On a kernel that is not preemptible a thread that makes long system calls is interrupted in its
+ * own code when the tick is due, and in a call when that is over: by then another process may come
+ * first. Such a thread counts where it ran beside this one, on another CPU, which has nothing to do
+ * with what it does. Where it is hardly ever met so, as on one CPU, it counts where it was
+ * interrupted.
  *
- * Where a tick came late to any other thread, this one was not entitled to a CPU, and got one where the scheduler looked next, which is mostly in a
- * call that reads a CPU clock.
+ * Where a tick came late to any other thread, this one was not entitled to a CPU, and got one where
+ * the scheduler looked next, which is mostly in a call that reads a CPU clock.
  */
 static bool counts_interrupted(struct thread *thread, bool was_late)
 {
@@ -511,13 +543,16 @@ static bool counts_interrupted(struct thread *thread, bool was_late)
 }
 
 /*
- * Who has the GIL waits for nothing, mostly. Others do, for the GIL above all, and to find that out is cheaper than to ask when they ran. False:
- * the kernel does not tell.
+ * Who has the GIL waits for nothing, mostly. Others do, for the GIL above all, and to find that out
+ * is cheaper than to ask when they ran. False: the kernel does not tell.
  */
 static bool look_at_interrupted(uint64_t now, uint64_t due)
 {
     struct interrupted interrupted = {.thread = NULL};
-    /* A worker that this thread started later would not have the application's files, and may run finalizers of its. */
+    /*
+     * A worker that this thread started later would not have the application's files, and may run
+     * finalizers of its.
+     */
     if (!ps_worker_stay() || !ps_task_files_apart()) return false;
     struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder(), 0) : NULL;
     if (holder && holder->unmet && !ask_about(&interrupted, holder, now, due)) return false;
@@ -536,7 +571,10 @@ static bool look_at_interrupted(uint64_t now, uint64_t due)
     return true;
 }
 
-/* A moment later. Who has let go of the GIL by then may have gone to sleep as well, after it ran on for a while. */
+/*
+ * A moment later. Who has let go of the GIL by then may have gone to sleep as well, after it ran on
+ * for a while.
+ */
 static void look_again(uint64_t now)
 {
     nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
@@ -556,9 +594,10 @@ struct scheduling {
 };
 
 /*
- * On a busy machine Linux 6.6 and later let a thread that wakes up wait until the one on its CPU sleeps, or has used up its slice of 3 ms.
- * A tick would be where threads of the application wait for each other, and calls between two waits would have too few samples. From
- * 6.12 on a thread that asks for a shorter slice has the CPU at once. Its share of the CPU stays what it was.
+ * On a busy machine Linux 6.6 and later let a thread that wakes up wait until the one on its CPU
+ * sleeps, or has used up its slice of 3 ms. A tick would be where threads of the application wait
+ * for each other, and calls between two waits would have too few samples. From 6.12 on a thread
+ * that asks for a shorter slice has the CPU at once. Its share of the CPU stays what it was.
  */
 static void ask_for_short_slices(void)
 {
@@ -568,10 +607,14 @@ static void ask_for_short_slices(void)
     own.runtime_ns = SLICE_NS;
     syscall(SYS_sched_setattr, 0, &own, 0);
     /* Earlier kernels say nothing against it, and 0 here. */
-    if (syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0) == 0 && own.runtime_ns == SLICE_NS) ps_watcher_goes_first();
+    if (syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0) == 0 && own.runtime_ns == SLICE_NS)
+        ps_watcher_goes_first();
 }
 
-/* The watcher's thread, once: so that ticks come when they are due, and short sleeps are not made twice as long. */
+/*
+ * The watcher's thread, once: so that ticks come when they are due, and short sleeps are not made
+ * twice as long.
+ */
 static void be_punctual(void)
 {
     static __thread bool is_punctual;
@@ -596,8 +639,8 @@ static struct thread *find_holder(uint64_t now)
 }
 
 /*
- * To read the clock of each of many threads that wait takes longer than all else. What a thread uses until it is looked at again is carried
- * to its next sample, so it has as much as others.
+ * To read the clock of each of many threads that wait takes longer than all else. What a thread
+ * uses until it is looked at again is carried to its next sample, so it has as much as others.
  */
 static bool is_due(uint32_t i)
 {
@@ -605,9 +648,10 @@ static bool is_due(uint32_t i)
 }
 
 /*
- * Most of those that stand still beside a thread that runs wait for the GIL, and to find that out for each takes half of a tick's time. What the
- * others use is carried to their next sample, and in which ticks they are asked about has nothing to do with what they do: ticks are never
- * on time to 64 ns.
+ * Most of those that stand still beside a thread that runs wait for the GIL, and to find that out
+ * for each takes half of a tick's time. What the others use is carried to their next sample, and in
+ * which ticks they are asked about has nothing to do with what they do: ticks are never on time to
+ * 64 ns.
  */
 static bool is_asked_about(uint64_t now)
 {
@@ -615,8 +659,9 @@ static bool is_asked_about(uint64_t now)
 }
 
 /*
- * First of all whoever had the GIL last, which also runs between two short calls without the GIL; then the others, which run in C. The kernel may
- * have put this thread in the place of one that ran.
+ * First of all whoever had the GIL last, which also runs between two short calls without the GIL;
+ * then the others, which run in C. The kernel may have put this thread in the place of one that
+ * ran.
  */
 static void read_running(uint64_t now, uint64_t due)
 {
@@ -644,7 +689,8 @@ bool ps_stacks_tick(uint64_t now, uint64_t due)
         read_running(now, due);
         uint64_t taken = PS_READ_ACQUIRE(stacks.taken), waiting = stacks.put - taken;
         ps_copied_code_sampled(stacks.put, taken);
-        wanted = waiting && (PS_ENABLED(SAMPLE) || waiting >= QUEUE / 2 || now - stacks.since_ns > WAIT_MOST_NS);
+        wanted =
+            waiting && (PS_ENABLED(SAMPLE) || waiting >= QUEUE / 2 || now - stacks.since_ns > WAIT_MOST_NS);
     }
     pthread_mutex_unlock(&stacks.lock);
     return wanted;

@@ -1,11 +1,15 @@
 /*
- * Stacks that are read at the tick, on the watcher's thread, without the GIL, and without stopping anybody.
+ * Stacks that are read at the tick, on the watcher's thread, without the GIL, and without stopping
+ * anybody.
  *
- *   watcher  ps_stacks_tick(): which threads run right now, and what; a stack for each of them, in a queue
- *   VM       ps_stacks_next(): takes the oldest one, with the GIL, gives it a row for each frame, and goes on to the next
+ *   watcher  ps_stacks_tick(): which threads run right now, and what; a stack for each of them, in
+ *            a queue
+ *   VM       ps_stacks_next(): takes the oldest one, with the GIL, gives it a row for each frame,
+ *            and goes on to the next
  *
- * A stack that is taken when a thread can be asked for it is one of a place where threads let go of the GIL, and not of where they spend
- * their time. (docs/decisions/199-stacks-are-read-at-the-tick.md)
+ * A stack that is taken when a thread can be asked for it is one of a place where threads let go of
+ * the GIL, and not of where they spend their time.
+ * (docs/decisions/199-stacks-are-read-at-the-tick.md)
  */
 #ifndef PS_PYTHON_STACKS_H
 #define PS_PYTHON_STACKS_H
@@ -36,7 +40,10 @@ typedef struct ps_read_stack {
 bool ps_stacks_begin(PyInterpreterState *interpreter, uint64_t own);
 /* With the GIL. False: a tick is under way. Try again later. */
 bool ps_stacks_end(void);
-/* The watcher's: reads the stacks of those that run. True when the VM is to take what is in the queue. */
+/*
+ * The watcher's: reads the stacks of those that run. True when the VM is to take what is in the
+ * queue.
+ */
 bool ps_stacks_tick(uint64_t now, uint64_t due);
 /* The watcher's: what threads used up to now is nobody's. */
 void ps_stacks_forget_clocks(void);

@@ -1,7 +1,8 @@
 /*
- * Publishes the current span of each thread for profilers outside of the process (core/thread_record.h), where the application
- * asks for it: after each change of the context, which the package tells. From 3.14 on the interpreter itself tells when a
- * thread goes from one context to another, as from task to task.
+ * Publishes the current span of each thread for profilers outside of the process
+ * (core/thread_record.h), where the application asks for it: after each change of the context,
+ * which the package tells. From 3.14 on the interpreter itself tells when a thread goes from one
+ * context to another, as from task to task.
  */
 #include "hooks.h"
 
@@ -45,5 +46,6 @@ PyObject *ps_follow_contexts(PyObject *module, PyObject *unused)
 PyObject *ps_publish_process_context(PyObject *module, PyObject *payload)
 {
     if (!PyBytes_Check(payload)) return PyErr_Format(PyExc_TypeError, "payload must be bytes");
-    return PyBool_FromLong(ps_process_context_publish(PyBytes_AS_STRING(payload), (size_t)PyBytes_GET_SIZE(payload)));
+    return PyBool_FromLong(
+        ps_process_context_publish(PyBytes_AS_STRING(payload), (size_t)PyBytes_GET_SIZE(payload)));
 }

@@ -9,17 +9,22 @@
 #include "atomic.h"
 
 /*
- * The profile hook and, on 3.11, the trace hook: each thread has one of each. Ours is put in for all threads, and where
- * somebody else has it (cProfile, sys.setprofile, a debugger, coverage) ours calls theirs. The object beside it stays theirs, so that
- * sys.getprofile() and sys.gettrace() say what they said.
+ * The profile hook and, on 3.11, the trace hook: each thread has one of each. Ours is put in for
+ * all threads, and where somebody else has it (cProfile, sys.setprofile, a debugger, coverage) ours
+ * calls theirs. The object beside it stays theirs, so that sys.getprofile() and sys.gettrace() say
+ * what they said.
  *
- *   a thread is born      the profile hook, which comes with the trace hook too, sees start_new_thread() return, which the new
- *                         thread's state exists at; threads that were started otherwise are found by the upkeep, 50 ms later at most
- *   the hook is replaced  by the application: the upkeep finds that too, and goes between. What was open then is forgotten
+ *   a thread is born      the profile hook, which comes with the trace hook too, sees
+ *                         start_new_thread() return, which the new thread's state exists at;
+ *                         threads that were started otherwise are found by the upkeep, 50 ms later
+ *                         at most
+ *   the hook is replaced  by the application: the upkeep finds that too, and goes between. What was
+ *                         open then is forgotten
  *   the tracer leaves     each thread gets what it had. Whoever was put in meanwhile stays
  *
- * From 3.12 on the interpreter counts who has a profile function, and that has to be right for whatever the application sets meanwhile.
- * To have it count may run audit hooks of the application's: only the worker does that, beforehand, and never in the middle of a walk.
+ * From 3.12 on the interpreter counts who has a profile function, and that has to be right for
+ * whatever the application sets meanwhile. To have it count may run audit hooks of the
+ * application's: only the worker does that, beforehand, and never in the middle of a walk.
  */
 enum { RESERVE = 32 };
 
@@ -82,7 +87,10 @@ static void put_in(struct hook *hook, PyThreadState *thread, Py_tracefunc *place
     if (owner) owner->seen = true;
 }
 
-/* Threads come and go with the GIL held, or are put in front: the walk meets each that was there when it began. */
+/*
+ * Threads come and go with the GIL held, or are put in front: the walk meets each that was there
+ * when it began.
+ */
 static void put_in_all(enum ps_hook kind)
 {
     struct hook *hook = &hooks[kind];
@@ -105,7 +113,10 @@ static int tell_nobody(PyObject *object, PyFrameObject *frame, int what, PyObjec
     return 0;
 }
 
-/* On the worker. So that all threads that have none can have ours, and some more. False: an audit hook objects. */
+/*
+ * On the worker. So that all threads that have none can have ours, and some more. False: an audit
+ * hook objects.
+ */
 static bool reserve(enum ps_hook kind)
 {
     size_t wanted = RESERVE;
@@ -152,7 +163,8 @@ static ps_trace_listener listeners[PS_TRACED];
 /* A thread that C has started comes first: so whoever started it finds that at the next call. */
 static int on_trace(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
 {
-    if (what == PyTrace_CALL && PyInterpreterState_ThreadHead(PyInterpreterState_Main())->c_tracefunc != on_trace)
+    if (what == PyTrace_CALL &&
+        PyInterpreterState_ThreadHead(PyInterpreterState_Main())->c_tracefunc != on_trace)
         ps_thread_hooks_upkeep();
     for (int i = 0; i < PS_TRACED; i++)
         if (listeners[i]) listeners[i](frame, what, argument);
@@ -179,7 +191,10 @@ static bool is_built_in(PyObject *function, const char *name)
 
 static bool starts_thread(PyObject *function)
 {
-    /* By their names: gevent puts one of its own in the place of _thread's, and calls that. threading has had the second since 3.13. */
+    /*
+     * By their names: gevent puts one of its own in the place of _thread's, and calls that.
+     * threading has had the second since 3.13.
+     */
     return is_built_in(function, "start_new_thread") || is_built_in(function, "start_joinable_thread");
 }
 
@@ -210,7 +225,8 @@ void ps_thread_hooks_mind_setprofile(PyObject *function)
     if (Py_AddPendingCall(trace_again, thread) == 0) thread->tracing++;
 }
 
-int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
+int ps_thread_hooks_pass_on(enum ps_hook kind, PyObject *object, PyFrameObject *frame, int what,
+                            PyObject *argument)
 {
     const struct hook *hook = &hooks[kind];
     if (PS_LIKELY(!hook->chained)) return 0;

@@ -1,16 +1,20 @@
 /*
- * The application's current OpenTelemetry span, read from where the opentelemetry-api package keeps it. Nothing of it is called,
- * for what runs bytecode in a hook can be interrupted by what other threads and signals send. Only dicts, a context variable and
- * plain attributes are read, and the type of each is looked at first.
+ * The application's current OpenTelemetry span, read from where the opentelemetry-api package keeps
+ * it. Nothing of it is called, for what runs bytecode in a hook can be interrupted by what other
+ * threads and signals send. Only dicts, a context variable and plain attributes are read, and the
+ * type of each is looked at first.
  *
- *   opentelemetry.context._RUNTIME_CONTEXT       a ContextVarsRuntimeContext, unless OTEL_PYTHON_CONTEXT names another
+ *   opentelemetry.context._RUNTIME_CONTEXT       a ContextVarsRuntimeContext, unless
+ *                                                OTEL_PYTHON_CONTEXT names another
  *     ._current_context                          a ContextVar
- *   -> Context, a dict; the span is under opentelemetry.trace.propagation._SPAN_KEY, which is compared by identity
- *   -> Span (the SDK's too): ._context, a SpanContext: a tuple of trace id, span id, is remote, flags, state, is valid
+ *   -> Context, a dict; the span is under opentelemetry.trace.propagation._SPAN_KEY, which is
+ *   compared by identity -> Span (the SDK's too): ._context, a SpanContext: a tuple of trace id,
+ *   span id, is remote, flags, state, is valid
  *
- * It has been so from 1.0 to 1.45 at least. What does not look so gives an empty string and a probe that is "degraded" until
- * the detach. No span at all is nothing to complain about, and neither is no OpenTelemetry. Nothing is kept: a fresh look takes
- * less than a microsecond, and the events that carry a span are rare.
+ * It has been so from 1.0 to 1.45 at least. What does not look so gives an empty string and a probe
+ * that is "degraded" until the detach. No span at all is nothing to complain about, and neither is
+ * no OpenTelemetry. Nothing is kept: a fresh look takes less than a microsecond, and the events
+ * that carry a span are rare.
  */
 #include "hooks.h"
 
@@ -22,7 +26,10 @@ enum reading { NO_SPAN, A_SPAN, UNKNOWN };
 /* Of a SpanContext. */
 enum { TRACE_ID, SPAN_ID, IS_REMOTE, FLAGS, STATE, IS_VALID, FIELDS };
 
-/* What a module that is loaded has under this name: a new reference. NULL: not loaded, not there (yet), or no ordinary module. */
+/*
+ * What a module that is loaded has under this name: a new reference. NULL: not loaded, not there
+ * (yet), or no ordinary module.
+ */
 static PyObject *of_module(const char *module_name, const char *name)
 {
     PyObject *modules = PyImport_GetModuleDict();
@@ -32,7 +39,10 @@ static PyObject *of_module(const char *module_name, const char *name)
     return found;
 }
 
-/* An attribute of the instance itself: its class must have nothing under that name, not even a property. A new reference. */
+/*
+ * An attribute of the instance itself: its class must have nothing under that name, not even a
+ * property. A new reference.
+ */
 static PyObject *of_object(PyObject *object, const char *name)
 {
     PyObject *key = object ? PyUnicode_InternFromString(name) : NULL;
@@ -55,7 +65,8 @@ static enum reading read_span_context(char *to, PyObject *context)
     if (!context || !PyTuple_Check(context) || PyTuple_GET_SIZE(context) != FIELDS) return UNKNOWN;
     PyObject *trace_id = PyTuple_GET_ITEM(context, TRACE_ID), *span_id = PyTuple_GET_ITEM(context, SPAN_ID);
     PyObject *flags = PyTuple_GET_ITEM(context, FLAGS), *valid = PyTuple_GET_ITEM(context, IS_VALID);
-    if (!PyLong_CheckExact(trace_id) || !PyLong_CheckExact(span_id) || !PyLong_Check(flags) || !PyBool_Check(valid))
+    if (!PyLong_CheckExact(trace_id) || !PyLong_CheckExact(span_id) || !PyLong_Check(flags) ||
+        !PyBool_Check(valid))
         return UNKNOWN;
     if (valid == Py_False) return NO_SPAN; /* INVALID_SPAN */
     PyObject *bits = PyLong_FromLong(64);
@@ -97,7 +108,8 @@ static enum reading read_runtime(char *to, PyObject *runtime, const PyObject *sp
     if (!span_key || !runtime) return UNKNOWN;
     if (runtime == Py_None) return NO_SPAN; /* up to 1.21: not used yet */
     PyObject *variable = of_object(runtime, "_current_context"), *context = NULL;
-    bool read = variable && PyContextVar_CheckExact(variable) && PyContextVar_Get(variable, NULL, &context) == 0;
+    bool read =
+        variable && PyContextVar_CheckExact(variable) && PyContextVar_Get(variable, NULL, &context) == 0;
     enum reading found = !read ? UNKNOWN : context ? read_context(to, context, span_key) : NO_SPAN;
     Py_XDECREF(variable);
     Py_XDECREF(context);
@@ -132,8 +144,12 @@ void ps_trace_context(char *to, uint32_t probes)
     ps_error error = ps_error_save();
     PyObject *request = ps_requests_current();
     to[0] = '\0';
-    /* Without an SDK a current span is no more than what somebody took from a header: nobody will send it. */
-    if (!request || !ps_requests_of(request)->own || ps_trace_context_is_kept()) ps_trace_context_of_span(to, probes);
+    /*
+     * Without an SDK a current span is no more than what somebody took from a header: nobody will
+     * send it.
+     */
+    if (!request || !ps_requests_of(request)->own || ps_trace_context_is_kept())
+        ps_trace_context_of_span(to, probes);
     if (request && !to[0]) memcpy(to, ps_requests_of(request)->traceparent, PS_TRACEPARENT_BUFFER);
     Py_XDECREF(request);
     ps_error_restore(error);

@@ -1,14 +1,15 @@
 /*
- * Formatting tracebacks: who asks for it, and how long it takes. At 20 frames that is 0.3 to 1 ms, a thousand times what raising
- * costs.
+ * Formatting tracebacks: who asks for it, and how long it takes. At 20 frames that is 0.3 to 1 ms,
+ * a thousand times what raising costs.
  *
- * What formats is written in Python, so its functions are called in our place and we call them: ten to thirty functions of
- * traceback and logging, and only while somebody listens (tracebacks_hooks.c). Only the outermost counts. Nothing is between the
- * two on Python's stack, and an exception that passes through is not touched.
+ * What formats is written in Python, so its functions are called in our place and we call them: ten
+ * to thirty functions of traceback and logging, and only while somebody listens
+ * (tracebacks_hooks.c). Only the outermost counts. Nothing is between the two on Python's stack,
+ * and an exception that passes through is not touched.
  *
- * TracebackException.format() is a generator: what it does, it does when its lines are asked for. Where it is the outermost, the
- * generator is told apart by its type, which takes the time of each step. That an exception was meant is remembered from when the
- * TracebackException was made of it.
+ * TracebackException.format() is a generator: what it does, it does when its lines are asked for.
+ * Where it is the outermost, the generator is told apart by its type, which takes the time of each
+ * step. That an exception was meant is remembered from when the TracebackException was made of it.
  */
 #include "tracebacks.h"
 
@@ -25,7 +26,9 @@ enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16 };
 /* A step of a generator that takes longer may have waited for something. */
 #define LONG_STEP_NS 100000u
 
-/* What was formatted: a place in the source, named by the exception's class, and the row that pays. */
+/*
+ * What was formatted: a place in the source, named by the exception's class, and the row that pays.
+ */
 struct subject {
     const ps_site *raised; /* never NULL */
     uintptr_t row[3];      /* its key; zeros: none */
@@ -50,7 +53,10 @@ static struct {
 } generators[OPEN];
 static uint32_t next_made, next_generator;
 
-/* Code on the way to the line that asked: is it the application's own (places of this number, one of the two bytes), and sites of lines. */
+/*
+ * Code on the way to the line that asked: is it the application's own (places of this number, one
+ * of the two bytes), and sites of lines.
+ */
 enum { OWN_OR_NOT = -1000 };
 static ps_places known;
 static char own_code, other_code;
@@ -86,7 +92,8 @@ static struct subject subject_of_exception(PyObject *exception)
     if (whole) subject.depth = raise.depth;
     const ps_site *raised = ps_exceptions_origin(exception, subject.row);
     if (!raised && PS_ENABLED(BACKTRACE__DONE))
-        raised = whole ? place_of(Py_TYPE(exception), raise.origin) : ps_type_site(Py_TYPE(exception), NULL, 0);
+        raised =
+            whole ? place_of(Py_TYPE(exception), raise.origin) : ps_type_site(Py_TYPE(exception), NULL, 0);
     if (raised) subject.raised = raised;
     Py_XDECREF((PyObject *)first);
     return subject;
@@ -169,7 +176,10 @@ static const ps_site *site_of_frame(PyFrameObject *frame)
     return site;
 }
 
-/* The nearest line of the application's own code, else the nearest line of all: a logger's says little. */
+/*
+ * The nearest line of the application's own code, else the nearest line of all: a logger's says
+ * little.
+ */
 static const ps_site *find_asker(void)
 {
     PyFrameObject *nearest = PyEval_GetFrame(), *frame = nearest; /* borrowed */
@@ -188,7 +198,8 @@ static const ps_site *find_asker(void)
 
 /* ---- What is told ---- */
 
-static void fire(const ps_formatter *formatter, const ps_site *asked, const struct subject *of, uint64_t ticks)
+static void fire(const ps_formatter *formatter, const ps_site *asked, const struct subject *of,
+                 uint64_t ticks)
 {
     if (!PS_ENABLED(BACKTRACE__DONE)) return;
     struct ps_more_backtrace__done more = {
@@ -198,8 +209,10 @@ static void fire(const ps_formatter *formatter, const ps_site *asked, const stru
         .raise_file = of->raised->file,
         .raise_line = of->raised->line,
     };
-    (void)*(volatile const char *)formatter->kind; /* a tracer cannot read a page that was never touched */
-    ps_fire_backtrace__done(formatter->kind, asked->file, asked->line, of->depth, ps_ticks_to_ns(ticks), &more);
+    /* a tracer cannot read a page that was never touched */
+    (void)*(volatile const char *)formatter->kind;
+    ps_fire_backtrace__done(formatter->kind, asked->file, asked->line, of->depth, ps_ticks_to_ns(ticks),
+                            &more);
 }
 
 /* ---- Generators ---- */
@@ -212,15 +225,16 @@ static int find_generator(const PyObject *generator)
 }
 
 /*
- * Of one that is told apart, after one step of it. There are many and they are short, so the CPU's clock is only read for one that
- * was not: it bounds the time since the last one. No error is lost.
+ * Of one that is told apart, after one step of it. There are many and they are short, so the CPU's
+ * clock is only read for one that was not: it bounds the time since the last one. No error is lost.
  */
 static void note_step_in_turn(PyObject *generator, uint64_t ticks, bool ended)
 {
     int i = find_generator(generator);
     if (i < 0 || !ps_tracebacks_on()) return;
     if (PS_UNLIKELY(ticks > ps_ns_to_ticks(LONG_STEP_NS))) {
-        uint64_t now = ps_clock_read(CLOCK_THREAD_CPUTIME_ID), cpu = ps_ns_to_ticks(now - generators[i].cpu_ns);
+        uint64_t now = ps_clock_read(CLOCK_THREAD_CPUTIME_ID),
+                 cpu = ps_ns_to_ticks(now - generators[i].cpu_ns);
         generators[i].cpu_ns = now;
         if (cpu < ticks) ticks = cpu;
     }
@@ -284,7 +298,10 @@ static PySendResult send(PyObject *generator, PyObject *value, PyObject **result
 
 static PyAsyncMethods methods = {.am_send = send};
 
-/* A generator in all but its address. It stays one for a generator that outlives its tracer, and only passes on then. */
+/*
+ * A generator in all but its address. It stays one for a generator that outlives its tracer, and
+ * only passes on then.
+ */
 static PyTypeObject timed_generator = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "generator",
     .tp_base = &PyGen_Type,
@@ -308,7 +325,8 @@ static void remember(PyObject *object, const struct subject *of)
     made[i].of = *of;
 }
 
-static void time_generator(PyObject *generator, const ps_formatter *formatter, const struct subject *of, uint64_t ticks)
+static void time_generator(PyObject *generator, const ps_formatter *formatter, const struct subject *of,
+                           uint64_t ticks)
 {
     int known = find_generator(generator); /* one that died half-way */
     uint32_t i = known >= 0 ? (uint32_t)known : next_generator++ % OPEN;
@@ -340,7 +358,8 @@ static void record(const ps_formatter *formatter, struct subject *of, PyObject *
 }
 
 /* What was hooked as this function, and what it is to format. */
-static const ps_formatter *begin_call(PyObject *function, PyObject *const *args, Py_ssize_t count, struct subject *of)
+static const ps_formatter *begin_call(PyObject *function, PyObject *const *args, Py_ssize_t count,
+                                      struct subject *of)
 {
     ps_turn turn;
     ps_turn_begin(&turn);
@@ -350,14 +369,15 @@ static const ps_formatter *begin_call(PyObject *function, PyObject *const *args,
     return formatter;
 }
 
-static void end_call(const ps_formatter *formatter, struct subject *of, PyObject *const *args, Py_ssize_t count,
-                     PyObject *result, uint64_t ticks)
+static void end_call(const ps_formatter *formatter, struct subject *of, PyObject *const *args,
+                     Py_ssize_t count, PyObject *result, uint64_t ticks)
 {
     ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     ps_error error = ps_error_save();
     ps_turn turn;
     ps_turn_begin(&turn);
-    if (ps_tracebacks_on()) record(formatter, of, args, count, result, ticks); /* else the tracer left meanwhile */
+    /* else the tracer left meanwhile */
+    if (ps_tracebacks_on()) record(formatter, of, args, count, result, ticks);
     ps_turn_end(&turn);
     ps_error_restore(error);
     ps_look_end(look);

@@ -1,4 +1,7 @@
-/* Between tracebacks.c, which times what formats tracebacks, and tracebacks_hooks.c, which has it called. */
+/*
+ * Between tracebacks.c, which times what formats tracebacks, and tracebacks_hooks.c, which has it
+ * called.
+ */
 #ifndef PS_PYTHON_TRACEBACKS_H
 #define PS_PYTHON_TRACEBACKS_H
 
@@ -22,7 +25,10 @@ typedef struct ps_formatter {
 const ps_formatter *ps_tracebacks_hooked(PyObject *function);
 bool ps_tracebacks_on(void);
 
-/* Called instead of a formatter's own: what it runs by itself, `ps_traceback_original`, is called from there and timed. */
+/*
+ * Called instead of a formatter's own: what it runs by itself, `ps_traceback_original`, is called
+ * from there and timed.
+ */
 PyObject *ps_traceback_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names);
 PyObject *ps_traceback_run(PyObject *function, PyObject *const *args, size_t flags, PyObject *names);
 extern vectorcallfunc ps_traceback_original;

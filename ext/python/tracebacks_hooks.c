@@ -1,10 +1,12 @@
 /*
- * Which functions format tracebacks, and how calls of them come to us: their `vectorcall` is swapped, wherever they are bound to.
- * On 3.11 that is not looked at in calls from Python, unless the function's type is another one: there it gets a type that differs
- * from a function's in nothing but its address.
+ * Which functions format tracebacks, and how calls of them come to us: their `vectorcall` is
+ * swapped, wherever they are bound to. On 3.11 that is not looked at in calls from Python, unless
+ * the function's type is another one: there it gets a type that differs from a function's in
+ * nothing but its address.
  *
- * A function is only taken if it is the module's own. What the application has put in its place stays as it is, and the probes say
- * so; what it calls in turn is seen. Modules are looked through again each second, for what was imported or reloaded.
+ * A function is only taken if it is the module's own. What the application has put in its place
+ * stays as it is, and the probes say so; what it calls in turn is seen. Modules are looked through
+ * again each second, for what was imported or reloaded.
  */
 #include "tracebacks.h"
 
@@ -36,11 +38,14 @@ static const ps_formatter formatters[] = {
     {"traceback", "TracebackException", "from_exception", "traceback.TracebackException", PS_MAKES},
     {"traceback", "TracebackException", "format", "traceback.TracebackException.format", PS_MADE},
     {"traceback", "TracebackException", "print", "traceback.TracebackException.print", PS_MADE},
-    {"traceback", "TracebackException", "format_exception_only", "traceback.TracebackException.format_exception_only",
-     PS_MADE},
+    {"traceback", "TracebackException", "format_exception_only",
+     "traceback.TracebackException.format_exception_only", PS_MADE},
     {"traceback", "StackSummary", "extract", "traceback.StackSummary.extract", PS_AN_EXCEPTION},
     {"traceback", "StackSummary", "format", "traceback.StackSummary.format", PS_AN_EXCEPTION},
-    /* What the interpreter calls from 3.13 on to report an exception that nobody handles; before it does so in C. */
+    /*
+     * What the interpreter calls from 3.13 on to report an exception that nobody handles; before it
+     * does so in C.
+     */
     {"traceback", NULL, "_print_exception_bltin", "sys.excepthook", PS_AN_EXCEPTION},
     {"logging", "Formatter", "formatException", "logging.Formatter.formatException", PS_AN_EXCEPTION},
 };
@@ -109,7 +114,10 @@ static void unhook(PyObject *function)
 #if PS_CALLS_ARE_INLINED
     Py_SET_TYPE(function, &PyFunction_Type);
 #endif
-    /* Whoever swapped it in the meantime calls what it found, and that is ours for good: it only passes on then. */
+    /*
+     * Whoever swapped it in the meantime calls what it found, and that is ours for good: it only
+     * passes on then.
+     */
     if (is_hooked(function)) ps_function_set_call(function, ps_traceback_original);
     Py_DECREF(function);
 }
@@ -166,11 +174,13 @@ static void look(void)
         PyObject *globals = module && PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
         PyObject *found = find(&formatters[i], globals);
         bool known = found && ps_tracebacks_hooked(found);
-        if (found && !known && has_no_hook(found, globals) && hooks.count < HOOKED) hook(found, &formatters[i]);
+        if (found && !known && has_no_hook(found, globals) && hooks.count < HOOKED)
+            hook(found, &formatters[i]);
         else if (found && !known && !hooks.reason[0])
-            snprintf(hooks.reason, sizeof(hooks.reason), "the application has replaced %s%s%s.%s: it is left alone",
-                     formatters[i].module, formatters[i].klass ? "." : "",
-                     formatters[i].klass ? formatters[i].klass : "", formatters[i].name);
+            snprintf(hooks.reason, sizeof(hooks.reason),
+                     "the application has replaced %s%s%s.%s: it is left alone", formatters[i].module,
+                     formatters[i].klass ? "." : "", formatters[i].klass ? formatters[i].klass : "",
+                     formatters[i].name);
         Py_XDECREF(found);
         Py_XDECREF(module);
     }

@@ -19,7 +19,10 @@ static PyObject place;
 static unsigned under_way;    /* turns that have begun and not ended, of all threads */
 static __thread unsigned own; /* of this one */
 
-/* When the interpreter ends, one of the threads that are left behind may have been given the turn: the last one goes without. */
+/*
+ * When the interpreter ends, one of the threads that are left behind may have been given the turn:
+ * the last one goes without.
+ */
 void ps_turn_begin(ps_turn *turn)
 {
     turn->taken = !Py_IsFinalizing();

@@ -1,11 +1,12 @@
 /*
- * The worker: a native thread of ours that exists while somebody listens, or from when samples were taken, and does with the GIL what the
- * watcher asks for.
+ * The worker: a native thread of ours that exists while somebody listens, or from when samples were
+ * taken, and does with the GIL what the watcher asks for.
  *
- *   watcher thread --ps_worker_request()--> worker thread, which takes the GIL --job--> switches hooks, takes samples, does upkeep
+ *   watcher thread --ps_worker_request()--> worker thread, which takes the GIL --job--> switches
+ *   hooks, takes samples, does upkeep
  *
- * On it Python code of ours can run without ever being in the application's way: signals are handled on the main thread, and
- * asynchronous exceptions are sent to threads by number.
+ * On it Python code of ours can run without ever being in the application's way: signals are
+ * handled on the main thread, and asynchronous exceptions are sent to threads by number.
  */
 #include "hooks.h"
 
@@ -51,14 +52,20 @@ static void become_idle(void)
     pthread_cond_broadcast(&worker.changed);
 }
 
-/* Called with the lock and without the GIL: does what is asked for until nobody listens any more, or it is to stop. */
+/*
+ * Called with the lock and without the GIL: does what is asked for until nobody listens any more,
+ * or it is to stop.
+ */
 static void serve(void)
 {
     become_busy();
     ps_gil_wait_begin(worker.requests);
     pthread_mutex_unlock(&worker.lock);
-    /* One thread state for all of it. To make one allocates without the GIL, which tracemalloc survives not always when it is
-       switched off at that moment (cpython#128679, up to 3.12.8 and 3.13.1). */
+    /*
+     * One thread state for all of it. To make one allocates without the GIL, which tracemalloc
+     * survives not always when it is switched off at that moment (cpython#128679, up to 3.12.8 and
+     * 3.13.1).
+     */
     PyGILState_STATE gil = PyGILState_Ensure();
     ps_gil_wait_end();
     pthread_mutex_lock(&worker.lock);
@@ -112,7 +119,10 @@ static void *work(void *unused)
     return NULL;
 }
 
-/* Called on the watcher's thread, without the GIL. The worker inherits that all signals are blocked. */
+/*
+ * Called on the watcher's thread, without the GIL. The worker inherits that all signals are
+ * blocked.
+ */
 void ps_worker_request(unsigned what)
 {
     if (what == PS_REQUEST_SAMPLE && ps_sampling_ask()) return;
@@ -171,7 +181,10 @@ void ps_threads_resume(void)
     ps_watcher_resume();
 }
 
-/* Does this thread have the GIL (without one: may it use objects), and can nobody but the worker want it? */
+/*
+ * Does this thread have the GIL (without one: may it use objects), and can nobody but the worker
+ * want it?
+ */
 static bool is_alone_with_worker(void)
 {
     PyThreadState *own = PyGILState_GetThisThreadState();
@@ -184,9 +197,10 @@ static bool is_alone_with_worker(void)
 }
 
 /*
- * A server that forks in C and goes on with Python in the child, as uWSGI does, has nobody set the GIL in order there where it was
- * started without threads. A thread that waits for the GIL at that moment is never heard of again in the child, and leaves it such that
- * the next one to want it may wait for ever. So the worker has its turn first.
+ * A server that forks in C and goes on with Python in the child, as uWSGI does, has nobody set the
+ * GIL in order there where it was started without threads. A thread that waits for the GIL at that
+ * moment is never heard of again in the child, and leaves it such that the next one to want it may
+ * wait for ever. So the worker has its turn first.
  */
 static void let_worker_finish(void)
 {

@@ -1,19 +1,23 @@
 /*
- * A tracer small enough to attach a thousand times in a test: perf_event_open on the kernel's uprobe PMU, with the
- * probe's semaphore as reference counter, exactly what libbpf asks for on behalf of bpftrace and bcc.
+ * A tracer small enough to attach a thousand times in a test: perf_event_open on the kernel's
+ * uprobe PMU, with the probe's semaphore as reference counter, exactly what libbpf asks for on
+ * behalf of bpftrace and bcc.
  *
  *   attacher [--cycles N] [--random SEED] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...
  *
- * Without --cycles it attaches, says so, and obeys lines on stdin: "detach", "attach", "count"; at the end of stdin it
- * exits, and the kernel takes the probes out. With --info, the address of probescope_info in the process, each step
- * also waits until the process has put its hooks in or out. Figures are milliseconds since the step began:
+ * Without --cycles it attaches, says so, and obeys lines on stdin: "detach", "attach", "count"; at
+ * the end of stdin it exits, and the kernel takes the probes out. With --info, the address of
+ * probescope_info in the process, each step also waits until the process has put its hooks in or
+ * out. Figures are milliseconds since the step began:
  *
  *   attached attach_ms=8.1 hooked_ms=42.0 switch_ms=0.2      detached detach_ms=68.2 unhooked_ms=70.3      cycle (both)
  *
- * switch_ms is what the process says of itself: from when its watcher saw the semaphores to when the hooks were in; 0 where they were in.
+ * switch_ms is what the process says of itself: from when its watcher saw the semaphores to when
+ * the hooks were in; 0 where they were in.
  *
- * With --random it says "attached", and from then on raises and lowers single probes at random, with pauses from none to a second,
- * until the end of stdin or of the process. At the end it says how often: "flips=812".
+ * With --random it says "attached", and from then on raises and lowers single probes at random,
+ * with pauses from none to a second, until the end of stdin or of the process. At the end it says
+ * how often: "flips=812".
  */
 #include <elf.h>
 #include <errno.h>
@@ -35,7 +39,10 @@
 enum { INFO_TICKS = 144, INFO_MOMENTS = 280 };
 enum { MAX_SITES = 64, MAX_PROBES = 32, WAIT_MS = 120000 };
 
-/* One place in the library to attach to, as file offsets: the kernel knows nothing of virtual addresses here. */
+/*
+ * One place in the library to attach to, as file offsets: the kernel knows nothing of virtual
+ * addresses here.
+ */
 typedef struct {
     uint64_t offset, semaphore;
     const char *probe;
@@ -86,8 +93,10 @@ static uint64_t file_offset(const uint8_t *image, uint64_t address)
     return 0;
 }
 
-/* .note.stapsdt: three addresses (location, base, semaphore), then provider, name and arguments as strings. The base
-   tells how far prelink moved the library since the note was written. */
+/*
+ * .note.stapsdt: three addresses (location, base, semaphore), then provider, name and arguments as
+ * strings. The base tells how far prelink moved the library since the note was written.
+ */
 static void read_notes(const uint8_t *image)
 {
     const Elf64_Ehdr *elf = (const void *)image;
@@ -139,8 +148,12 @@ static bool open_site(Site *site)
                                    .config = site->semaphore << 32,
                                    .config1 = (uintptr_t)library,
                                    .config2 = site->offset};
-    /* By path the kernel wants a CPU; breakpoint and semaphore reach every process that maps the file all the same. */
-    site->fd = syscall(SYS_perf_event_open, &attr, by_path ? -1 : pid, by_path ? 0 : -1, -1, PERF_FLAG_FD_CLOEXEC);
+    /*
+     * By path the kernel wants a CPU; breakpoint and semaphore reach every process that maps the
+     * file all the same.
+     */
+    site->fd =
+        syscall(SYS_perf_event_open, &attr, by_path ? -1 : pid, by_path ? 0 : -1, -1, PERF_FLAG_FD_CLOEXEC);
     if (site->fd < 0 && errno != ESRCH) die("perf_event_open");
     return site->fd >= 0;
 }
@@ -150,7 +163,10 @@ static void read_target(uint64_t address, void *to, size_t size)
     if (pread(memory, to, size, address) != (ssize_t)size) die("reading the process's memory");
 }
 
-/* Whether the process says of every probe that its hooks are in (or that it cannot serve it), or out. */
+/*
+ * Whether the process says of every probe that its hooks are in (or that it cannot serve it), or
+ * out.
+ */
 static bool switched(bool on)
 {
     struct {
@@ -184,7 +200,10 @@ static double await_switch(bool on, double start)
     return now_ms() - start;
 }
 
-/* The hooks are in. The watcher tells since when as it looks the next time; of nothing, when somebody else had the probes raised. */
+/*
+ * The hooks are in. The watcher tells since when as it looks the next time; of nothing, when
+ * somebody else had the probes raised.
+ */
 static double switch_ms(double start)
 {
     struct {
@@ -209,7 +228,8 @@ static void attach(char *figures, size_t size)
     for (int i = 0; i < site_count; i++)
         if (!open_site(&sites[i])) die("perf_event_open");
     double attached = now_ms() - start, hooked = await_switch(true, start);
-    snprintf(figures, size, "attach_ms=%.3f hooked_ms=%.3f switch_ms=%.3f", attached, hooked, switch_ms(start));
+    snprintf(figures, size, "attach_ms=%.3f hooked_ms=%.3f switch_ms=%.3f", attached, hooked,
+             switch_ms(start));
 }
 
 static void detach(char *figures, size_t size)
@@ -223,7 +243,10 @@ static void detach(char *figures, size_t size)
     snprintf(figures, size, "detach_ms=%.3f unhooked_ms=%.3f", detached, await_switch(false, start));
 }
 
-/* How often the sites fired in the process's first thread (by path: on the first CPU) since the attach. */
+/*
+ * How often the sites fired in the process's first thread (by path: on the first CPU) since the
+ * attach.
+ */
 static uint64_t count(void)
 {
     uint64_t sum = 0;
@@ -322,8 +345,8 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--by-path")) by_path = true;
     }
     if (argc - i < 3) {
-        fprintf(stderr,
-                "usage: attacher [--cycles N] [--random SEED] [--info ADDRESS] [--by-path] PID LIBRARY PROBE...\n");
+        fprintf(stderr, "usage: attacher [--cycles N] [--random SEED] [--info ADDRESS] [--by-path] PID "
+                        "LIBRARY PROBE...\n");
         return 1;
     }
     setlinebuf(stdout);

@@ -1,16 +1,19 @@
 /*
- * A process with the probes and the probescope_info of ABI 1 but without a virtual machine, for the specs of the host
- * side: it says exactly what a spec wants to hear (hostile names, many rows, an older library), several times faster
- * than once a second.
+ * A process with the probes and the probescope_info of ABI 1 but without a virtual machine, for the
+ * specs of the host side: it says exactly what a spec wants to hear (hostile names, many rows, an
+ * older library), several times faster than once a second.
  *
- *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings] [--abi N] [--state N] [--old]
+ *   host_target [--period MS] [--rows N] [--burst N] [--flushes N] [--hostile] [--strings] [--abi
+ *   N] [--state N] [--old]
  *               [--old-ruby] [--number N] [--without PROBE]
  *
- * As the library does, it flushes while somebody listens: first when no semaphore has changed for a period, then once a
- * period. A flush is one event for each row and each kind of statistics, then stats__done, which always says that one
- * second passed and half a second of CPU was used. --burst N: N flushes after the first one, then silence until other
- * tracers come, so that a spec knows the sums. --flushes N: ends after those. --strings: its backtraces became strings.
- * --without PROBE: its runtime does not serve that one. --number N: its ids are those of process N, so that they are known before.
+ * As the library does, it flushes while somebody listens: first when no semaphore has changed for a
+ * period, then once a period. A flush is one event for each row and each kind of statistics, then
+ * stats__done, which always says that one second passed and half a second of CPU was used. --burst
+ * N: N flushes after the first one, then silence until other tracers come, so that a spec knows the
+ * sums. --flushes N: ends after those. --strings: its backtraces became strings. --without PROBE:
+ * its runtime does not serve that one. --number N: its ids are those of process N, so that they are
+ * known before.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -20,33 +23,37 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROBES(X)                                                                                                      \
-    X(function__stats)                                                                                                 \
-    X(functions__all)                                                                                                  \
-    X(exception__detail)                                                                                               \
-    X(exception__stats)                                                                                                \
-    X(object__stats)                                                                                                   \
-    X(sample__stats)                                                                                                   \
-    X(stats__done)                                                                                                     \
-    X(stats__by_request)                                                                                               \
-    X(function__entry)                                                                                                 \
-    X(function__return)                                                                                                \
-    X(sample)                                                                                                          \
-    X(gc__done)                                                                                                        \
-    X(gvl__wait)                                                                                                       \
-    X(request__done)                                                                                                   \
+#define PROBES(X)                                                                                            \
+    X(function__stats)                                                                                       \
+    X(functions__all)                                                                                        \
+    X(exception__detail)                                                                                     \
+    X(exception__stats)                                                                                      \
+    X(object__stats)                                                                                         \
+    X(sample__stats)                                                                                         \
+    X(stats__done)                                                                                           \
+    X(stats__by_request)                                                                                     \
+    X(function__entry)                                                                                       \
+    X(function__return)                                                                                      \
+    X(sample)                                                                                                \
+    X(gc__done)                                                                                              \
+    X(gvl__wait)                                                                                             \
+    X(request__done)                                                                                         \
     X(function__slow1ms) X(function__slow10ms) X(function__slow100ms) X(exception__rescue) X(backtrace__done)
 
-/* A function of its own in assembly: at its first instruction the arguments are where the note says. */
-#define PROBE(name)                                                                                                    \
-    __attribute__((section(".probes"), used, visibility("default"))) volatile uint16_t probescope_##name##_semaphore;  \
-    void fire_##name(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, const uint64_t *more);                \
-    __asm__(".pushsection .text\n.type fire_" #name ", @function\nfire_" #name ":\n"                                   \
-            "990: nop\nret\n.size fire_" #name ", .-fire_" #name "\n.popsection\n"                                     \
-            ".pushsection .note.stapsdt,\"\",\"note\"\n.balign 4\n.4byte 992f-991f, 994f-993f, 3\n"                    \
-            "991: .asciz \"stapsdt\"\n992: .balign 4\n"                                                                \
-            "993: .8byte 990b, _.stapsdt.base, probescope_" #name "_semaphore\n"                                       \
-            ".asciz \"probescope\"\n.asciz \"" #name "\"\n"                                                            \
+/*
+ * A function of its own in assembly: at its first instruction the arguments are where the note
+ * says.
+ */
+#define PROBE(name)                                                                                          \
+    __attribute__((section(".probes"), used,                                                                 \
+                   visibility("default"))) volatile uint16_t probescope_##name##_semaphore;                  \
+    void fire_##name(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, const uint64_t *more);      \
+    __asm__(".pushsection .text\n.type fire_" #name ", @function\nfire_" #name ":\n"                         \
+            "990: nop\nret\n.size fire_" #name ", .-fire_" #name "\n.popsection\n"                           \
+            ".pushsection .note.stapsdt,\"\",\"note\"\n.balign 4\n.4byte 992f-991f, 994f-993f, 3\n"          \
+            "991: .asciz \"stapsdt\"\n992: .balign 4\n"                                                      \
+            "993: .8byte 990b, _.stapsdt.base, probescope_" #name "_semaphore\n"                             \
+            ".asciz \"probescope\"\n.asciz \"" #name "\"\n"                                                  \
             ".asciz \"8@%rdi 8@%rsi 8@%rdx 8@%rcx 8@%r8 8@%r9\"\n994: .balign 4\n.popsection\n");
 __asm__(".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n.weak _.stapsdt.base\n"
         ".hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n.size _.stapsdt.base, 1\n.popsection\n");
@@ -62,7 +69,10 @@ struct info_probe {
 #define COUNT(name) +1
 enum { PROBE_COUNT = 0 PROBES(COUNT) };
 
-/* As in the library. `--old` shortens the entries that the header announces, to be an older or a newer library. */
+/*
+ * As in the library. `--old` shortens the entries that the header announces, to be an older or a
+ * newer library.
+ */
 __attribute__((visibility("default"))) struct {
     char magic[8];
     uint32_t size, abi, sequence, probe_count, probe_size, probes_offset;
@@ -102,7 +112,10 @@ static uint64_t request_id(int row)
     return 100000u * number + 70 + row;
 }
 
-/* Of each flush: row 0 takes 4 ms and is called by row 1, which takes 8 ms, and so on; the last one is in no call, and raises. */
+/*
+ * Of each flush: row 0 takes 4 ms and is called by row 1, which takes 8 ms, and so on; the last one
+ * is in no call, and raises.
+ */
 static void slow_call(int row, int rows, const char *function, const char *file, int hostile)
 {
     static uint64_t ids;
@@ -171,7 +184,8 @@ static void flush_row(int row, int rows, int hostile)
     }
     if (probescope_backtrace__done_semaphore) {
         const uint64_t more[] = {p(file), p(function), p(type), p("/app/lib/raise.rb"), 7};
-        fire_backtrace__done(p(row & 1 ? "caller" : "backtrace"), p(file), line, 10 * weight, 1000000 * weight, more);
+        fire_backtrace__done(p(row & 1 ? "caller" : "backtrace"), p(file), line, 10 * weight,
+                             1000000 * weight, more);
     }
     if (probescope_function__stats_semaphore) {
         const uint64_t more[] = {p(file), 3000 * weight, 2000, row & 1, 0};
@@ -198,7 +212,8 @@ static void flush_row(int row, int rows, int hostile)
     }
     if (probescope_sample__stats_semaphore) {
         const uint64_t more[] = {p(file), weight, 2 * weight, request, number};
-        fire_sample__stats(p(hostile ? type : function), p(file), line, 1000000 * weight, 1500000 * weight, more);
+        fire_sample__stats(p(hostile ? type : function), p(file), line, 1000000 * weight, 1500000 * weight,
+                           more);
     }
 }
 
@@ -211,7 +226,8 @@ static void call_row(int row, int rows, int hostile)
     const uint64_t entry[] = {p(file), context}, leave[] = {p(file), context, row, 0, row & 1};
     if (probescope_function__entry_semaphore) fire_function__entry(p(name), p(file), line, row, 0, entry);
     if (row + 1 < rows) call_row(row + 1, rows, hostile);
-    if (probescope_function__return_semaphore) fire_function__return(p(name), p(file), line, 2000, 1000, leave);
+    if (probescope_function__return_semaphore)
+        fire_function__return(p(name), p(file), line, 2000, 1000, leave);
 }
 
 static uint32_t listeners(void)
@@ -263,7 +279,8 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--abi")) probescope_info.abi = value;
         else if (!strcmp(argv[i], "--state")) state = value;
         else if (!strcmp(argv[i], "--old-ruby")) no_rescues = 1;
-        else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3; /* knows nothing of the later probes */
+        /* knows nothing of the later probes */
+        else if (!strcmp(argv[i], "--old")) probescope_info.probe_count = 3;
     }
     probescope_info.pid = getpid();
     if (!number) number = (uint64_t)getpid();
@@ -289,8 +306,10 @@ int main(int argc, char **argv)
     struct timespec pause = {period / 1000, period % 1000 * 1000000L};
     uint32_t before = 0;
     uint64_t sequence = 0;
-    /* A tracer raises the semaphore well before its program is in, the more so on a busy machine. A burst comes only once,
-     * so it waits for longer. */
+    /*
+     * A tracer raises the semaphore well before its program is in, the more so on a busy machine. A
+     * burst comes only once, so it waits for longer.
+     */
     int quiet = 0, settled = burst >= 0 ? 20 : 1;
     for (int since_attach = -1;; nanosleep(&pause, NULL)) {
         uint32_t now = listeners();

@@ -1,9 +1,10 @@
 /*
- * For jobs_from_threads_spec.rb: native threads ask for a job without end, while a Ruby thread registers jobs of another extension. Each
- * function knows which argument it has to be called with.
+ * For jobs_from_threads_spec.rb: native threads ask for a job without end, while a Ruby thread
+ * registers jobs of another extension. Each function knows which argument it has to be called with.
  *
  *   JobStorm.run(way, seconds)  => {ours:, theirs:, registered:, wrong:}; way is :job (ext/probescope/job.c) or :register_one, called
- *                                  as only a thread with the VM lock may call it. Yields now and then.
+ *                                  as only a thread with the VM lock may call it. Yields now and
+ *                                  then.
  *   JobStorm.asked              => 1, in a forked child
  */
 #include "job.c"

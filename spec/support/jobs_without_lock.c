@@ -1,6 +1,7 @@
 /*
- * Preloaded by jobs_from_threads_spec.rb: counts calls of rb_postponed_job_register_one() on threads that are none of Ruby's, and
- * says so at the end. NO_ATFORK=1: there is no memory for handlers of forks.
+ * Preloaded by jobs_from_threads_spec.rb: counts calls of rb_postponed_job_register_one() on
+ * threads that are none of Ruby's, and says so at the end. NO_ATFORK=1: there is no memory for
+ * handlers of forks.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@ int rb_postponed_job_register_one(unsigned flags, void (*function)(void *), void
 {
     static int (*real)(unsigned, void (*)(void *), void *);
     static int (*is_rubys)(void);
-    if (!real) real = (int (*)(unsigned, void (*)(void *), void *))dlsym(RTLD_NEXT, "rb_postponed_job_register_one");
+    if (!real)
+        real = (int (*)(unsigned, void (*)(void *), void *))dlsym(RTLD_NEXT, "rb_postponed_job_register_one");
     if (!is_rubys) is_rubys = (int (*)(void))dlsym(RTLD_DEFAULT, "ruby_native_thread_p");
     if (!is_rubys()) __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
     return real(flags, function, argument);
@@ -23,7 +25,8 @@ int __register_atfork(void (*before)(void), void (*after)(void), void (*in_child
     static int (*real)(void (*)(void), void (*)(void), void (*)(void), void *);
     if (getenv("NO_ATFORK")) return 12; /* ENOMEM */
     if (!real)
-        real = (int (*)(void (*)(void), void (*)(void), void (*)(void), void *))dlsym(RTLD_NEXT, "__register_atfork");
+        real = (int (*)(void (*)(void), void (*)(void), void (*)(void), void *))dlsym(RTLD_NEXT,
+                                                                                      "__register_atfork");
     return real(before, after, in_child, library);
 }
 

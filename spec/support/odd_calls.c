@@ -1,4 +1,7 @@
-/* For spec/libstapsdt_spec.rb: says what comes of calls in an odd order, which has to be the same with upstream's library. */
+/*
+ * For spec/libstapsdt_spec.rb: says what comes of calls in an odd order, which has to be the same
+ * with upstream's library.
+ */
 #include <libstapsdt.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,10 +19,10 @@ static void start(void)
 /* What anybody can see of the structs. */
 static void say(const char *what, int result)
 {
-    printf("%s: %d, errno %d, error %d, handle %d, probe %s/%s %d %d %d %d fire %d enabled %d\n", what, result,
-           provider->errno, provider->error != NULL, provider->_handle != NULL, provider->name, probe->name,
-           probe->argCount, probe->argFmt[0], probe->argFmt[1], probe->argFmt[2], probe->_fire != NULL,
-           probeIsEnabled(probe));
+    printf("%s: %d, errno %d, error %d, handle %d, probe %s/%s %d %d %d %d fire %d enabled %d\n", what,
+           result, provider->errno, provider->error != NULL, provider->_handle != NULL, provider->name,
+           probe->name, probe->argCount, probe->argFmt[0], probe->argFmt[1], probe->argFmt[2],
+           probe->_fire != NULL, probeIsEnabled(probe));
 }
 
 static void fire(const char *when)

@@ -3,7 +3,8 @@
  *
  *   provider_target file|memory [PROVIDER [PROBE]]
  *
- * Prints "ready PID PATH", and obeys lines on stdin: "fork", "unload", "load", "enabled", and ends with it.
+ * Prints "ready PID PATH", and obeys lines on stdin: "fork", "unload", "load", "enabled", and ends
+ * with it.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -63,7 +64,8 @@ int main(int argc, char **argv)
 {
     setlinebuf(stdout);
     if (argc < 2) return 1;
-    if (define(argc > 2 ? argv[2] : "shop", argc > 3 ? argv[3] : "Class.method-1+2", !strcmp(argv[1], "memory")) != 0)
+    if (define(argc > 2 ? argv[2] : "shop", argc > 3 ? argv[3] : "Class.method-1+2",
+               !strcmp(argv[1], "memory")) != 0)
         return 1;
     printf("ready %d %s\n", getpid(), providerPath(provider) ? providerPath(provider) : "-");
     int parent = getpid();

@@ -1,10 +1,11 @@
 /*
- * Reads the thread context of OpenTelemetry (OTEP 4947) of a thread of another process, as a profiler would: x86-64, glibc.
+ * Reads the thread context of OpenTelemetry (OTEP 4947) of a thread of another process, as a
+ * profiler would: x86-64, glibc.
  *
  *   thread_record PID TID LIBRARY
  *
- * Prints "trace_id span_id flags", or "none". The library's symbol is found through its file; the thread's storage through its
- * thread pointer and the vector of modules (dtv) behind it.
+ * Prints "trace_id span_id flags", or "none". The library's symbol is found through its file; the
+ * thread's storage through its thread pointer and the vector of modules (dtv) behind it.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -44,7 +45,8 @@ static uint64_t base_of(int pid, const char *library)
     if (!maps) fail(path);
     uint64_t start, offset;
     while (fgets(line, sizeof(line), maps))
-        if (sscanf(line, "%lx-%*x %*s %lx", &start, &offset) == 2 && offset == 0 && strstr(line, library)) return start;
+        if (sscanf(line, "%lx-%*x %*s %lx", &start, &offset) == 2 && offset == 0 && strstr(line, library))
+            return start;
     fprintf(stderr, "%s is not mapped\n", library);
     exit(1);
 }
@@ -70,7 +72,8 @@ int main(int argc, char **argv)
         if (sections[i].sh_type != SHT_RELA) continue;
         const Elf64_Rela *relocation = (const Elf64_Rela *)(elf + sections[i].sh_offset);
         for (uint64_t n = sections[i].sh_size / sizeof(*relocation); n--; relocation++)
-            if (ELF64_R_TYPE(relocation->r_info) == R_X86_64_DTPMOD64 && ELF64_R_SYM(relocation->r_info) == index)
+            if (ELF64_R_TYPE(relocation->r_info) == R_X86_64_DTPMOD64 &&
+                ELF64_R_SYM(relocation->r_info) == index)
                 place = relocation->r_offset;
     }
     if (!place) {
@@ -83,7 +86,8 @@ int main(int argc, char **argv)
     if (memory < 0) fail(path);
     struct user_regs_struct registers;
     if (ptrace(PTRACE_SEIZE, thread, 0, 0) < 0 || ptrace(PTRACE_INTERRUPT, thread, 0, 0) < 0) fail("ptrace");
-    if (waitpid(thread, NULL, __WALL) < 0 || ptrace(PTRACE_GETREGS, thread, 0, &registers) < 0) fail("ptrace");
+    if (waitpid(thread, NULL, __WALL) < 0 || ptrace(PTRACE_GETREGS, thread, 0, &registers) < 0)
+        fail("ptrace");
     uint64_t module = word(base_of(pid, argv[3]) + place), vector = word(registers.fs_base + 8);
     uint64_t size = word(vector - 16), block = module <= size ? word(vector + 16 * module) : UINT64_MAX;
     /* A thread has none, or -1, until it uses one of the library's variables. */

@@ -3,7 +3,8 @@
  *
  *   Ticks.signal            its number, or nil: nobody has put a handler there
  *   Ticks.waits(number)     so many short waits, each followed by a moment of work, without the VM lock => {calls:, interrupted:, short:}
- *   Ticks.exec_with_pending(path, argument)  blocks all signals, works for 100 ms and becomes another program
+ *   Ticks.exec_with_pending(path, argument)  blocks all signals, works for 100 ms and becomes
+ *                                            another program
  *   Ticks.storm(rate)       so many signals a second, as if of timers, to all threads of Ruby's; until Ticks.calm => number sent
  *   Ticks.profile(seconds)  has SIGPROF sent for each 10 ms of CPU time, as profilers do, works for that CPU time => number of signals
  *   Ticks.alarm(seconds)    alarm()
@@ -129,8 +130,9 @@ static void name_of(int tid, char *name, size_t size)
 }
 
 /*
- * The VM's thread that ends time slices has the name of the program. No tick is armed for it. From 3.3 on a signal there more often than every
- * 10 ms has no slice end: a thread that computes keeps the VM lock for good.
+ * The VM's thread that ends time slices has the name of the program. No tick is armed for it. From
+ * 3.3 on a signal there more often than every 10 ms has no slice end: a thread that computes keeps
+ * the VM lock for good.
  */
 static bool ends_slices(int tid)
 {
@@ -228,7 +230,8 @@ static VALUE sandbox(VALUE self, VALUE action)
     };
     struct sock_fprog program = {sizeof(steps) / sizeof(*steps), steps};
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) rb_sys_fail("seccomp");
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0)
+        rb_sys_fail("seccomp");
     return Qnil;
 }
 

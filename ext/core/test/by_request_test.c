@@ -59,7 +59,8 @@ static void gives_to_a_route_what_was_counted_before_it_was_known(void)
     ps_allocations_add(row, 40, NULL);
     flush();
     CHECK_EQUAL(objects_of(""), 1);
-    CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, NULL), 1); /* it is not known whose the others are */
+    /* it is not known whose the others are */
+    CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, NULL), 1);
 
     ps_by_request_known(&request, "GET", "/orders/:id");
     ps_allocations_add(row, 40, &request);
@@ -270,7 +271,10 @@ static void ask(const char *route, ps_row *const *rows, int number, int times)
     ps_by_request_end(&request);
 }
 
-/* 2,000 small rows want to come where there is room for some 1,300, then large ones: at once, and little by little. */
+/*
+ * 2,000 small rows want to come where there is room for some 1,300, then large ones: at once, and
+ * little by little.
+ */
 static void keeps_the_large_rows_whatever_comes_before_them(void)
 {
     enum { ROUTES = 40, PLACES = 50, LARGE = 30 };

@@ -1,6 +1,7 @@
 /*
- * The whole test framework. A test program runs its tests one by one with RUN and returns check_report(). A test is a
- * function named after what it shows; it passes when all its CHECKs hold.
+ * The whole test framework. A test program runs its tests one by one with RUN and returns
+ * check_report(). A test is a function named after what it shows; it passes when all its CHECKs
+ * hold.
  */
 #ifndef PS_CHECK_H
 #define PS_CHECK_H
@@ -15,21 +16,28 @@
 
 static int check_passed, check_failed, check_skipped, check_failures;
 
-#define CHECK(condition)               check_that((condition), __FILE__, __LINE__, #condition)
-#define CHECK_EQUAL(actual, expected)  check_equal((uint64_t)(actual), (uint64_t)(expected), __FILE__, __LINE__, #actual)
+#define CHECK(condition) check_that((condition), __FILE__, __LINE__, #condition)
+#define CHECK_EQUAL(actual, expected)                                                                        \
+    check_equal((uint64_t)(actual), (uint64_t)(expected), __FILE__, __LINE__, #actual)
 #define CHECK_STRING(actual, expected) check_string((actual), (expected), __FILE__, __LINE__, #actual)
-/* Waits until the condition holds. The deadline is for a test that fails, not for a slow machine. */
-#define AWAIT(condition)                                                                                               \
-    do {                                                                                                               \
-        for (int waited_ms = 0; !(condition) && waited_ms < 60000; waited_ms++) check_sleep_ms(1);                     \
-        CHECK(condition);                                                                                              \
+/*
+ * Waits until the condition holds. The deadline is for a test that fails, not for a slow machine.
+ */
+#define AWAIT(condition)                                                                                     \
+    do {                                                                                                     \
+        for (int waited_ms = 0; !(condition) && waited_ms < 60000; waited_ms++) check_sleep_ms(1);           \
+        CHECK(condition);                                                                                    \
     } while (0)
 #define RUN(test) check_run(#test, test)
-/* For a test that starts threads in a forked child. qemu-user (7.2) asserts and ThreadSanitizer gives up there. */
+/*
+ * For a test that starts threads in a forked child. qemu-user (7.2) asserts and ThreadSanitizer
+ * gives up there.
+ */
 #define RUN_FORKING(test) (check_can_fork() ? RUN(test) : (void)check_skipped++)
 /*
- * For a test that forks while another thread runs. AddressSanitizer before GCC 14 does not unlock its allocator in the child: where the
- * thread held the lock, the child's new thread waits for it for ever, in free().
+ * For a test that forks while another thread runs. AddressSanitizer before GCC 14 does not unlock
+ * its allocator in the child: where the thread held the lock, the child's new thread waits for it
+ * for ever, in free().
  */
 #define RUN_FORKING_BESIDE_THREADS(test) (check_can_fork_beside_threads() ? RUN(test) : (void)check_skipped++)
 
@@ -41,7 +49,8 @@ static inline bool check_that(bool holds, const char *file, int line, const char
     return false;
 }
 
-static inline bool check_equal(uint64_t actual, uint64_t expected, const char *file, int line, const char *text)
+static inline bool check_equal(uint64_t actual, uint64_t expected, const char *file, int line,
+                               const char *text)
 {
     if (actual == expected) return true;
     fprintf(stderr, "%s:%d: %s is %" PRIu64 ", not %" PRIu64 "\n", file, line, text, actual, expected);
@@ -49,7 +58,8 @@ static inline bool check_equal(uint64_t actual, uint64_t expected, const char *f
     return false;
 }
 
-static inline bool check_string(const char *actual, const char *expected, const char *file, int line, const char *text)
+static inline bool check_string(const char *actual, const char *expected, const char *file, int line,
+                                const char *text)
 {
     if (strcmp(actual, expected) == 0) return true;
     fprintf(stderr, "%s:%d: %s is \"%s\", not \"%s\"\n", file, line, text, actual, expected);

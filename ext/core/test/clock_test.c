@@ -24,7 +24,10 @@ static void await_ns(uint64_t ns)
     AWAIT(ps_monotonic_ns() >= end);
 }
 
-/* However long it takes: the interval lies between what the outer and the inner readings say, to a tenth of a percent. */
+/*
+ * However long it takes: the interval lies between what the outer and the inner readings say, to a
+ * tenth of a percent.
+ */
 static void check_interval(void)
 {
     struct moment first = now();

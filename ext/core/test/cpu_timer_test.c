@@ -91,7 +91,8 @@ static void says_whether_a_call_sees_it(void)
     sigaddset(&one, number());
     pthread_sigmask(SIG_BLOCK, &one, NULL);
     enum ps_seen seen = PS_SEEN_UNKNOWN;
-    for (int i = 0; i < 20 && seen == PS_SEEN_UNKNOWN; i++) seen = ps_cpu_timer_seen(number(), VALUE, &handled);
+    for (int i = 0; i < 20 && seen == PS_SEEN_UNKNOWN; i++)
+        seen = ps_cpu_timer_seen(number(), VALUE, &handled);
     pthread_sigmask(SIG_UNBLOCK, &one, NULL);
     CHECK(seen != PS_SEEN_UNKNOWN);
     int timer = ps_cpu_timer_create((int)syscall(SYS_gettid), number(), VALUE);

@@ -195,7 +195,10 @@ static void *write_notes(void *letter)
     return NULL;
 }
 
-/* Reads as the host does, from outside the program as far as ThreadSanitizer knows. False in the middle of a write. */
+/*
+ * Reads as the host does, from outside the program as far as ThreadSanitizer knows. False in the
+ * middle of a write.
+ */
 __attribute__((noinline, no_sanitize("thread"))) static bool read_note(char *to)
 {
     const volatile char *note = probescope_info.note;

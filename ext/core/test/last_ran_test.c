@@ -15,7 +15,8 @@
 static struct {
     int tid;
     bool spins, stop;
-    int zeros; /* to spin in calls of the kernel, which fill memory from there; 0: in the thread's own code */
+    /* to spin in calls of the kernel, which fill memory from there; 0: in the thread's own code */
+    int zeros;
 } other;
 
 static void *spin_or_sleep(void *unused)
@@ -81,7 +82,8 @@ static void stands_still_for_a_thread_that_sleeps(void)
 {
     pthread_t thread = start(false);
     uint64_t first = 0;
-    AWAIT(ps_last_ran_ns(PS_READ(other.tid)) == first || ((first = ps_last_ran_ns(PS_READ(other.tid))), false));
+    AWAIT(ps_last_ran_ns(PS_READ(other.tid)) == first ||
+          ((first = ps_last_ran_ns(PS_READ(other.tid))), false));
     CHECK(first > 0);
     end(thread);
 }

@@ -127,7 +127,10 @@ static void takes_the_most_called_functions(void)
                  "3 functions are not counted any more: PROBESCOPE_MAX_OVERHEAD=5%");
 }
 
-/* Hooks that no function answers for: the VM's way to them stays when it cannot leave one out (CPython 3.11). */
+/*
+ * Hooks that no function answers for: the VM's way to them stays when it cannot leave one out
+ * (CPython 3.11).
+ */
 static void takes_the_probe_where_functions_are_not_enough(void)
 {
     begin_again();
@@ -148,7 +151,8 @@ static void takes_the_dearest_probe_where_the_others_alone_are_too_dear(void)
         window.looked.ns[PS_LOOK_OBJECT] = 30 * MS;
         window.looked.ns[PS_LOOK_EXCEPTION] = 20 * MS;
         window.looked.ns[PS_LOOK_BACKTRACE] = 15 * MS;
-        window.looked.ns[PS_LOOK_LINE] = 100 * MS; /* nobody listens to lines: what ran before the window */
+        /* nobody listens to lines: what ran before the window */
+        window.looked.ns[PS_LOOK_LINE] = 100 * MS;
         uint32_t out = ps_overhead_judge(&window, wanted, 12345);
         CHECK_EQUAL(out, i ? PS_EXCEPTION_PROBES | PS_BACKTRACE_PROBES : 0);
     }
@@ -202,7 +206,10 @@ static void tells_of_a_function_that_is_out(void)
     recorder_lower_all();
 }
 
-/* A call that was open when its function went is as if it had not been: what it called is its own, the rest its caller's. */
+/*
+ * A call that was open when its function went is as if it had not been: what it called is its own,
+ * the rest its caller's.
+ */
 static void leaves_no_call_of_a_function_that_is_out_on_a_stack(void)
 {
     begin_again();

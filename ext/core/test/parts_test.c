@@ -7,7 +7,10 @@
 #include "sites.h"
 #include "stats.h"
 
-/* A language of three parts. The first needs two slices, the second can be refused, the third has work left. */
+/*
+ * A language of three parts. The first needs two slices, the second can be refused, the third has
+ * work left.
+ */
 static struct {
     char order[16];
     uint32_t wanted;

@@ -1,9 +1,9 @@
 /*
- * Providers from any bytes: names, counts and types that nobody would write, in any order of calls. Afterwards every note of a file that
- * was loaded is what was asked for, and nothing is left.
+ * Providers from any bytes: names, counts and types that nobody would write, in any order of calls.
+ * Afterwards every note of a file that was loaded is what was asked for, and nothing is left.
  *
- * As a test it runs the corpus beside it and a while of random bytes. `rake fuzz` builds it for libFuzzer, which keeps in the corpus what
- * reaches code that nothing else did.
+ * As a test it runs the corpus beside it and a while of random bytes. `rake fuzz` builds it for
+ * libFuzzer, which keeps in the corpus what reaches code that nothing else did.
  */
 #include <dirent.h>
 #include <elf.h>
@@ -42,7 +42,8 @@ static char *name(char *text)
 
 static ArgType_t type(void)
 {
-    static const ArgType_t valid[] = {uint8, int8, uint16, int16, uint32, int32, uint64, int64, sdtDouble, sdtString};
+    static const ArgType_t valid[] = {uint8, int8,   uint16, int16,     uint32,
+                                      int32, uint64, int64,  sdtDouble, sdtString};
     uint8_t byte = next();
     return byte < 240 ? valid[byte % (sizeof(valid) / sizeof(*valid))] : (ArgType_t)((byte - 248) * 0x11);
 }
@@ -63,9 +64,9 @@ static void add(SDTProvider_t *provider)
     bool array = next() & 1;
     for (int i = 0; i < count && i <= SDT_MAX_ARGUMENTS; i++) types[i] = type();
     name(text);
-    SDTProbe_t *probe =
-        array ? providerAddProbeArray(provider, text, count, types)
-              : providerAddProbe(provider, text, count, types[0], types[1], types[2], types[3], types[4], types[5]);
+    SDTProbe_t *probe = array ? providerAddProbeArray(provider, text, count, types)
+                              : providerAddProbe(provider, text, count, types[0], types[1], types[2],
+                                                 types[3], types[4], types[5]);
     CHECK_EQUAL(count_of(provider), before + (probe != NULL));
     CHECK(probe || provider->lastError > sharedLibraryCloseError);
     if (!probe) return;
@@ -87,16 +88,17 @@ static void fire(SDTProbe_t *probe)
     char text[NAME];
     uint64_t values[SDT_MAX_ARGUMENTS];
     for (int i = 0; probe && i < SDT_MAX_ARGUMENTS; i++)
-        values[i] = ((ps_provider_probe *)probe)->types[i] == sdtString ? (next() & 1 ? (uintptr_t)name(text) : 0)
-                                                                        : next() * UINT64_C(0x0101010101010101);
+        values[i] = ((ps_provider_probe *)probe)->types[i] == sdtString
+                        ? (next() & 1 ? (uintptr_t)name(text) : 0)
+                        : next() * UINT64_C(0x0101010101010101);
     volatile uint16_t *semaphore =
         probe && probe->_fire ? (volatile uint16_t *)((ps_provider_probe *)probe)->semaphore : NULL;
     if (semaphore) *semaphore = 1;
     CHECK_EQUAL(probeIsEnabled(probe), semaphore != NULL);
     probeFireArray(probe, values);
     if (probe && !((ps_provider_probe *)probe)->doubles)
-        probeFire(probe, values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7],
-                  values[8], values[9], values[10], values[11]);
+        probeFire(probe, values[0], values[1], values[2], values[3], values[4], values[5], values[6],
+                  values[7], values[8], values[9], values[10], values[11]);
     if (semaphore) *semaphore = 0;
 }
 

@@ -1,4 +1,6 @@
-/* Providers without a tracer: a semaphore is raised by hand, and a function stands in for the site. */
+/*
+ * Providers without a tracer: a semaphore is raised by hand, and a function stands in for the site.
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -91,7 +93,8 @@ static SDTProvider_t *loaded(const char *name, SDTProbe_t **probe)
 static void fires_what_it_is_given(void)
 {
     SDTProvider_t *provider = providerInit("shop");
-    SDTProbe_t *six = providerAddProbe(provider, "six", 6, uint64, sdtDouble, int8, sdtString, sdtDouble, uint16);
+    SDTProbe_t *six =
+        providerAddProbe(provider, "six", 6, uint64, sdtDouble, int8, sdtString, sdtDouble, uint16);
     ArgType_t types[SDT_MAX_ARGUMENTS];
     for (int i = 0; i < SDT_MAX_ARGUMENTS; i++) types[i] = i % 2 ? int64 : sdtDouble;
     SDTProbe_t *twelve = providerAddProbeArray(provider, "twelve", SDT_MAX_ARGUMENTS, types);
@@ -114,8 +117,8 @@ static void fires_what_it_is_given(void)
     probeFire(six, 0, 0.0, 0, NULL, 0.0, 0);
     CHECK_EQUAL(received[3], 0);
     stand_in(twelve);
-    probeFire(twelve, 0.5, INT64_C(1), 2.5, INT64_C(3), 4.5, INT64_C(5), 6.5, INT64_C(7), 8.5, INT64_C(9), 10.5,
-              INT64_C(-11));
+    probeFire(twelve, 0.5, INT64_C(1), 2.5, INT64_C(3), 4.5, INT64_C(5), 6.5, INT64_C(7), 8.5, INT64_C(9),
+              10.5, INT64_C(-11));
     for (int i = 0; i < SDT_MAX_ARGUMENTS; i++) {
         double value = i + 0.5;
         if (i % 2) CHECK_EQUAL(received[i], i == 11 ? -11 : i);
@@ -186,19 +189,22 @@ static size_t read_file(const char *path, char *to, size_t size)
 static void tells_tracers_where_the_arguments_are(void)
 {
     SDTProvider_t *provider = providerInit("notes");
-    ArgType_t types[] = {uint64, int64, sdtDouble, sdtString, int8, uint16, int32, uint32, int16, uint8, int64, uint64};
+    ArgType_t types[] = {uint64, int64,  sdtDouble, sdtString, int8,  uint16,
+                         int32,  uint32, int16,     uint8,     int64, uint64};
     providerAddProbeArray(provider, "twelve", SDT_MAX_ARGUMENTS, types);
     providerAddProbe(provider, "none", 0);
     CHECK_EQUAL(providerLoad(provider), 0);
     static char image[65536 + 16384];
     size_t size = read_file(providerPath(provider), image, sizeof(image));
 #ifdef __aarch64__
-    static const char twelve[] = "notes\0twelve\0"
-                                 "8@x0 -8@x1 8@x2 8@x3 -1@x4 2@x5 -4@x6 4@x7 -2@[sp] 1@[sp, 8] -8@[sp, 16] 8@[sp, 24]";
+    static const char twelve[] =
+        "notes\0twelve\0"
+        "8@x0 -8@x1 8@x2 8@x3 -1@x4 2@x5 -4@x6 4@x7 -2@[sp] 1@[sp, 8] -8@[sp, 16] 8@[sp, 24]";
 #else
-    static const char twelve[] = "notes\0twelve\0"
-                                 "8@%rdi -8@%rsi 8@%rdx 8@%rcx -1@%r8 2@%r9 -4@8(%rsp) 4@16(%rsp) -2@24(%rsp) "
-                                 "1@32(%rsp) -8@40(%rsp) 8@48(%rsp)";
+    static const char twelve[] =
+        "notes\0twelve\0"
+        "8@%rdi -8@%rsi 8@%rdx 8@%rcx -1@%r8 2@%r9 -4@8(%rsp) 4@16(%rsp) -2@24(%rsp) "
+        "1@32(%rsp) -8@40(%rsp) 8@48(%rsp)";
 #endif
     CHECK(memmem(image, size, twelve, sizeof(twelve)) != NULL);
     CHECK(memmem(image, size, "notes\0none\0", sizeof("notes\0none\0")) != NULL);
@@ -245,7 +251,10 @@ static void *let_go_of(void *file)
     return NULL;
 }
 
-/* Whoever sweeps or leaves holds a file for some microseconds, or for longer when the CPU is taken from him then. */
+/*
+ * Whoever sweeps or leaves holds a file for some microseconds, or for longer when the CPU is taken
+ * from him then.
+ */
 static void waits_for_who_looks_at_its_file(void)
 {
     SDTProbe_t *probe;
@@ -479,12 +488,14 @@ static void finds_another_place(void)
 }
 
 /* In a /tmp that is mounted so: it stays in memory, works, and leaves nothing where others are. */
-static void stays_in_memory_in(const char *what, unsigned long flags, const char *options, const char *planted)
+static void stays_in_memory_in(const char *what, unsigned long flags, const char *options,
+                               const char *planted)
 {
     char own[64], there[64] = "/tmp/theirs";
     snprintf(own, sizeof(own), "/tmp/probescope-%u", (unsigned)geteuid());
     CHECK(mount("tmpfs", "/tmp", "tmpfs", flags, options) == 0);
-    if (planted) CHECK(mkdir(there, 0700) == 0 && (*planted ? symlink(planted, own) : rename(there, own)) == 0);
+    if (planted)
+        CHECK(mkdir(there, 0700) == 0 && (*planted ? symlink(planted, own) : rename(there, own)) == 0);
     if (planted && !*planted) CHECK(chown(own, 1000, 1000) == 0);
     SDTProbe_t *probe;
     SDTProvider_t *provider = loaded(what, &probe);
@@ -524,7 +535,8 @@ static void *fire_on(void *unused)
     while (!PS_READ(stop)) {
         probeIsEnabled(shared_probe);
         probeFire(shared_probe, UINT64_C(1), 2);
-        ((void (*)(void))((char *)PS_READ(*(void **)unused)))(); /* who is on the way into a site when it goes */
+        /* who is on the way into a site when it goes */
+        ((void (*)(void))((char *)PS_READ(*(void **)unused)))();
     }
     return NULL;
 }

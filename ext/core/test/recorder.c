@@ -102,7 +102,8 @@ struct recorded recorder_at(size_t number)
 
 void (*recorder_meanwhile)(void);
 
-static void add(struct recorded *event, const char *text0, const char *text1, const void *more, size_t more_size)
+static void add(struct recorded *event, const char *text0, const char *text1, const void *more,
+                size_t more_size)
 {
     if (text0) strncpy(event->text[0], text0, sizeof(event->text[0]) - 1);
     if (text1) strncpy(event->text[1], text1, sizeof(event->text[1]) - 1);
@@ -120,17 +121,17 @@ static void add(struct recorded *event, const char *text0, const char *text1, co
 }
 
 /* A probe that says what, where and two figures. */
-#define RECORD_ROW(name, number)                                                                                       \
-    void __real_ps_fire_##name(const char *, const char *, uint64_t, uint64_t, uint64_t,                               \
-                               const struct ps_more_##name *);                                                         \
-    void __wrap_ps_fire_##name(const char *what, const char *file, uint64_t line, uint64_t a3, uint64_t a4,            \
-                               const struct ps_more_##name *more);                                                     \
-    void __wrap_ps_fire_##name(const char *what, const char *file, uint64_t line, uint64_t a3, uint64_t a4,            \
-                               const struct ps_more_##name *more)                                                      \
-    {                                                                                                                  \
-        struct recorded event = {.probe = number, .arg = {NUMBER(what), NUMBER(file), line, a3, a4}};                  \
-        add(&event, what, file, more, sizeof(*more));                                                                  \
-        __real_ps_fire_##name(what, file, line, a3, a4, more);                                                         \
+#define RECORD_ROW(name, number)                                                                             \
+    void __real_ps_fire_##name(const char *, const char *, uint64_t, uint64_t, uint64_t,                     \
+                               const struct ps_more_##name *);                                               \
+    void __wrap_ps_fire_##name(const char *what, const char *file, uint64_t line, uint64_t a3, uint64_t a4,  \
+                               const struct ps_more_##name *more);                                           \
+    void __wrap_ps_fire_##name(const char *what, const char *file, uint64_t line, uint64_t a3, uint64_t a4,  \
+                               const struct ps_more_##name *more)                                            \
+    {                                                                                                        \
+        struct recorded event = {.probe = number, .arg = {NUMBER(what), NUMBER(file), line, a3, a4}};        \
+        add(&event, what, file, more, sizeof(*more));                                                        \
+        __real_ps_fire_##name(what, file, line, a3, a4, more);                                               \
     }
 
 RECORD_ROW(function__stats, PS_PROBE_FUNCTION__STATS)
@@ -143,11 +144,12 @@ RECORD_ROW(sample, PS_PROBE_SAMPLE)
 RECORD_ROW(sample__stats, PS_PROBE_SAMPLE__STATS)
 RECORD_ROW(sample__frame, PS_PROBE_SAMPLE__FRAME)
 
-void __real_ps_fire_stats__done(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, const struct ps_more_stats__done *);
-void __wrap_ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows, uint64_t dropped,
-                                const struct ps_more_stats__done *more);
-void __wrap_ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows, uint64_t dropped,
-                                const struct ps_more_stats__done *more)
+void __real_ps_fire_stats__done(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                                const struct ps_more_stats__done *);
+void __wrap_ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows,
+                                uint64_t dropped, const struct ps_more_stats__done *more);
+void __wrap_ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cpu, uint64_t rows,
+                                uint64_t dropped, const struct ps_more_stats__done *more)
 {
     struct recorded event = {.probe = PS_PROBE_STATS__DONE, .arg = {sequence, elapsed, cpu, rows, dropped}};
     add(&event, NULL, NULL, more, sizeof(*more));
@@ -155,8 +157,8 @@ void __wrap_ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cp
 }
 
 /* What `more` points to lasts while the probe fires. */
-static void add_request(struct recorded *event, const char *route, const char *method, const char *traceparent,
-                        const char *template, const char *path, const void *more)
+static void add_request(struct recorded *event, const char *route, const char *method,
+                        const char *traceparent, const char *template, const char *path, const void *more)
 {
     strncpy(event->traceparent, traceparent, sizeof(event->traceparent) - 1);
     strncpy(event->template, template, sizeof(event->template) - 1);
@@ -165,21 +167,25 @@ static void add_request(struct recorded *event, const char *route, const char *m
 }
 
 void __real_ps_fire_request__start(const char *, const char *, const struct ps_more_request__start *);
-void __wrap_ps_fire_request__start(const char *route, const char *method, const struct ps_more_request__start *more);
-void __wrap_ps_fire_request__start(const char *route, const char *method, const struct ps_more_request__start *more)
+void __wrap_ps_fire_request__start(const char *route, const char *method,
+                                   const struct ps_more_request__start *more);
+void __wrap_ps_fire_request__start(const char *route, const char *method,
+                                   const struct ps_more_request__start *more)
 {
     struct recorded event = {.probe = PS_PROBE_REQUEST__START, .arg = {NUMBER(route), NUMBER(method)}};
     add_request(&event, route, method, more->traceparent, more->template, more->path, more);
     __real_ps_fire_request__start(route, method, more);
 }
 
-void __real_ps_fire_request__done(const char *, const char *, uint64_t, uint64_t, const struct ps_more_request__done *);
+void __real_ps_fire_request__done(const char *, const char *, uint64_t, uint64_t,
+                                  const struct ps_more_request__done *);
 void __wrap_ps_fire_request__done(const char *route, const char *method, uint64_t status, uint64_t elapsed,
                                   const struct ps_more_request__done *more);
 void __wrap_ps_fire_request__done(const char *route, const char *method, uint64_t status, uint64_t elapsed,
                                   const struct ps_more_request__done *more)
 {
-    struct recorded event = {.probe = PS_PROBE_REQUEST__DONE, .arg = {NUMBER(route), NUMBER(method), status, elapsed}};
+    struct recorded event = {.probe = PS_PROBE_REQUEST__DONE,
+                             .arg = {NUMBER(route), NUMBER(method), status, elapsed}};
     add_request(&event, route, method, more->traceparent, more->template, more->path, more);
     __real_ps_fire_request__done(route, method, status, elapsed, more);
 }

@@ -1,6 +1,7 @@
 /*
- * Takes the place of a tracer: raises semaphores as the kernel does, by writing to them, and records what fires. The
- * linker leads the calls of the ps_fire_ functions in recorder.c to it (--wrap).
+ * Takes the place of a tracer: raises semaphores as the kernel does, by writing to them, and
+ * records what fires. The linker leads the calls of the ps_fire_ functions in recorder.c to it
+ * (--wrap).
  */
 #ifndef PS_RECORDER_H
 #define PS_RECORDER_H

@@ -74,7 +74,8 @@ static void goes_on_with_the_trace_that_came_and_begins_one_where_none_did(void)
     struct recorded event = recorder_at(0);
     CHECK_STRING(event.text[1], "GET");
     char own[PS_TRACEPARENT_BUFFER];
-    snprintf(own, sizeof(own), "00-0af7651916cd43dd8448eb211c80319c-%016" PRIx64 "-01", event.more.request.span_id);
+    snprintf(own, sizeof(own), "00-0af7651916cd43dd8448eb211c80319c-%016" PRIx64 "-01",
+             event.more.request.span_id);
     CHECK_STRING(request.traceparent, own);
     CHECK_EQUAL(event.more.request.parent_id, 0xb7ad6b7169203331u);
     CHECK_EQUAL(event.more.request.thread_id, gettid());
@@ -109,7 +110,8 @@ static void leaves_the_trace_to_an_application_that_has_one(void)
     start(&request, "/", NULL, false, "");
     CHECK_STRING(request.traceparent, "");
     start(&request, "/", NULL, true, current);
-    CHECK(strcmp(recorder_at(3).traceparent, request.traceparent) == 0 && strcmp(request.traceparent, current) != 0);
+    CHECK(strcmp(recorder_at(3).traceparent, request.traceparent) == 0 &&
+          strcmp(request.traceparent, current) != 0);
 }
 
 /* Such as a job that runs at once. */
@@ -118,11 +120,13 @@ static void made_in_another_is_its_child_unless_a_header_says_otherwise(void)
     ps_request outer, inner;
     raise_both();
     start(&outer, "/", PARENT, true, "");
-    ps_request_start_job(&inner, text("Mail"), text(NULL), true, outer.traceparent, text("inline"), text(NULL));
+    ps_request_start_job(&inner, text("Mail"), text(NULL), true, outer.traceparent, text("inline"),
+                         text(NULL));
     CHECK_EQUAL(inner.parent_id, outer.span_id);
     CHECK(strncmp(inner.traceparent, PARENT, 35) == 0 && inner.span_id != outer.span_id);
     static const char other[] = "00-11111111111111111111111111111111-2222222222222222-00";
-    ps_request_start_job(&inner, text("Mail"), text(other), true, outer.traceparent, text("inline"), text(NULL));
+    ps_request_start_job(&inner, text("Mail"), text(other), true, outer.traceparent, text("inline"),
+                         text(NULL));
     CHECK_EQUAL(inner.parent_id, 0x2222222222222222u);
     CHECK(strcmp(inner.traceparent + 53, "00") == 0);
     start(&inner, "/", NULL, false, outer.traceparent); /* whose own spans these are */
@@ -196,15 +200,16 @@ static void bounds_and_cleans_what_comes_from_outside(void)
                                   "31m\xc3\xa9\n";
     ps_text path = {hostile, sizeof(hostile) - 1};
     ps_request_start(&request, (ps_text){"GE\r\nT", 5}, path, path, text(NULL), true, "");
-    CHECK_STRING(request.path, "/a?b?[31m????31m\xc3\xa9?"); /* each bad byte, and U+009B, which is two */
+    /* each bad byte, and U+009B, which is two */
+    CHECK_STRING(request.path, "/a?b?[31m????31m\xc3\xa9?");
     CHECK_STRING(request.method, "GE??T");
     CHECK_STRING(request.scheme, "/a?b?[31m????31");
 
     static char long_path[100000];
     memset(long_path, 'x', sizeof(long_path));
     memcpy(long_path, "/begin", 6);
-    ps_request_start(&request, (ps_text){long_path, sizeof(long_path)}, (ps_text){long_path, sizeof(long_path)},
-                     text(NULL), text(NULL), true, "");
+    ps_request_start(&request, (ps_text){long_path, sizeof(long_path)},
+                     (ps_text){long_path, sizeof(long_path)}, text(NULL), text(NULL), true, "");
     CHECK_EQUAL(strlen(request.path), PS_ROUTE_MAX);
     CHECK_EQUAL(strlen(request.method), PS_METHOD_MAX);
     ps_request_done(&request, (ps_text){long_path, sizeof(long_path)}, 200, "");

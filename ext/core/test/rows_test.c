@@ -19,8 +19,8 @@ static void makes_a_row_at_first_sight(void)
 
 static void tells_keys_apart_by_each_part(void)
 {
-    ps_row *rows[] = {ps_table_row(&table, 0, 0, 0), ps_table_row(&table, 1, 0, 0), ps_table_row(&table, 0, 1, 0),
-                      ps_table_row(&table, 0, 0, 1)};
+    ps_row *rows[] = {ps_table_row(&table, 0, 0, 0), ps_table_row(&table, 1, 0, 0),
+                      ps_table_row(&table, 0, 1, 0), ps_table_row(&table, 0, 0, 1)};
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++) CHECK(rows[i] != rows[j]);
     CHECK_EQUAL(table.rows, 4);

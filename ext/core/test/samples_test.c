@@ -42,7 +42,10 @@ static void use_cpu(uint64_t ns)
     }
 }
 
-/* A sample that comes at once counts; where the machine was elsewhere for so long that it did not, none is taken. */
+/*
+ * A sample that comes at once counts; where the machine was elsewhere for so long that it did not,
+ * none is taken.
+ */
 static uint64_t next_weight(void)
 {
     uint64_t weight = 0;
@@ -78,8 +81,10 @@ static void weighs_cpu_time_once(void)
     if (last) CHECK(sum >= last - began);
 }
 
-/* Sleeps until the CPU time since then is a small part of the wait: in one long sleep rather than in many short ones, each of
-   which costs something, a lot of it under an emulator. */
+/*
+ * Sleeps until the CPU time since then is a small part of the wait: in one long sleep rather than
+ * in many short ones, each of which costs something, a lot of it under an emulator.
+ */
 static void sleep_mostly(uint64_t since_ns, uint64_t cpu_ns)
 {
     for (long ms = 20; ms < 60000; ms *= 2) {
@@ -102,7 +107,10 @@ static void weighs_a_sleeper_with_nothing(void)
     CHECK(next_weight() >= 2000000);
 }
 
-/* What a busy machine lets us see of a late sample: tries until the process had the CPU for most of the wait. */
+/*
+ * What a busy machine lets us see of a late sample: tries until the process had the CPU for most of
+ * the wait.
+ */
 static void weighs_a_busy_process_that_is_late(void)
 {
     for (int i = 0; i < 1000; i++) {
@@ -315,7 +323,10 @@ static void forgets_stacks_that_an_earlier_listener_left(void)
     begin_again();
 }
 
-/* As when a listener leaves and another comes between two looks of the watcher, which then never ends sampling. */
+/*
+ * As when a listener leaves and another comes between two looks of the watcher, which then never
+ * ends sampling.
+ */
 static void forgets_stacks_whose_names_are_given_back(void)
 {
     begin_again();

@@ -4,7 +4,10 @@
 #include "memory.h"
 #include "sites.h"
 
-/* RFC 3629, section 4, written down as its grammar is. The number of bytes of the character at s, or 0. */
+/*
+ * RFC 3629, section 4, written down as its grammar is. The number of bytes of the character at s,
+ * or 0.
+ */
 static size_t character(const unsigned char *s, size_t size)
 {
 #define TAIL(i)           (size > (i) && s[i] >= 0x80 && s[i] <= 0xbf)
@@ -98,7 +101,8 @@ static void makes_valid_utf8_of_any_bytes(void)
         char *to = malloc(capacity), *again = malloc(capacity);
         /* Bytes above 0x7f are the interesting ones. */
         for (size_t i = 0; i < size; i++)
-            from[i] = (unsigned char)(check_random(&seed) % 4 ? 0x80 | check_random(&seed) : check_random(&seed));
+            from[i] =
+                (unsigned char)(check_random(&seed) % 4 ? 0x80 | check_random(&seed) : check_random(&seed));
         size_t length = ps_copy_utf8(to, capacity, (char *)from, size);
         fits &= length < capacity && strlen(to) == length;
         valid &= is_utf8(to);
@@ -221,7 +225,10 @@ static void keeps_every_site_where_it_is_while_it_grows(void)
     CHECK(same);
 }
 
-/* Needs sets of their smallest size: runs first. The strings' chunk has room when the sets cannot grow any more. */
+/*
+ * Needs sets of their smallest size: runs first. The strings' chunk has room when the sets cannot
+ * grow any more.
+ */
 static void becomes_overflow_when_memory_is_full_and_still_knows_the_known(void)
 {
     enum { MOST = 6000 };

@@ -1,4 +1,7 @@
-/* Calls that are known by their frames: generators, greenlets, and those that are left without a word. */
+/*
+ * Calls that are known by their frames: generators, greenlets, and those that are left without a
+ * word.
+ */
 #include "check.h"
 #include "memory.h"
 #include "rows.h"

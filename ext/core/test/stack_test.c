@@ -257,9 +257,11 @@ static void grows_with_the_vm(void)
     size_t used = ps_memory_used();
     ps_stack *stack = ps_stack_new();
     ps_row *f = function(1), *g = function(2);
-    for (int i = 0; i < DEPTH; i++) ps_stack_enter(stack, i % 2 ? f : g, no_frame_missing)->start = (uint64_t)i;
+    for (int i = 0; i < DEPTH; i++)
+        ps_stack_enter(stack, i % 2 ? f : g, no_frame_missing)->start = (uint64_t)i;
     CHECK_EQUAL(ps_stack_depth(stack), DEPTH);
-    for (int i = DEPTH; i-- > 0;) CHECK_EQUAL(returns(stack, i % 2 ? f : g, 2 * DEPTH - (uint64_t)i).depth, i);
+    for (int i = DEPTH; i-- > 0;)
+        CHECK_EQUAL(returns(stack, i % 2 ? f : g, 2 * DEPTH - (uint64_t)i).depth, i);
     CHECK_EQUAL(g->count[PS_FUNCTION_ELAPSED], 2 * DEPTH);
     CHECK_EQUAL(f->count[PS_FUNCTION_SELF] + g->count[PS_FUNCTION_SELF], 2 * DEPTH);
     ps_stack_free(stack);
@@ -329,7 +331,10 @@ static uint32_t tell_depth(void)
     return vm_depth;
 }
 
-/* A SystemStackError under full memory: the untimed calls never exit, and the VM's own depth tells in the end. */
+/*
+ * A SystemStackError under full memory: the untimed calls never exit, and the VM's own depth tells
+ * in the end.
+ */
 static void times_again_after_untimed_calls_were_unwound(void)
 {
     ps_row *f = function(1), *g = function(2);
@@ -379,7 +384,10 @@ static void leaves_nothing_behind_when_dropped_with_open_calls(void)
     size_t used = ps_memory_used();
     ps_row *f = function(1);
     size_t with_rows = ps_memory_used();
-    /* New stacks tend to get the address of the one just freed: none may take its calls for its own. */
+    /*
+     * New stacks tend to get the address of the one just freed: none may take its calls for its
+     * own.
+     */
     for (int i = 0; i < 100; i++) {
         ps_stack *stack = ps_stack_new();
         CHECK(enter(stack, f, 0)->outermost);

@@ -58,12 +58,13 @@ static void fires_nothing_that_nobody_listens_to(void)
 
 static void knows_which_probes_it_serves(void)
 {
-    static const enum ps_probe served[] = {PS_PROBE_FUNCTION__STATS, PS_PROBE_EXCEPTION__STATS, PS_PROBE_OBJECT__STATS,
-                                           PS_PROBE_SAMPLE__STATS,   PS_PROBE_SAMPLE__FRAME,    PS_PROBE_STATS__DONE,
-                                           PS_PROBE_STATUS};
+    static const enum ps_probe served[] = {
+        PS_PROBE_FUNCTION__STATS, PS_PROBE_EXCEPTION__STATS, PS_PROBE_OBJECT__STATS, PS_PROBE_SAMPLE__STATS,
+        PS_PROBE_SAMPLE__FRAME,   PS_PROBE_STATS__DONE,      PS_PROBE_STATUS};
     for (int probe = 0; probe < PS_PROBE_COUNT; probe++) {
         bool is_served = false;
-        for (size_t i = 0; i < sizeof(served) / sizeof(served[0]); i++) is_served |= served[i] == (enum ps_probe)probe;
+        for (size_t i = 0; i < sizeof(served) / sizeof(served[0]); i++)
+            is_served |= served[i] == (enum ps_probe)probe;
         recorder_semaphore((enum ps_probe)probe, 1);
         CHECK(ps_stats_wanted() == is_served);
         recorder_lower_all();
@@ -311,7 +312,8 @@ static void covers_the_time_since_the_flush_before(void)
 static void call_all(void)
 {
     uint64_t began = ps_monotonic_ns();
-    for (uint32_t i = 0; i < ps_functions.rows; i++) PS_ADD(ps_table_at(&ps_functions, i)->count[PS_FUNCTION_CALLS], 1);
+    for (uint32_t i = 0; i < ps_functions.rows; i++)
+        PS_ADD(ps_table_at(&ps_functions, i)->count[PS_FUNCTION_CALLS], 1);
     AWAIT(ps_monotonic_ns() - began > 2000000);
 }
 

@@ -45,7 +45,10 @@ static void end(pthread_t thread)
     pthread_join(thread, NULL);
 }
 
-/* The lowest number that is free is the next one, as for a program that closes 0 and opens what is to be 0. */
+/*
+ * The lowest number that is free is the next one, as for a program that closes 0 and opens what is
+ * to be 0.
+ */
 static void takes_no_number_of_the_application(void)
 {
     int free = dup(STDERR_FILENO);

@@ -27,7 +27,8 @@ static void knows_the_thread_of_a_child(void)
 {
     uint64_t of_parent = ps_thread_id();
     pid_t child = fork();
-    if (child == 0) _exit(ps_thread_id() == (uint64_t)syscall(SYS_gettid) && ps_thread_id() != of_parent ? 0 : 1);
+    if (child == 0)
+        _exit(ps_thread_id() == (uint64_t)syscall(SYS_gettid) && ps_thread_id() != of_parent ? 0 : 1);
     int status = -1;
     CHECK_EQUAL(waitpid(child, &status, 0), child);
     CHECK_EQUAL(status, 0);

@@ -177,7 +177,9 @@ __attribute__((noinline, no_sanitize("thread"))) static uint64_t shown_ns(const 
     return *(const volatile uint64_t *)field;
 }
 
-/* A tracer that comes and goes between two looks, or a second one of the same probe, is no change. */
+/*
+ * A tracer that comes and goes between two looks, or a second one of the same probe, is no change.
+ */
 static void looks_at_whether_and_not_how_many_listen(void)
 {
     ps_watcher_start(&vm);
@@ -225,7 +227,8 @@ static struct recorded await_first_flush(void)
 {
     AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 1);
     struct recorded event = {0};
-    for (size_t i = 0; event.probe != PS_PROBE_STATS__DONE && i < recorder_total(); i++) event = recorder_at(i);
+    for (size_t i = 0; event.probe != PS_PROBE_STATS__DONE && i < recorder_total(); i++)
+        event = recorder_at(i);
     return event;
 }
 
@@ -402,7 +405,8 @@ static void holds_flushes_back_while_a_tracer_leaves(void)
     /* Tracers that leave one after the other do not hold it up for ever. */
     flushes = recorder_count(PS_PROBE_STATS__DONE, NULL);
     uint64_t end = ps_monotonic_ns() + UINT64_C(60) * PS_FLUSH_NS;
-    while (recorder_count(PS_PROBE_STATS__DONE, NULL) < flushes + 2 && ps_monotonic_ns() < end) let_go_of_one();
+    while (recorder_count(PS_PROBE_STATS__DONE, NULL) < flushes + 2 && ps_monotonic_ns() < end)
+        let_go_of_one();
     CHECK(recorder_count(PS_PROBE_STATS__DONE, NULL) >= flushes + 2);
     begin_again();
 }
@@ -421,7 +425,10 @@ static void says_when_hooks_were_asked_for_and_when_they_were_in(void)
     AWAIT(shown_ns(&probescope_info.hooks_in_ns));
     uint64_t in = shown_ns(&probescope_info.hooks_in_ns);
     CHECK(in >= switched);
-    /* The coverage may change, and other things be asked for: these are the figures of what is listened to. */
+    /*
+     * The coverage may change, and other things be asked for: these are the figures of what is
+     * listened to.
+     */
     ps_watcher_recheck();
     await_looks();
     switch_hooks();
@@ -434,7 +441,10 @@ static void says_when_hooks_were_asked_for_and_when_they_were_in(void)
     begin_again();
 }
 
-/* The coverage changes while the VM switches: what it says afterwards is about the coverage from before. */
+/*
+ * The coverage changes while the VM switches: what it says afterwards is about the coverage from
+ * before.
+ */
 static void asks_again_when_the_coverage_changes_in_the_middle(void)
 {
     ps_watcher_start(&vm);
@@ -459,7 +469,8 @@ static void flushes_first_when_no_further_probe_came_for_a_look(void)
     RAISE(FUNCTION__STATS);
     bool before = recorder_total() > 0; /* a slow machine: it took the first for all */
     struct recorded first = await_first_flush();
-    if (!before && first.at_ns > raised) CHECK(first.at_ns - raised >= PS_POLL_NS || !(ps_watcher_wanted() >> 1));
+    if (!before && first.at_ns > raised)
+        CHECK(first.at_ns - raised >= PS_POLL_NS || !(ps_watcher_wanted() >> 1));
     begin_again();
 }
 
@@ -482,7 +493,10 @@ static void flushes_each_second_while_somebody_listens(void)
     begin_again();
 }
 
-/* Stopped and started with a tracer attached throughout: its interval begins when the hooks are in again. */
+/*
+ * Stopped and started with a tracer attached throughout: its interval begins when the hooks are in
+ * again.
+ */
 static void begins_anew_after_a_restart(void)
 {
     PS_WRITE(vm_state.switch_after, 1);
@@ -526,7 +540,8 @@ static void is_a_thread_that_nobody_notices(void)
     pthread_sigmask(SIG_SETMASK, NULL, &before);
     ps_watcher_start(&vm);
     pthread_sigmask(SIG_SETMASK, NULL, &after);
-    CHECK(sigismember(&before, SIGINT) == sigismember(&after, SIGINT)); /* the application's stays as it was */
+    /* the application's stays as it was */
+    CHECK(sigismember(&before, SIGINT) == sigismember(&after, SIGINT));
     RAISE(GC__START);
     AWAIT(PS_READ(vm_state.switches) >= 1);
     CHECK(PS_READ(vm_state.blocks_signals));
@@ -593,7 +608,10 @@ static void flushes_a_last_time_when_stopped(void)
     begin_again();
 }
 
-/* The hooks are in, and no flush came yet: what they counted is told, and nothing that was counted before. */
+/*
+ * The hooks are in, and no flush came yet: what they counted is told, and nothing that was counted
+ * before.
+ */
 static void tells_what_was_counted_when_stopped_before_the_first_flush(void)
 {
     bool flushed = true;
@@ -702,7 +720,9 @@ static void fires_what_the_parent_counted_in_the_parent_alone(void)
     begin_again();
 }
 
-/* Forks at any moment of a busy watcher: its locks and its half-written info stay with the parent. */
+/*
+ * Forks at any moment of a busy watcher: its locks and its half-written info stay with the parent.
+ */
 static void child_of_a_busy_watcher(void)
 {
     CHECK_EQUAL(probescope_info.sequence % 2, 0);
