@@ -17,17 +17,19 @@ if sys.version_info < (3, 11):
     sys.exit(f"probescope needs Python 3.11 or later, and {sys.executable} is {platform.python_version()}")
 
 VERSION = re.search(r'VERSION = "(.+)"', Path("lib/probescope/version.rb").read_text())[1]
-# No red zone: whatever a kernel puts in the place of a probe may push onto the stack (docs/decisions/031-one-nop.md). No LTO:
-# it could move a site.
-FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-fno-lto", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-unused-parameter",
-         "-Wno-missing-field-initializers", "-Werror=implicit-function-declaration"]  # fmt: skip
+# No red zone: whatever a kernel puts in the place of a probe may push onto the stack
+# (docs/decisions/031-one-nop.md). No LTO: it could move a site.
+FLAGS = ["-std=gnu11", "-fvisibility=hidden", "-fno-lto", "-fno-strict-aliasing", "-Wall", "-Wextra",
+         "-Wno-unused-parameter", "-Wno-missing-field-initializers",
+         "-Werror=implicit-function-declaration"]  # fmt: skip
 # Not platform.machine(): rake release:build compiles for a CPU that this machine cannot run.
 MACHINE = sysconfig.get_platform().rpartition("-")[2]
 if MACHINE == "x86_64":
     FLAGS.append("-mno-red-zone")
 NO_COMPILER = "no C compiler works, or Python's headers are missing (on Debian: apt install gcc python3-dev)"
 
-# PROBESCOPE_STAPSDT_DIR=/opt/libstapsdt pip install .: run-time probes by that libstapsdt.so and not by our own.
+# PROBESCOPE_STAPSDT_DIR=/opt/libstapsdt pip install .: run-time probes by that libstapsdt.so and
+# not by our own.
 STAPSDT = os.environ.get("PROBESCOPE_STAPSDT_DIR") and os.path.abspath(os.environ["PROBESCOPE_STAPSDT_DIR"])
 CORE = [path for path in glob("ext/core/*.c") if not (STAPSDT and re.search(r"/provider(_\w+)?\.c$", path))]
 
@@ -36,7 +38,8 @@ native = Extension(
     sources=sorted(glob("ext/python/*.c") + CORE),
     depends=sorted(glob("ext/python/*.h") + glob("ext/core/*.h")),
     include_dirs=([f"{STAPSDT}/include"] if STAPSDT else []) + ["ext/core", "ext/python"],
-    # pthread, rt, dl: parts of libc since GLIBC 2.34; before, libraries of their own, which the process need not have.
+    # pthread, rt, dl: parts of libc since GLIBC 2.34; before, libraries of their own, which the
+    # process need not have.
     libraries=(["stapsdt"] if STAPSDT else []) + (["pthread", "rt", "dl"] if sys.platform == "linux" else []),
     library_dirs=[f"{STAPSDT}/lib"] if STAPSDT else [],
     runtime_library_dirs=[f"{STAPSDT}/lib"] if STAPSDT else [],
@@ -62,7 +65,9 @@ def why_not():
 
 
 class BuildExtension(build_ext):
-    """Installing the package must never fail because of the extension: where there can be none it is written down why."""
+    """Installing the package must never fail because of the extension: where there can be none it
+    is written down why.
+    """
 
     def run(self):
         reason = why_not()
@@ -87,7 +92,9 @@ class BuildExtension(build_ext):
 
 
 class BuildPython(build_py):
-    """Adds the bpftrace programs, which belong to both languages, and the .pth file, whose place is beside the package."""
+    """Adds the bpftrace programs, which belong to both languages, and the .pth file, whose place is
+    beside the package.
+    """
 
     def run(self):
         super().run()

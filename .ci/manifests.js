@@ -1,5 +1,6 @@
-// Holds Kubernetes manifests to the API's schema: node .ci/manifests.js FILE..., with kubernetes-models and js-yaml installed.
-// Its validators pass over fields that they do not know. What none of them has read is such a field, and wrong as well.
+// Holds Kubernetes manifests to the API's schema: node .ci/manifests.js FILE..., with
+// kubernetes-models and js-yaml installed. Its validators pass over fields that they do not know.
+// What none of them has read is such a field, and wrong as well.
 const fs = require("fs");
 const { createRequire } = require("module");
 const modules = createRequire(process.cwd() + "/");
@@ -27,12 +28,14 @@ for (const file of process.argv.slice(2)) {
     const unread = new Set();
     const { apiVersion, kind } = manifest;
     // rbac.authorization.k8s.io/v1: RbacV1
-    const group = (apiVersion.includes("/") ? apiVersion : `core/${apiVersion}`).split("/").map((part) => part.split(".")[0]);
+    const whole = apiVersion.includes("/") ? apiVersion : `core/${apiVersion}`;
+    const group = whole.split("/").map((part) => part.split(".")[0]);
     const prefix = group.map((part) => part[0].toUpperCase() + part.slice(1)).join("");
     const { validate } = modules(`./node_modules/kubernetes-models/_schemas/IoK8sApi${prefix}${kind}.js`);
     const good = validate(watched(manifest, "", unread)) && unread.size === 0;
     failed ||= !good;
-    console.log(good ? `${name}: ok` : `${name}: ${JSON.stringify(validate.errors)} unknown: ${[...unread].join(" ")}`);
+    const wrong = `${JSON.stringify(validate.errors)} unknown: ${[...unread].join(" ")}`;
+    console.log(`${name}: ${good ? "ok" : wrong}`);
   }
 }
 process.exit(failed ? 1 : 0);

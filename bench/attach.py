@@ -1,9 +1,11 @@
-"""How long it takes until hooks are in, in programs that hold the GIL each in its own way (tests/temperaments.py).
+"""How long it takes until hooks are in, in programs that hold the GIL each in its own way
+(tests/temperaments.py).
 
     sudo python bench/attach.py [--cycles 100] [--busy 2] [--write] ["os.stat() every 2 ms" ...]
 
-Counts from when the watcher has seen that a tracer came (it looks every 50 ms) to when the hooks are in. --busy: beside so many processes
-that spin. --write puts the column of this version of CPython into docs/performance.md.
+Counts from when the watcher has seen that a tracer came (it looks every 50 ms) to when the hooks
+are in. --busy: beside so many processes that spin. --write puts the column of this version of
+CPython into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -28,9 +30,12 @@ from tracing import start_program  # noqa: E402
 PAGE = ROOT / "docs/performance.md"
 BEGIN, END = "<!-- bench/attach.py -->\n", "<!-- end of bench/attach.py -->\n"
 TEXT = """\
-From when the watcher has seen that a tracer came until the hooks are in: median / 99 of 100 / longest, in ms, of {cycles} attaches of
-`exception__stats` to programs that hold the GIL each in its own way (`tests/temperaments.py`). The watcher looks every 50 ms, so half of
-that comes before it. An interval begins when the hooks are in. A thread in a call of C of 20 ms does not come to them before the call ends.
+From when the watcher has seen that a tracer came until the hooks are in: median / 99 of 100 / \
+longest, in ms, of {cycles} attaches of
+`exception__stats` to programs that hold the GIL each in its own way (`tests/temperaments.py`). The \
+watcher looks every 50 ms, so half of
+that comes before it. An interval begins when the hooks are in. A thread in a call of C of 20 ms \
+does not come to them before the call ends.
 """
 
 
@@ -65,7 +70,9 @@ def shown(times):
 def table(text):
     """{version: {program: figures}} of the page's section."""
     lines = [
-        [cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines() if line.startswith("|")
+        [cell.strip() for cell in line.strip("|\n").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
     ]
     if not lines:
         return {}
@@ -77,16 +84,22 @@ def write(figures, column, cycles):
     page = PAGE.read_text()
     found = re.search(re.escape(BEGIN) + "(.*?)" + re.escape(END), page, re.DOTALL)
     before = {
-        name: rows for name, rows in table(found[1] if found else "").items() if not name.startswith(f"{column}, load")
+        name: rows
+        for name, rows in table(found[1] if found else "").items()
+        if not name.startswith(f"{column}, load")
     }
     columns = {**before, f"{column}, load {os.getloadavg()[1]:.0f}": figures}
     versions = sorted(columns, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
     programs = list(dict.fromkeys(program for version in versions for program in columns[version]))
     lines = [f"| | {' | '.join(versions)} |", "|---" * (len(versions) + 1) + "|"]
     lines += [
-        f"| {name} | " + " | ".join(columns[version].get(name, "") for version in versions) + " |" for name in programs
+        f"| {name} | " + " | ".join(columns[version].get(name, "") for version in versions) + " |"
+        for name in programs
     ]
-    by = f"Written by `bench/attach.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, run by each of these versions."
+    by = (
+        f"Written by `bench/attach.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, "
+        "run by each of these versions."
+    )
     section = "\n".join([BEGIN.strip(), TEXT.format(cycles=cycles), *lines, "", by, END])
     PAGE.write_text(page.replace(found[0], section) if found else f"{page}\n{section}")
 
@@ -98,7 +111,8 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
-    column, figures = platform.python_version() + (f", {options.busy} processes spin" if options.busy else ""), {}
+    column = platform.python_version() + (f", {options.busy} processes spin" if options.busy else "")
+    figures = {}
     with spinning(options.busy):
         for name in options.programs or temperaments.PROGRAMS:
             figures[name] = shown(measure(name, options.cycles))

@@ -2,9 +2,10 @@
 
     sudo python bench/cpython.py [test_exceptions ...]
 
-Runs each module twice with this interpreter, plain and with probes raised by a tracer on the library, and prints the tests
-that end otherwise and that cpython.toml does not list. A test that differs is run once more, alone; crashes are not forgiven.
-The build has to ship its tests (pyenv's do, Debian's do not), and probescope has to be importable: rake suite:python.
+Runs each module twice with this interpreter, plain and with probes raised by a tracer on the
+library, and prints the tests that end otherwise and that cpython.toml does not list. A test that
+differs is run once more, alone; crashes are not forgiven. The build has to ship its tests (pyenv's
+do, Debian's do not), and probescope has to be importable: rake suite:python.
 """
 
 from __future__ import annotations
@@ -35,26 +36,33 @@ VERSION = "{}.{}".format(*sys.version_info)
 # A package from 3.12 on.
 MULTIPROCESSING = "test_multiprocessing_fork" + (".test_processes" if sys.version_info >= (3, 12) else "")
 # What touches the VM where hooks are, with every probe.
-WITH_EVERY_PROBE = ["test_exceptions", "test_generators", "test_coroutines", "test_asyncgen", "test_contextlib", "test_traceback",
-                    "test_threading", "test_sys_settrace", "test_sys_setprofile", "test_monitoring", "test_gc", "test_fork1",
-                    "test_signal", "test_asyncio", MULTIPROCESSING + ".WithProcessesTestProcess"]  # fmt: skip
-# The others without probes that fire at each event, as with those they take longer than their own limits.
+WITH_EVERY_PROBE = ["test_exceptions", "test_generators", "test_coroutines", "test_asyncgen",
+                    "test_contextlib", "test_traceback", "test_threading", "test_sys_settrace",
+                    "test_sys_setprofile", "test_monitoring", "test_gc", "test_fork1", "test_signal",
+                    "test_asyncio", MULTIPROCESSING + ".WithProcessesTestProcess"]  # fmt: skip
+# The others without probes that fire at each event, as with those they take longer than their own
+# limits.
 MODULES = """
-    test_abc test_array test_ast test_atexit test_augassign test_baseexception test_bdb test_binop test_bool test_buffer test_builtin
-    test_bytes test_call test_capi test_class test_code test_codecs test_codeop test_collections test_compare test_compile
-    test_complex test_context test_contextlib_async test_copy test_cprofile test_dataclasses test_decorators test_defaultdict
-    test_deque test_descr test_dict test_dictcomps test_dictviews test_dis test_doctest test_dynamic test_dynamicclassattribute test_enum
-    test_enumerate test_except_star test_exception_group test_exception_hierarchy test_exception_variations test_extcall test_faulthandler
-    test_finalization test_float test_frame test_fstring test_funcattrs test_functools test_generator_stop test_genericalias
-    test_genexps test_global test_grammar test_heapq test_import test_index test_inspect test_int test_io test_isinstance
-    test_iter test_iterlen test_itertools test_json test_keywordonlyarg test_linecache test_list test_listcomps test_logging
-    test_long test_marshal test_memoryview test_metaclass test_module test_named_expressions test_opcache test_operator
-    test_ordered_dict test_patma test_peepholer test_pickle test_positional_only_arg test_profile test_property test_queue test_raise
-    test_range test_re test_richcmp test_runpy test_scope test_select test_selectors test_set test_setcomps test_slice test_sort test_str
-    test_struct test_structseq test_subclassinit test_subprocess test_super test_symtable test_syntax test_sys test_thread
-    test_threading_local test_threadsignals test_time test_timeout test_trace test_tracemalloc test_tuple test_type_cache
-    test_type_params test_types test_typing test_unary test_unittest test_unpack test_unpack_ex test_userdict test_warnings
-    test_weakref test_weakset test_with test_yield_from test_zipimport
+    test_abc test_array test_ast test_atexit test_augassign test_baseexception test_bdb test_binop
+    test_bool test_buffer test_builtin test_bytes test_call test_capi test_class test_code
+    test_codecs test_codeop test_collections test_compare test_compile test_complex test_context
+    test_contextlib_async test_copy test_cprofile test_dataclasses test_decorators test_defaultdict
+    test_deque test_descr test_dict test_dictcomps test_dictviews test_dis test_doctest test_dynamic
+    test_dynamicclassattribute test_enum test_enumerate test_except_star test_exception_group
+    test_exception_hierarchy test_exception_variations test_extcall test_faulthandler
+    test_finalization test_float test_frame test_fstring test_funcattrs test_functools
+    test_generator_stop test_genericalias test_genexps test_global test_grammar test_heapq
+    test_import test_index test_inspect test_int test_io test_isinstance test_iter test_iterlen
+    test_itertools test_json test_keywordonlyarg test_linecache test_list test_listcomps
+    test_logging test_long test_marshal test_memoryview test_metaclass test_module
+    test_named_expressions test_opcache test_operator test_ordered_dict test_patma test_peepholer
+    test_pickle test_positional_only_arg test_profile test_property test_queue test_raise test_range
+    test_re test_richcmp test_runpy test_scope test_select test_selectors test_set test_setcomps
+    test_slice test_sort test_str test_struct test_structseq test_subclassinit test_subprocess
+    test_super test_symtable test_syntax test_sys test_thread test_threading_local
+    test_threadsignals test_time test_timeout test_trace test_tracemalloc test_tuple test_type_cache
+    test_type_params test_types test_typing test_unary test_unittest test_unpack test_unpack_ex
+    test_userdict test_warnings test_weakref test_weakset test_with test_yield_from test_zipimport
 """.split()
 EACH_EVENT = {"line", "function__entry", "function__return", "object__alloc", "sample", "sample__frame"}
 # What is no test's outcome. A test that differs may pass when it is repeated; these may not.
@@ -62,7 +70,8 @@ ENDING, CRASHES = "(end)", "(crashes)"
 
 Outcomes = "dict[str, str]"
 
-# test_monitoring wants the tool ids 2, 3 and 4 for itself and no events but its own: ours are left out of what it sees.
+# test_monitoring wants the tool ids 2, 3 and 4 for itself and no events but its own: ours are left
+# out of what it sees.
 MONITORING = """
 import sys, unittest
 from test import test_monitoring as tests
@@ -72,7 +81,9 @@ free = [id for id in (2, 3, 4, 5) if not ours >> id & 1]
 tests.TEST_TOOL, tests.TEST_TOOL2, tests.TEST_TOOL3 = free[:3]
 all_events, get_events = monitoring._all_events, monitoring.get_events
 monitoring.get_events = lambda id: 0 if ours >> id & 1 else get_events(id)
-monitoring._all_events = lambda: {name: tools & ~ours for name, tools in all_events().items() if tools & ~ours}
+monitoring._all_events = lambda: {
+    name: tools & ~ours for name, tools in all_events().items() if tools & ~ours
+}
 unittest.main(tests, argv=["test", "-v", *sys.argv[1:]])
 """
 
@@ -81,7 +92,9 @@ def allowed() -> "list[str]":
     """The patterns of cpython.toml that are for this version."""
     with (ROOT / "bench/cpython.toml").open("rb") as file:
         entries = tomllib.load(file).get("differ", [])
-    return [pattern for one in entries if VERSION in one.get("versions", [VERSION]) for pattern in one["tests"]]
+    return [
+        pattern for one in entries if VERSION in one.get("versions", [VERSION]) for pattern in one["tests"]
+    ]
 
 
 def command_of(module: str, tests: "list[str]") -> "list[str]":
@@ -93,7 +106,8 @@ def command_of(module: str, tests: "list[str]") -> "list[str]":
 def parsed(text: str) -> Outcomes:
     """{"test_gc.GCTests.test_list": "ok", ...}
 
-    A test's text is "test_x (test.module.Class.test_x)", perhaps a line of documentation, " ... ", perhaps what it wrote, "ok".
+    A test's text is "test_x (test.module.Class.test_x)", perhaps a line of documentation, " ... ",
+    perhaps what it wrote, "ok".
     """
     parts = re.split(r"^(\w+) \((?:test\.)?([\w.]+)\)(?:\n[^\n]*)? \.\.\. ", text, flags=re.MULTILINE)
     end = re.compile(r"(ok|FAIL|ERROR|skipped|expected failure|unexpected success)(?: .*)?$", re.MULTILINE)
@@ -113,11 +127,22 @@ def run(module: str, traced: bool, tests: "list[str] | None" = None) -> Outcomes
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         with output.open("wb") as file:
             # In a group of its own, with no terminal.
-            child = subprocess.Popen(command_of(module, tests or []), env=env, cwd=directory, stdin=subprocess.DEVNULL, stdout=file,
-                                     stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+            child = subprocess.Popen(
+                command_of(module, tests or []),
+                env=env,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         try:
             status = child.wait(TIMEOUT_S)
-            ending = signal.Signals(-status).name if status < 0 else "ended" if status in (0, 1, 5) else str(status)
+            ending = (
+                signal.Signals(-status).name
+                if status < 0
+                else ("ended" if status in (0, 1, 5) else str(status))
+            )
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
@@ -159,7 +184,11 @@ def differing(module: str, totals: "dict[str, int]") -> bool:
         return False
     differ = compared(plain, traced)
     names = {test: f"{module}.{test}" if test in (ENDING, CRASHES) else test for test in differ}
-    rest = {test: ends for test, ends in differ.items() if not any(fnmatchcase(names[test], one) for one in patterns)}
+    rest = {
+        test: ends
+        for test, ends in differ.items()
+        if not any(fnmatchcase(names[test], one) for one in patterns)
+    }
     may, found = len(differ) - len(rest), len(rest)
     others = f", {may} may" if may else ""
     print(f"{module}: {count} tests, {found} differ{others} ({time.monotonic() - began:.0f} s)", flush=True)
@@ -196,7 +225,8 @@ def main() -> int:
         print(f"skipped: CPython {VERSION} without its tests")
         return 0
     LOGS.mkdir(parents=True, exist_ok=True)
-    # Some tests interrupt themselves and would wait for ever: what a shell starts in the background ignores that, and so its children.
+    # Some tests interrupt themselves and would wait for ever: what a shell starts in the background
+    # ignores that, and so its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = sys.argv[1:] or [*WITH_EVERY_PROBE, *MODULES]
     totals = dict.fromkeys(("tests", "modules", "differ", "may", "repeated"), 0)
@@ -205,8 +235,8 @@ def main() -> int:
     failed = compare_with(list(PROBES), every, totals) if every else []
     if others:
         failed += compare_with([probe for probe in PROBES if probe not in EACH_EVENT], others, totals)
-    print("suite: {tests} tests in {modules} modules: {differ} differ, {may} others may, {repeated} passed when repeated"
-          .format(**totals))  # fmt: skip
+    print("suite: {tests} tests in {modules} modules: {differ} differ, {may} others may, "
+          "{repeated} passed when repeated".format(**totals))  # fmt: skip
     if failed:
         print(f"FAILED: suite:python: {', '.join(failed)}")
     return bool(failed)

@@ -1,4 +1,5 @@
-"""What function__stats adds to a call when 1 and 2 threads call at once, on a Python without a GIL: the threads take turns in the hook.
+"""What function__stats adds to a call when 1 and 2 threads call at once, on a Python without a GIL:
+the threads take turns in the hook.
 
     sudo PYTHONPATH=python python3.14t bench/free_threading.py
 
@@ -21,7 +22,9 @@ PROGRAM = "usdt:*:probescope:function__stats { @ = count(); }"
 
 
 def makes_calls():
-    """A function of its own for each thread, so that the threads have nothing in common but the hook."""
+    """A function of its own for each thread, so that the threads have nothing in common but the
+    hook.
+    """
     scope = {}
     code = f"def leaf(): return None\ndef calls():\n for _ in range({CALLS}): leaf()\n"
     exec(compile(code, __file__, "exec"), scope)

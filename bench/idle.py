@@ -1,9 +1,10 @@
-"""Instructions of the application's thread for calls, a generator and a raise: without probescope, and loaded while nobody listens.
+"""Instructions of the application's thread for calls, a generator and a raise: without probescope,
+and loaded while nobody listens.
 
     python bench/idle.py      # wants valgrind; probescope has to be importable
 
-Counted by callgrind, as the difference between two numbers of rounds, so that starting and loading are not in it. Exits 1 when
-they differ by more than 0.1 %.
+Counted by callgrind, as the difference between two numbers of rounds, so that starting and loading
+are not in it. Exits 1 when they differ by more than 0.1 %.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ ROUNDS = 500, 5500
 LIMIT = 0.001
 PROGRAM = """
 import gc, sys, threading
-# A process of several threads, as servers are: from the second on, whoever starts it, glibc's malloc takes locks.
+# A process of several threads, as servers are: from the second on, whoever starts it, glibc's
+# malloc takes locks.
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 # A collection looks at all that was loaded, which is more with us.
 gc.disable()
-# Modules of the standard library that ours imports: how tables and free lists are filled depends on all that was loaded.
+# Modules of the standard library that ours imports: how tables and free lists are filled depends on
+# all that was loaded.
 import atexit, contextlib, functools, os, re, site, sysconfig, typing
 if sys.argv[1] == "loaded":
     import probescope
@@ -67,7 +70,8 @@ def instructions(how: str, rounds: int) -> int:
         out = Path(directory, "out")
         command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={out}",
                    sys.executable, "-S", str(program), how, str(rounds)]  # fmt: skip
-        # -S does not look for the package. The same dictionaries each time, and no pools, whose borders fall now here and now there.
+        # -S does not look for the package. The same dictionaries each time, and no pools, whose
+        # borders fall now here and now there.
         where = str(Path(find_spec("probescope").origin).parent.parent)
         same = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONMALLOC": "malloc"}
         env = {**os.environ, "PYTHONPATH": where, **same}
@@ -87,6 +91,7 @@ if __name__ == "__main__":
     plain, loaded = per_round("plain"), per_round("loaded")
     difference = loaded / plain - 1
     print(
-        f"Python {sys.version.split()[0]}: {plain:.1f} instructions a round plain, {loaded:.1f} loaded ({difference:+.4%})"
+        f"Python {sys.version.split()[0]}: {plain:.1f} instructions a round plain, "
+        f"{loaded:.1f} loaded ({difference:+.4%})"
     )
     sys.exit(abs(difference) > LIMIT)

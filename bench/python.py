@@ -2,8 +2,8 @@
 
     sudo rake bench:python PYTHON="/opt/venv3.11/bin/python /opt/venv3.13/bin/python"
 
-About three minutes for each Python on a quiet machine. Each needs setuptools, and valgrind has to be
-installed. yappi takes part where that Python can import it; for the others it stays out.
+About three minutes for each Python on a quiet machine. Each needs setuptools, and valgrind has to
+be installed. yappi takes part where that Python can import it; for the others it stays out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ PAGE = BENCH.parent / "docs/performance.md"
 MARKS = "<!-- bench/python.py -->", "<!-- end of bench/python.py -->"
 INTRODUCTION = """## Python
 
-Written by `rake bench:python` (bench/python.py) on {machine}, {cpus} CPUs; each part says the machine's load average. Times are CPU
-time of the thread that works. What is compared takes turns in one process; "added" is the mean of the middle half of what the turns
-added to the plain one of their round, with its standard error, and the ratio is to the last row. Compare within a table only.
+Written by `rake bench:python` (bench/python.py) on {machine}, {cpus} CPUs; each part says the \
+machine's load average. Times are CPU
+time of the thread that works. What is compared takes turns in one process; "added" is the mean of \
+the middle half of what the turns
+added to the plain one of their round, with its standard error, and the ratio is to the last row. \
+Compare within a table only.
 
 `exception__stats` and its peers are above, under "One raise in Python".
 """
@@ -36,8 +39,10 @@ PROGRAMS = """### Whole programs while nobody listens
 """
 SAMPLES = """### Samples
 
-`sample__stats` at 99 a second in a process that works all the time (`bench/sampling.py`). Ticks come by the wall
-clock, so their share of the CPU time is larger where a busy machine gives the process less than a CPU. What a thread pays for
+`sample__stats` at 99 a second in a process that works all the time (`bench/sampling.py`). Ticks \
+come by the wall
+clock, so their share of the CPU time is larger where a busy machine gives the process less than a \
+CPU. What a thread pays for
 waking up so often is the machine's: a process that does nothing else is measured beside it.
 """
 
@@ -51,7 +56,9 @@ def run(python, script, *arguments, may_fail=False):
 
 
 def section(pythons):
-    parts = [INTRODUCTION.format(machine=f"Linux {platform.release()} {platform.machine()}", cpus=os.cpu_count())]
+    parts = [
+        INTRODUCTION.format(machine=f"Linux {platform.release()} {platform.machine()}", cpus=os.cpu_count())
+    ]
     overhead = [run(python, "python_overhead.py") for python in pythons]
     parts += [re.sub(r"\ACPython (\S+), (.*)", r"### CPython \1\n\n\2", text) for text in overhead]
     parts += [IDLE, "\n".join(f"- {run(python, 'idle.py', may_fail=True)}" for python in pythons)]

@@ -1,9 +1,11 @@
-"""What a call, an allocation, a line and a collection cost while a tracer listens, beside other tools, in one process.
+"""What a call, an allocation, a line and a collection cost while a tracer listens, beside other
+tools, in one process.
 
     sudo PYTHONPATH=python python bench/python_overhead.py [ROUNDS]      # 15 by default, about a minute
 
-Prints tables of ns of the thread's own CPU. All that is compared takes turns, and a figure is the mean of the middle half of what the
-turns added to the plain one of the same round, with its standard error. yappi takes part where it can be imported.
+Prints tables of ns of the thread's own CPU. All that is compared takes turns, and a figure is the
+mean of the middle half of what the turns added to the plain one of the same round, with its
+standard error. yappi takes part where it can be imported.
 """
 
 from __future__ import annotations
@@ -142,16 +144,20 @@ def main(rounds):
         return lambda: listener
 
     print(
-        f"CPython {platform.python_version()}, {platform.machine()}, load average {os.getloadavg()[0]:.1f}, {rounds} rounds."
+        f"CPython {platform.python_version()}, {platform.machine()}, "
+        f"load average {os.getloadavg()[0]:.1f}, {rounds} rounds."
     )
     loaded = "loaded, nobody listens"
     after = middle([cost(calls, 50_000, loop)() for _ in range(rounds)])
     print(
-        f"A call and its return took {before[0]:.1f} ± {before[1]:.1f} ns before the load and {after[0]:.1f} ± {after[1]:.1f} after it."
+        f"A call and its return took {before[0]:.1f} ± {before[1]:.1f} ns before the load "
+        f"and {after[0]:.1f} ± {after[1]:.1f} after it."
     )
     states = {loaded: nothing, "`function__stats` listened to": listening("function__stats")}
     if yappi:
-        states.update({f"yappi, {clock} clock": functools.partial(yappied, clock) for clock in ("cpu", "wall")})
+        states.update(
+            {f"yappi, {clock} clock": functools.partial(yappied, clock) for clock in ("cpu", "wall")}
+        )
     table(
         "one call of a Python function and its return",
         cost(calls, 50_000, loop),
@@ -160,7 +166,10 @@ def main(rounds):
     )
     states = {loaded: nothing, "`object__stats` listened to": listening("object__stats")}
     table(
-        "one object made and freed", cost(objects, 20_000, loop), {**states, "tracemalloc": allocations_traced}, rounds
+        "one object made and freed",
+        cost(objects, 20_000, loop),
+        {**states, "tracemalloc": allocations_traced},
+        rounds,
     )
     if probescope.status()["probes"]["line"][0] == "off" and sys.version_info >= (3, 12):
         states = {loaded: nothing, "`line` listened to, three lines": listening("line")}

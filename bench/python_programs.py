@@ -1,9 +1,12 @@
 """Eight small programs with probescope loaded, while nobody listens, against the same without it.
 
-    PYTHONPATH=python python bench/python_programs.py [PAIRS]      # 6 by default, one and a half minutes; no tracer takes part
+    PYTHONPATH=python python bench/python_programs.py [PAIRS]
 
-Each pair is two processes, one with it and one without, that take turns piece by piece. A ratio is the geometric mean over the pairs,
-each the median over its turns, with the standard error of that mean: two processes differ by more than two turns of one.
+6 pairs by default, one and a half minutes; no tracer takes part.
+
+Each pair is two processes, one with it and one without, that take turns piece by piece. A ratio is
+the geometric mean over the pairs, each the median over its turns, with the standard error of that
+mean: two processes differ by more than two turns of one.
 """
 
 from __future__ import annotations
@@ -38,7 +41,11 @@ def scheduler(n=150_000):
     while tasks: tasks = [task for task in tasks if task.step()]
 
 def planets(n=12_000):
-    bodies = [[1.0, 2.0, 3.0, 0.1, 0.2, 0.3, 1e-3], [4.0, 5.0, 6.0, 0.4, 0.5, 0.6, 2e-3], [7.0, 8.0, 1.0, 0.7, 0.8, 0.9, 3e-3]]
+    bodies = [
+        [1.0, 2.0, 3.0, 0.1, 0.2, 0.3, 1e-3],
+        [4.0, 5.0, 6.0, 0.4, 0.5, 0.6, 2e-3],
+        [7.0, 8.0, 1.0, 0.7, 0.8, 0.9, 3e-3],
+    ]
     for _ in range(n):
         for i, a in enumerate(bodies):
             for b in bodies[i + 1:]:
@@ -89,8 +96,13 @@ PROGRAMS = "json_round", "scheduler", "planets", "patterns", "copies", "generato
 class Child:
     def __init__(self, how):
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen([sys.executable, "-c", CHILD, how], stdin=pipe, stdout=pipe, text=True,
-                                        env={**os.environ, "PYTHONHASHSEED": "0"})  # fmt: skip
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, how],
+            stdin=pipe,
+            stdout=pipe,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+        )
 
     def run(self, name):
         """CPU time in ns."""
@@ -137,7 +149,9 @@ def main(pairs):
         ratio, error = mean_ratio([one[name][1] for one in found])
         ms = statistics.median(one[name][0] for one in found) / 1e6
         print(f"| {name} | {ms:.1f} | {ratio:.3f} ± {error:.3f} |")
-    ratio, error = mean_ratio([math.prod(value[1] for value in one.values()) ** (1 / len(PROGRAMS)) for one in found])
+    ratio, error = mean_ratio(
+        [math.prod(value[1] for value in one.values()) ** (1 / len(PROGRAMS)) for one in found]
+    )
     print(f"| all of them | | {ratio:.3f} ± {error:.3f} |")
 
 

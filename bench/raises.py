@@ -2,12 +2,14 @@
 
     sudo python bench/raises.py [--write] [--turns N] [python ...]
 
-Prints the section of docs/performance.md, or writes it (--write). Each python (default: this one) must be able to import the extension
-built for it; PYTHONPATH=python after `python setup.py build_ext --inplace`.
+Prints the section of docs/performance.md, or writes it (--write). Each python (default: this one)
+must be able to import the extension built for it; PYTHONPATH=python after `python setup.py
+build_ext --inplace`.
 
-A raise that 100 frames see takes 10 us, and what is added to it is a hundredth of that, so a run before and a run after say
-nothing. Here a tracer comes and goes, in one process, and each short turn with it is held against the turns before and after it.
-Figures are ns of the thread's own CPU: the median over the turns, and its standard error.
+A raise that 100 frames see takes 10 us, and what is added to it is a hundredth of that, so a run
+before and a run after say nothing. Here a tracer comes and goes, in one process, and each short
+turn with it is held against the turns before and after it. Figures are ns of the thread's own CPU:
+the median over the turns, and its standard error.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ DEPTHS = (1, 10, 100)
 TURN_NS = 50_000_000
 LISTENED = {
     "`exception__stats`": ["exception__stats", "stats__done"],
-    "the same and `exception__rescue`, which fires for each": ["exception__stats", "exception__rescue", "stats__done"],
+    "the same and `exception__rescue`, which fires for each": [
+        "exception__stats",
+        "exception__rescue",
+        "stats__done",
+    ],
 }
 FORCED = ["exception__raise", "stats__done"]  # before 3.12
 
@@ -99,7 +105,9 @@ def in_turns(turns: int, probes: "list[str]", sample: "Callable[[], list[float]]
 
 
 def measure(turns: int) -> None:
-    """In a process of its own: prints {"raises": {what is listened to: in_turns()}, "calls": in_turns() where they are traced}."""
+    """In a process of its own: prints {"raises": {what is listened to: in_turns()}, "calls":
+    in_turns() where they are traced}.
+    """
     sys.path.insert(0, str(ROOT / "tests"))
     import probescope
 
@@ -130,16 +138,23 @@ def cells(figures: "list[list]") -> "list[str]":
 
 
 def section(pythons: "list[str]", turns: int) -> str:
-    lines = [HEADING, "", "Handled so many frames above; what it costs by itself, what is added while a tracer listens, and how much of "
-             "that for each frame that it passes.", "",
-             "| CPython | listened to | " + " | ".join(f"{depth} frames: raise, added" for depth in DEPTHS) + " | a frame |",
+    depths = " | ".join(f"{depth} frames: raise, added" for depth in DEPTHS)
+    lines = [HEADING, "",
+             "Handled so many frames above; what it costs by itself, what is added while a tracer listens, "
+             "and how much of that for each frame that it passes.", "",
+             f"| CPython | listened to | {depths} | a frame |",
              "|---|---|" + "---|" * (len(DEPTHS) + 1)]  # fmt: skip
-    forced = ["", "`exception__raise` and `exception__rescue` before 3.12, which have to be forced: what the first of them makes of a call "
-              "of three lines that raises nothing.", "", "| CPython | by itself | listened to | factor |", "|---|---|---|---|"]  # fmt: skip
+    forced = ["",
+              "`exception__raise` and `exception__rescue` before 3.12, which have to be forced: what the "
+              "first of them makes of a call of three lines that raises nothing.", "",
+              "| CPython | by itself | listened to | factor |",
+              "|---|---|---|---|"]  # fmt: skip
     for python in pythons:
-        version = subprocess.run([python, "-c", "import platform; print(platform.python_version())"], stdout=subprocess.PIPE,
-                                 check=True).stdout.decode().strip()  # fmt: skip
-        ran = subprocess.run([python, __file__, "--measure", "--turns", str(turns)], stdout=subprocess.PIPE, check=True)
+        asked = [python, "-c", "import platform; print(platform.python_version())"]
+        version = subprocess.run(asked, stdout=subprocess.PIPE, check=True).stdout.decode().strip()
+        ran = subprocess.run(
+            [python, __file__, "--measure", "--turns", str(turns)], stdout=subprocess.PIPE, check=True
+        )
         found = json.loads(ran.stdout)
         for label, figures in found["raises"].items():
             lines.append(f"| {version} | {label} | " + " | ".join(cells(figures)) + " |")
@@ -148,16 +163,19 @@ def section(pythons: "list[str]", turns: int) -> str:
             forced.append(f"| {version} | {alone:.0f} ns | {slow:.0f} ns | {slow / alone:.1f} |")
     load = os.getloadavg()[0]
     lines += [*(forced if len(forced) > 6 else []), "",
-              f"By `bench/raises.py` on {platform.machine()}, {os.cpu_count()} CPUs, load {load:.1f}: medians of {turns} turns "
-              "with a tracer, each against the turns before and after it, and their standard errors.", "",
-              "`backtrace_cost` is the depth times what one entry of a traceback costs, timed at the attach with frames "
-              "that run nothing. Against a differential run (passing a frame by an exception, less returning from it) "
-              "it is within a factor of three."]  # fmt: skip
+              f"By `bench/raises.py` on {platform.machine()}, {os.cpu_count()} CPUs, load {load:.1f}: "
+              f"medians of {turns} turns with a tracer, each against the turns before and after it, and "
+              "their standard errors.", "",
+              "`backtrace_cost` is the depth times what one entry of a traceback costs, timed at the attach "
+              "with frames that run nothing. Against a differential run (passing a frame by an exception, "
+              "less returning from it) it is within a factor of three."]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)

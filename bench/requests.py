@@ -1,5 +1,6 @@
-"""For bench/requests.rb: prints ns of a call of a WSGI or ASGI application, bare and within probescope, idle and then attached. Of ASGI
-it has a third figure: within an object that does nothing but await the application.
+"""For bench/requests.rb: prints ns of a call of a WSGI or ASGI application, bare and within
+probescope, idle and then attached. Of ASGI it has a third figure: within an object that does
+nothing but await the application.
 
 python bench/requests.py WSGI|ASGI
 """

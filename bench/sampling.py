@@ -1,15 +1,21 @@
-"""What samples cost a Python process: CPU time while a tracer listens to them, over the same work while nobody does.
+"""What samples cost a Python process: CPU time while a tracer listens to them, over the same work
+while nobody does.
 
-    sudo python bench/sampling.py [PAIRS]      # 60 pairs by default, a minute; probescope has to be importable
-    sudo python bench/sampling.py 20 --waiting 62 --working 1      # 64 threads, of which 2 work
-    sudo python bench/sampling.py 20 --calling 63                  # which are in short system calls all the time
+    sudo python bench/sampling.py [PAIRS]
+    sudo python bench/sampling.py 20 --waiting 62 --working 1    # 64 threads, of which 2 work
+    sudo python bench/sampling.py 20 --calling 63                # which are in short system calls
+                                                                 # all the time
 
-One process that works all the time. Turns of the same work with and without a tracer alternate; each is timed by the CPU clock of the
-thread that works, on which the stacks are walked, and by those of probescope's own threads. Ticks come by the wall clock: on a machine that
-gives the process half of a CPU their share of its CPU time is twice as large.
+60 pairs by default, a minute; probescope has to be importable.
 
-What a thread pays for sleeping and waking so often, whatever it does when it is up, is the machine's, and most of it on a small virtual
-one: a second process that does nothing else is measured in the turns without a tracer.
+One process that works all the time. Turns of the same work with and without a tracer alternate;
+each is timed by the CPU clock of the thread that works, on which the stacks are walked, and by
+those of probescope's own threads. Ticks come by the wall clock: on a machine that gives the process
+half of a CPU their share of its CPU time is twice as large.
+
+What a thread pays for sleeping and waking so often, whatever it does when it is up, is the
+machine's, and most of it on a small virtual one: a second process that does nothing else is
+measured in the turns without a tracer.
 """
 
 from __future__ import annotations
@@ -67,13 +73,18 @@ def turn():
 
 
 def turn_in(context):
-    """Both kinds are called from here: where the frames lie in memory alone was worth up to 2.8 % of a turn."""
+    """Both kinds are called from here: where the frames lie in memory alone was worth up to 2.8 %
+    of a turn.
+    """
     with context:
         return turn()
 
 
 class Sleeper:
-    """Another process that only sleeps, and wakes 99 times a second. As a context: takes in what it uses meanwhile."""
+    """Another process that only sleeps, and wakes 99 times a second.
+
+    As a context: takes in what it uses meanwhile.
+    """
 
     def __init__(self):
         self._process = subprocess.Popen([sys.executable, "-S", "-E", "-c", SLEEPER])
@@ -111,7 +122,11 @@ def start_others(options):
     # A lock that nobody ever gives.
     never = threading.Lock()
     never.acquire()
-    for function, number in ((never.acquire, options.waiting), (work, options.working), (call, options.calling)):
+    for function, number in (
+        (never.acquire, options.waiting),
+        (work, options.working),
+        (call, options.calling),
+    ):
         for _ in range(number):
             threading.Thread(target=always, args=(function,), daemon=True).start()
 
@@ -123,7 +138,8 @@ def main(options):
     listener, sleeper = Listener("sample__stats"), Sleeper()
     added, threads, of_process, of_one_cpu = [], [], [], []
     for _ in range(options.pairs):
-        # Both begin after a wait for the hooks: a thread that has slept is given the CPU for longer at a time.
+        # Both begin after a wait for the hooks: a thread that has slept is given the CPU for longer
+        # at a time.
         (busy, own, whole, wall), (plain, *_) = turn_in(listener), turn_in(sleeper)
         added.append(busy / plain - 1)
         threads.append(own / plain)
@@ -143,13 +159,15 @@ def main(options):
     # Beside others that have the GIL in turns, what the thread takes longer says nothing.
     if not others:
         print(
-            f"{whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread that works and {watcher:.2%} in "
-            "threads of ours",
+            f"{whole:+.2%} ± {whole_error:.2%} of the CPU time, {walks:+.2%} ± {error:.2%} in the thread "
+            f"that works and {watcher:.2%} in threads of ours",
             end="; ",
         )
     print(
-        f"threads of ours {middle(of_process)[0]:.2%} of the process, {middle(of_one_cpu)[0]:.2%} of one CPU. "
-        f"A process that only sleeps and wakes 99 times a second: {sleeper.spent / sleeper.wall:.2%} of one CPU, "
+        f"threads of ours {middle(of_process)[0]:.2%} of the process, "
+        f"{middle(of_one_cpu)[0]:.2%} of one CPU. "
+        "A process that only sleeps and wakes 99 times a second: "
+        f"{sleeper.spent / sleeper.wall:.2%} of one CPU, "
         f"{sleeper.spent / sleeper.wakes / 1000:.0f} us a wake",
         flush=True,
     )

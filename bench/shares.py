@@ -1,14 +1,19 @@
-"""Are the shares that samples tell those of the program's own clocks? Many runs of the same program: what is chance in one of them shows.
+"""Are the shares that samples tell those of the program's own clocks? Many runs of the same
+program: what is chance in one of them shows.
 
-    sudo python bench/shares.py [PROGRAM...] [--runs 10] [--seconds 4] [--spinners 4] [--apart]      # probescope has to be importable
+    sudo python bench/shares.py [PROGRAM...] [--runs 10] [--seconds 4] [--spinners 4] [--apart]
 
-Each run starts a program that works for so many seconds of its CPU time, measures its functions by the CPU clocks of their threads, and
-has a bpftrace that listens to its samples. Spinners are processes beside it that use all the CPU they get.
+probescope has to be importable.
 
-Prints a line for each function: its share by the program's clocks and by the samples, of all runs together; by how much the samples of a
-run said more, in points, as the mean with its standard error; the standard deviation between runs, and what chance alone has with that
-many samples; the worst run. With --apart spinners have sessions of their own, as other services have: the kernel shares CPUs out between
-sessions first.
+Each run starts a program that works for so many seconds of its CPU time, measures its functions by
+the CPU clocks of their threads, and has a bpftrace that listens to its samples. Spinners are
+processes beside it that use all the CPU they get.
+
+Prints a line for each function: its share by the program's clocks and by the samples, of all runs
+together; by how much the samples of a run said more, in points, as the mean with its standard
+error; the standard deviation between runs, and what chance alone has with that many samples; the
+worst run. With --apart spinners have sessions of their own, as other services have: the kernel
+shares CPUs out between sessions first.
 """
 
 from __future__ import annotations
@@ -27,7 +32,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from tracing import Run, maps_library, start_program, start_tracer, text_of, wait_for  # noqa: E402
 
-FIELDS = {"sample__stats": ["function", "self", "self_samples"], "stats__done": ["sequence", "samples_missed"]}
+FIELDS = {
+    "sample__stats": ["function", "self", "self_samples"],
+    "stats__done": ["sequence", "samples_missed"],
+}
 
 COMMON = """
 import asyncio, concurrent.futures, gate, time, zlib
@@ -96,7 +104,8 @@ PROGRAMS = {
     "pool-20ms": POOL.replace("ADDITIONS", "300_000"),
     # A call of C that holds the GIL, and what is called after it.
     "product": "run_for(seconds, *(lambda f=f: timed(f) for f in (product, trivial, light, trivial)))",
-    "c-calls": "run_for(seconds, *(lambda f=f: timed(f) for f in (product, trivial, light, checksum, trivial)))",
+    "c-calls": "run_for(seconds, *(lambda f=f: timed(f) for f in "
+    "(product, trivial, light, checksum, trivial)))",
     # Long system calls, in which a kernel that is not preemptible lets nobody else have the CPU.
     "system-calls": """
 import socket
@@ -116,7 +125,8 @@ other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_000_000)
 run_for(seconds, *(lambda f=f: timed(f) for f in (send, receive, brief)))
 """,
     "loops": "run_for(seconds, lambda: timed(heavy), lambda: timed(light))",
-    # Short work between readings of the clock, where a kernel takes CPUs away: beside spinners that do the same.
+    # Short work between readings of the clock, where a kernel takes CPUs away: beside spinners that
+    # do the same.
     "clocks": """
 import os, subprocess, sys
 for _ in range(2 * len(os.sched_getaffinity(0))):
@@ -188,7 +198,9 @@ def run_once(source, seconds):
                 tracer.kill()
         finally:
             program.kill()
-        rows = {name: row for name, row in run.totals("sample__stats").items() if not name.startswith("gate.")}
+        rows = {
+            name: row for name, row in run.totals("sample__stats").items() if not name.startswith("gate.")
+        }
         return run.report, rows
 
 
@@ -221,8 +233,10 @@ def measure(name, options):
         chance = 100 * (true * (1 - true) / statistics.mean(samples)) ** 0.5
         error = spread / len(off) ** 0.5
         print(
-            f"{name:16} {function:9} true {true:6.1%}  said {said:6.1%}  off by {statistics.mean(off):+5.1f} ± {error:.1f}  "
-            f"runs {spread:4.1f} apart, by chance {chance:.1f}; worst {max(off, key=abs):+.1f}  {sum(samples)} samples",
+            f"{name:16} {function:9} true {true:6.1%}  said {said:6.1%}  "
+            f"off by {statistics.mean(off):+5.1f} ± {error:.1f}  "
+            f"runs {spread:4.1f} apart, by chance {chance:.1f}; "
+            f"worst {max(off, key=abs):+.1f}  {sum(samples)} samples",
             flush=True,
         )
 
@@ -251,7 +265,8 @@ def main():
     parser.add_argument("--apart", action="store_true")
     options = parser.parse_args()
     print(
-        f"CPython {platform.python_version()}, {len(os.sched_getaffinity(0))} CPUs, Linux {platform.release()}, "
+        f"CPython {platform.python_version()}, {len(os.sched_getaffinity(0))} CPUs, "
+        f"Linux {platform.release()}, "
         f"load {os.getloadavg()[0]:.1f}, {options.spinners} spinners{', apart' if options.apart else ''}, "
         f"{options.runs} runs of {options.seconds:g} s of CPU time",
         flush=True,

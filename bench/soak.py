@@ -1,9 +1,11 @@
-"""Tracers that come and go on one Python process with eight threads under load, several at once: does it grow, does it crash?
+"""Tracers that come and go on one Python process with eight threads under load, several at once:
+does it grow, does it crash?
 
-    sudo python bench/soak.py [CYCLES] [--write]     # 1,000 of all tracers together, beside a warm-up
+    sudo python bench/soak.py [CYCLES] [--write]
 
-probescope has to be importable. The process runs with PROBESCOPE_FORCE=1. --write puts this version's line into docs/performance.md.
-bench/attach.py measures how soon hooks come in.
+CYCLES are those of all tracers together, 1,000 by default, beside a warm-up. probescope has to be
+importable. The process runs with PROBESCOPE_FORCE=1. --write puts this version's line into
+docs/performance.md. bench/attach.py measures how soon hooks come in.
 """
 
 from __future__ import annotations
@@ -51,10 +53,18 @@ for _ in range(7):
 print("ready", flush=True)
 outer(0)
 """
-# Each is a tracer of its own, so that each comes while others are in, go, or come. Every other one waits for its hooks.
-TRACERS = [["function__stats"], ["exception__stats"], ["object__stats", "gc__start", "gc__done"], ["sample__stats"],
-           ["backtrace__done"], ["function__entry", "line"], ["function__slow1ms", "object__alloc"],
-           ["exception__raise", "stats__done", "sample__frame"]]  # fmt: skip
+# Each is a tracer of its own, so that each comes while others are in, go, or come. Every other one
+# waits for its hooks.
+TRACERS = [
+    ["function__stats"],
+    ["exception__stats"],
+    ["object__stats", "gc__start", "gc__done"],
+    ["sample__stats"],
+    ["backtrace__done"],
+    ["function__entry", "line"],
+    ["function__slow1ms", "object__alloc"],
+    ["exception__raise", "stats__done", "sample__frame"],
+]
 WARM_UP = 80
 
 OUTPUT = ROOT / "docs/performance.md"
@@ -64,7 +74,9 @@ ENVIRONMENT = {"PROBESCOPE_FORCE": "1"}
 
 
 class Holdings(NamedTuple):
-    """Of a process: KiB of memory, bytes of ours in it, threads and open files; and how often it switched hooks."""
+    """Of a process: KiB of memory, bytes of ours in it, threads and open files; and how often it
+    switched hooks.
+    """
 
     rss: int
     ours: int
@@ -90,7 +102,11 @@ class Target:
             memory.seek(self.info + 112)
             ours, _, _, switches = struct.unpack("4Q", memory.read(32))
         return Holdings(
-            int(status["VmRSS"].split()[0]), ours, int(status["Threads"]), len(os.listdir(place / "fd")), switches
+            int(status["VmRSS"].split()[0]),
+            ours,
+            int(status["Threads"]),
+            len(os.listdir(place / "fd")),
+            switches,
         )
 
     def settled(self) -> Holdings:
@@ -158,7 +174,8 @@ class Soak:
     def row(self) -> str:
         pairs = zip(self.before, self.most, self.after)
         figures = [" / ".join(str(figure) for figure in three) for three in list(pairs)[:4]]
-        return "| " + " | ".join([platform.python_version(), str(self.cycles), str(self.switches), *figures]) + " |"
+        cells = [platform.python_version(), str(self.cycles), str(self.switches), *figures]
+        return "| " + " | ".join(cells) + " |"
 
 
 def with_row(rows: List[str], row: str) -> str:
@@ -183,15 +200,20 @@ def section(known: str, soak: Soak) -> str:
 
 Measured on {time.strftime("%Y-%m-%d")}, on commit {commit()}, by the last of these versions.
 
-{len(TRACERS)} tracers at once, so many times in and out together after {WARM_UP} to warm up, on one process with eight threads under
-load, which calls, raises, formats tracebacks, allocates and collects garbage. It runs with PROBESCOPE_FORCE=1, without which
-`line` and `exception__raise` are refused before 3.12. Where there are three figures they are those before, at the most, and after.
+{len(TRACERS)} tracers at once, so many times in and out together after {WARM_UP} to warm up, on one \
+process with eight threads under
+load, which calls, raises, formats tracebacks, allocates and collects garbage. It runs with \
+PROBESCOPE_FORCE=1, without which
+`line` and `exception__raise` are refused before 3.12. Where there are three figures they are those \
+before, at the most, and after.
 
-| CPython | times | switches of hooks | memory of the process (KiB) | memory of ours in it (bytes) | threads | files |
+| CPython | times | switches of hooks | memory of the process (KiB) | memory of ours in it (bytes) \
+| threads | files |
 |---|---|---|---|---|---|---|
 {with_row(soaks, soak.row())}
 
-Written by `bench/soak.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, run by each of these versions.
+Written by `bench/soak.py --write` on {platform.machine()}, {os.cpu_count()} CPUs, run by each of \
+these versions.
 <!-- end of bench/soak.py -->
 """
 
@@ -210,7 +232,8 @@ def main() -> int:
     options = parser.parse_args()
     soak = Soak(options.cycles)
     print(
-        f"Python {platform.python_version()}: {soak.cycles} times in and out in {soak.seconds:.0f} s, {soak.switches} switches"
+        f"Python {platform.python_version()}: {soak.cycles} times in and out in {soak.seconds:.0f} s, "
+        f"{soak.switches} switches"
     )
     print(f"  {soak.before.line()}\n  {soak.after.line()}\n{soak.failed}", end="", flush=True)
     if options.write and not soak.failed:

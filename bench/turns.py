@@ -1,4 +1,6 @@
-"""What the Python benchmarks share: turns with and without a tracer in one process, and the mean of what they add."""
+"""What the Python benchmarks share: turns with and without a tracer in one process, and the mean of
+what they add.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ def nothing():
 
 
 def interleaved(states, measure, rounds):
-    """states: {name: context}. Each round measures all of them, begun by another one each time: {name: [figures]}."""
+    """states: {name: context}.
+
+    Each round measures all of them, begun by another one each time: {name: [figures]}.
+    """
     found = {name: [] for name in states}
     names = list(states)
     for number in range(rounds):

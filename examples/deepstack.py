@@ -1,4 +1,4 @@
-"""A deep recursive parser with two costly habits: the story of examples/deepstack.rb as Python has it.
+"""A deep recursive parser with two costly habits: the story of examples/deepstack.rb in Python.
 
     python examples/deepstack.py            # spends its CPU on exceptions that nobody ever looks at
     python examples/deepstack.py --fixed    # asks first
@@ -8,11 +8,11 @@ A Source takes a file or a str, and its author found a short way to say so:
     try: self.text = text.getvalue()
     except AttributeError: self.text = text
 
-For a str that is an AttributeError, which is thrown away at once: thousands a second, and no log shows one.
+For a str that is an AttributeError, thrown away at once: thousands a second, and no log shows one.
 
-The other habit does show in a log. A document may have a weight, and where a word is no number it has none, which is logged with
-exc_info=True. The traceback is as long as the document is deep, and to format it takes more time than all of the parsing. A
-tracer tells what each of them costs:
+The other habit does show in a log. A document may have a weight, and where a word is no number it
+has none, which is logged with exc_info=True. The traceback is as long as the document is deep, and
+to format it takes more time than all of the parsing. A tracer tells what each of them costs:
 
     PROBESCOPE=1 python examples/deepstack.py
     sudo probescope exceptions -p PID
@@ -109,7 +109,7 @@ def weighable(parsed):
 
 
 def document(depth):
-    """ "(0 1 2 (0 1 2 (...)))": a few words on every level, most of them at the bottom, and the last one is no number."""
+    """ "(0 1 2 (0 1 2 (...)))": a few words a level, most at the bottom; the last is no number."""
     return "(0 1 2 " * depth + " ".join(map(str, range(80))) + " n/a" + ")" * depth
 
 
@@ -121,9 +121,9 @@ class EmptyBacktrace(logging.Formatter):
 
 
 class Turns:
-    """--differential: the same exceptions are logged as always, and in every second turn without a traceback. What such a turn
-    saves is what the formatting costs: a truth that a tracer's figure is held against. Turns are short, so that whatever slows
-    the machine down, or this process, is in both kinds alike."""
+    """--differential: the same exceptions are logged as always, and in every second turn without a
+    traceback. That saves what the formatting costs: a truth that a tracer's figure is held against.
+    Turns are short, so that what slows the machine, or this process, is in both kinds alike."""
 
     DOCUMENTS = 10
 
@@ -147,16 +147,17 @@ class Turns:
 
 def options():
     parser = argparse.ArgumentParser(description="Ctrl-C stops it, kill -USR1 prints its counters.")
-    parser.add_argument("--fixed", action="store_true", help="ask first instead of catching")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--fixed", action="store_true", help="ask first instead of catching")
+    add(
         "--differential",
         action="store_true",
         help="take turns: log as always, and with an empty traceback; count the CPU time of each",
     )
-    parser.add_argument("--depth", type=int, default=45, metavar="N", help="nesting of the documents (%(default)s)")
-    parser.add_argument("--documents", type=float, default=float("inf"), metavar="N", help="stop after N documents")
-    parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
-    parser.add_argument("--log", default=os.devnull, metavar="FILE", help="where the log goes (%(default)s)")
+    add("--depth", type=int, default=45, metavar="N", help="nesting of the documents (%(default)s)")
+    add("--documents", type=float, default=float("inf"), metavar="N", help="stop after N documents")
+    add("--seconds", type=float, metavar="S", help="stop after S seconds")
+    add("--log", default=os.devnull, metavar="FILE", help="where the log goes (%(default)s)")
     return parser.parse_args()
 
 
@@ -169,8 +170,7 @@ def main():
 
     parser = Parser(FixedSource if chosen.fixed else Source)
     weigh_it = fixed_weight if chosen.fixed else weight
-    text = document(chosen.depth)
-    documents = 0
+    text, documents = document(chosen.depth), 0
     started = time.process_time(), time.monotonic()
 
     def report():

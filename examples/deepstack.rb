@@ -9,9 +9,9 @@
 #
 #   @string = (str.string rescue str)
 #
-# For a String that is a NoMethodError. It carries a backtrace, which the `rescue` throws away at once. The parser
-# recurses and makes a Source of each piece of text, so the deeper a document, the dearer each backtrace. No log and no
-# error page ever shows one. A tracer does:
+# For a String that is a NoMethodError. It carries a backtrace, which the `rescue` throws away at
+# once. The parser recurses and makes a Source of each piece of text, so the deeper a document, the
+# dearer each backtrace. No log and no error page ever shows one. A tracer does:
 #
 #   probescope run -- ruby examples/deepstack.rb
 #   sudo probescope exceptions -p PID
@@ -77,9 +77,9 @@ def document(depth)
   "(#{few} " * depth + "(#{many})" + ")" * depth
 end
 
-# Before the VM captures a backtrace it asks the exception for the one that it has. In every second turn it has an empty one, so
-# what such a turn saves is what backtraces cost: the truth that a tracer's figure is held against. Turns are short, so that
-# whatever slows the machine down, or this process, is in both kinds alike.
+# Before the VM captures a backtrace it asks the exception for its own. In every second turn that is
+# empty, and the turn saves what backtraces cost: the truth that a tracer's figure is held against.
+# Turns are short, so that whatever slows the machine down, or this process, is in both kinds alike.
 class Turns
   DOCUMENTS = 50
 
@@ -108,10 +108,11 @@ class Turns
 end
 
 options = { depth: 45, documents: Float::INFINITY }
-OptionParser.new do |parser|
-  parser.banner = "usage: ruby examples/deepstack.rb [options]   (Ctrl-C stops it, kill -USR1 prints its counters)"
+OptionParser.new("usage: ruby examples/deepstack.rb [options]   " \
+                 "(Ctrl-C stops it, kill -USR1 prints its counters)") do |parser|
   parser.on("--fixed", "ask respond_to? instead of rescuing")
-  parser.on("--differential", "take turns: raise as always, and with an empty backtrace; count the CPU time of each")
+  parser.on("--differential", "take turns: raise as always, and with an empty backtrace; " \
+                              "count the CPU time of each")
   parser.on("--depth N", Integer, "nesting of the documents (#{options[:depth]})")
   parser.on("--documents N", Integer, "stop after N documents")
   parser.on("--seconds S", Float, "stop after S seconds")
@@ -119,16 +120,15 @@ end.parse!(into: options)
 
 turns = Turns.new if options[:differential]
 parser = Parser.new(options[:fixed] ? FixedSource : Source)
-text = document(options[:depth])
-documents = 0
-clocks = -> { [Process::CLOCK_PROCESS_CPUTIME_ID, Process::CLOCK_MONOTONIC].map { |id| Process.clock_gettime(id) } }
-started = clocks.call
-spent = -> { clocks.call.zip(started).map { |now, before| now - before } }
+text, documents = document(options[:depth]), 0
+clocks = [Process::CLOCK_PROCESS_CPUTIME_ID, Process::CLOCK_MONOTONIC]
+started = clocks.map { |id| Process.clock_gettime(id) }
+spent = -> { clocks.zip(started).map { |id, before| Process.clock_gettime(id) - before } }
 
 report = lambda do
-  raises = options[:fixed] ? 0 : parser.strings
+  figures = [documents, options[:fixed] ? 0 : parser.strings, *spent.call]
   each_kind = format(" full=%.3fs empty=%.3fs", turns.full, turns.empty) if turns
-  $stdout.write(format("documents=%d raises=%d cpu=%.3fs wall=%.3fs%s\n", documents, raises, *spent.call, each_kind))
+  $stdout.write(format("documents=%d raises=%d cpu=%.3fs wall=%.3fs%s\n", *figures, each_kind))
 end
 
 # A signal may come in the middle of a write, so it only leaves word.

@@ -1,10 +1,10 @@
-"""A parcel service whose checksum is written in Python, among honest work: the twin of examples/hotfuncs.rb.
+"""A parcel service, its checksum in Python, among honest work: the twin of examples/hotfuncs.rb.
 
     python examples/hotfuncs.py            # Crc32.of in pure Python
     python examples/hotfuncs.py --fixed    # the same figure from zlib, which is C
 
-Nobody would call it slow by reading it: it is short, correct, and called once a parcel. A tracer says at once how much of the CPU
-it takes:
+Nobody would call it slow by reading it: it is short, correct, and called once a parcel. A tracer
+says at once how much of the CPU it takes:
 
     PROBESCOPE=1 python examples/hotfuncs.py
     sudo probescope hot -p PID
@@ -86,8 +86,8 @@ class Depot:
 
 
 class Clock:
-    """--clock: how much CPU time each method takes by its own account, callees excluded: the truth that a tracer's shares are
-    held against. Costs a microsecond a call, so it is not there unless asked for."""
+    """--clock: how much CPU time each method takes by its own account, callees excluded: the truth
+    that tracers' shares are held against. Costs a microsecond a call, so it has to be asked for."""
 
     def __init__(self):
         self.self_ns = {}
@@ -116,18 +116,18 @@ class Clock:
 
 def options():
     parser = argparse.ArgumentParser(description="Ctrl-C stops it, kill -USR1 prints its counters.")
-    parser.add_argument("--fixed", action="store_true", help="take the checksum from zlib")
-    parser.add_argument("--clock", action="store_true", help="print the CPU time of each method, by its own clock")
-    parser.add_argument("--parcels", type=float, default=float("inf"), metavar="N", help="stop after N parcels")
-    parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
+    add = parser.add_argument
+    add("--fixed", action="store_true", help="take the checksum from zlib")
+    add("--clock", action="store_true", help="print the CPU time of each method, by its own clock")
+    add("--parcels", type=float, default=float("inf"), metavar="N", help="stop after N parcels")
+    add("--seconds", type=float, metavar="S", help="stop after S seconds")
     return parser.parse_args()
 
 
 def main():
     chosen = options()
     checksum = FastCrc32() if chosen.fixed else Crc32()
-    depot = Depot(checksum)
-    own = Clock()
+    depot, own = Depot(checksum), Clock()
     if chosen.clock:
         own.watch(checksum, "of")
         own.watch(depot, "handle", "receive", "stamp", "sort", "label")

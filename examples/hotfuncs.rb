@@ -5,8 +5,8 @@
 #   ruby examples/hotfuncs.rb            # Crc32.of in pure Ruby
 #   ruby examples/hotfuncs.rb --fixed    # the same figure from Zlib, which is C
 #
-# Nobody would call it slow by reading it: it is short, correct, and called once a parcel. A tracer says at once how much
-# of the CPU it takes:
+# Nobody would call it slow by reading it: it is short, correct, and called once a parcel. A tracer
+# says at once how much of the CPU it takes:
 #
 #   probescope run -- ruby examples/hotfuncs.rb
 #   sudo probescope hot -p PID
@@ -67,13 +67,13 @@ class Depot
   end
 
   def label(stamped)
-    lines = stamped[:record][:items].map { |item| format("%-24s %6.3f kg", item[:sku], item[:grams] / 1000.0) }
+    lines = stamped[:record][:items].map { |item| format("%-24s %6.3f kg", item[:sku], item[:grams] / 1e3) }
     "#{stamped[:record][:to]} #{stamped[:crc].to_s(16)}\n#{lines.join("\n")}"
   end
 end
 
-# --clock: how much CPU time each method takes by its own account, callees excluded: the truth that a tracer's shares are
-# held against. Costs a microsecond a call, so it is not there unless asked for.
+# --clock: how much CPU time each method takes by its own account, callees excluded: the truth that
+# a tracer's shares are held against. Costs a microsecond a call, so it is only there if asked for.
 class Clock
   def initialize
     @self_ns = Hash.new(0)
@@ -100,7 +100,7 @@ class Clock
     @callees[-1] += elapsed
   end
 
-  def to_s = @self_ns.sort_by { |_, ns| -ns }.map { |label, ns| "clock #{label}=#{format("%.3f", ns / 1e9)}s\n" }.join
+  def to_s = @self_ns.sort_by { -_2 }.map { |label, ns| format("clock %s=%.3fs\n", label, ns / 1e9) }.join
 
   private
 
@@ -108,8 +108,8 @@ class Clock
 end
 
 options = { parcels: Float::INFINITY }
-OptionParser.new do |parser|
-  parser.banner = "usage: ruby examples/hotfuncs.rb [options]   (Ctrl-C stops it, kill -USR1 prints its counters)"
+OptionParser.new("usage: ruby examples/hotfuncs.rb [options]   " \
+                 "(Ctrl-C stops it, kill -USR1 prints its counters)") do |parser|
   parser.on("--fixed", "take the checksum from Zlib")
   parser.on("--clock", "print the CPU time of each method, by its own clock")
   parser.on("--parcels N", Integer, "stop after N parcels")
@@ -123,9 +123,9 @@ if options[:clock]
   own.watch(checksum, :of)
   own.watch(depot, :handle, :receive, :stamp, :sort, :label)
 end
-clocks = -> { [Process::CLOCK_PROCESS_CPUTIME_ID, Process::CLOCK_MONOTONIC].map { |id| Process.clock_gettime(id) } }
-started = clocks.call
-spent = -> { clocks.call.zip(started).map { |now, before| now - before } }
+clocks = [Process::CLOCK_PROCESS_CPUTIME_ID, Process::CLOCK_MONOTONIC]
+started = clocks.map { |id| Process.clock_gettime(id) }
+spent = -> { clocks.zip(started).map { |id, before| Process.clock_gettime(id) - before } }
 
 report = lambda do
   $stdout.write(format("parcels=%d cpu=%.3fs wall=%.3fs\n", depot.parcels, *spent.call), own.to_s)

@@ -1,6 +1,6 @@
 """A till with probes of its own: the twin of examples/own_probes.rb. It prints what to ask it.
 
-    PYTHONPATH=python python3 examples/own_probes.py     # in a checkout that bin/setup has been run in
+    PYTHONPATH=python python3 examples/own_probes.py   # in a checkout that bin/setup was run in
 
 While nobody asks, each of them costs some nanoseconds (docs/how-to/probes-of-your-own.md).
 """
@@ -50,11 +50,11 @@ def main():
     stopped = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.append(True))
-    pid = os.getpid()
+    trace = f"sudo bpftrace -p {os.getpid()} -e"
     print(
-        rf"""sudo bpftrace -p {pid} -e 'usdt:*:shop:sold {{ @sold[str(arg0)] = count(); @cents[str(arg0)] = sum(arg1); }}'
-sudo bpftrace -p {pid} -e 'usdt:*:shop:refused {{ printf("%s with %d cents: %s\n", str(arg2), arg1, str(arg0)); }}'
-sudo bpftrace -p {pid} -e 'usdt:*:latency:Till.pay {{ @ns = hist(arg0); @outcome[arg1] = count(); }}'"""
+        rf"""{trace} 'usdt:*:shop:sold {{ @sold[str(arg0)] = count(); @cents[str(arg0)] = sum(arg1); }}'
+{trace} 'usdt:*:shop:refused {{ printf("%s with %d cents: %s\n", str(arg2), arg1, str(arg0)); }}'
+{trace} 'usdt:*:latency:Till.pay {{ @ns = hist(arg0); @outcome[arg1] = count(); }}'"""
     )
     if shop.path:
         print(f"sudo bpftrace -e 'usdt:{shop.path}:shop:sold {{ @sold[pid] = count(); }}'")  # of all tills

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A till with probes of its own: what is sold, who cannot pay, and how long paying takes. It prints what to ask it.
+# A till with probes of its own: sales, who cannot pay, how long it takes. It prints what to ask it.
 #
 #   ruby -Ilib examples/own_probes.rb     # in a checkout that bin/setup has been run in
 #
@@ -20,7 +20,7 @@ class Till
   def sell(item, purse)
     SHOP[:sold].fire(item, pay(PRICES.fetch(item), purse))
   rescue Refused
-    SHOP[:refused].fire { [item, purse, name_of_customer] } # the name is looked up only while somebody listens
+    SHOP[:refused].fire { [item, purse, name_of_customer] } # looked up only while somebody listens
   end
 
   private
@@ -41,13 +41,13 @@ abort "own_probes: no probes here: #{SHOP.error}" if SHOP.error
 stopped = false
 %w[INT TERM].each { |signal| trap(signal) { stopped = true } }
 $stdout.sync = true
+trace = "sudo bpftrace -p #{Process.pid} -e"
 puts <<~TEXT
-  sudo bpftrace -p #{Process.pid} -e 'usdt:*:shop:sold { @sold[str(arg0)] = count(); @cents[str(arg0)] = sum(arg1); }'
-  sudo bpftrace -p #{Process.pid} -e 'usdt:*:shop:refused { printf("%s with %d cents: %s\\n", str(arg2), arg1, str(arg0)); }'
-  sudo bpftrace -p #{Process.pid} -e 'usdt:*:latency:Till.pay { @ns = hist(arg0); @outcome[arg1] = count(); }'
+  #{trace} 'usdt:*:shop:sold { @sold[str(arg0)] = count(); @cents[str(arg0)] = sum(arg1); }'
+  #{trace} 'usdt:*:shop:refused { printf("%s with %d cents: %s\\n", str(arg2), arg1, str(arg0)); }'
+  #{trace} 'usdt:*:latency:Till.pay { @ns = hist(arg0); @outcome[arg1] = count(); }'
 TEXT
 puts "sudo bpftrace -e 'usdt:#{SHOP.path}:shop:sold { @sold[pid] = count(); }'" if SHOP.path # of all tills
 puts "ready"
-
 till = Till.new
 till.sell(Till::PRICES.keys.sample, rand(100..600)) until stopped

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# What bin/demo runs, in Ruby and then, with DEMO_PYTHON, in Python: starts each example, asks the real command about it while it
-# runs, starts the fixed one, asks again, and prints how much less CPU the same work takes.
+# What bin/demo runs, in Ruby and, with DEMO_PYTHON, in Python: starts each example, asks the real
+# command about it while it runs, then the fixed one; prints how much less CPU the same work takes.
 require "rbconfig"
 
 # A running example and what it costs.
 class Example
   RUN = [RbConfig.ruby, File.expand_path("../exe/probescope", __dir__)].freeze
   # By a program's suffix: what it is called, and what runs it.
-  INTERPRETERS = { ".rb" => ["ruby", RbConfig.ruby], ".py" => ["python3", ENV.fetch("DEMO_PYTHON", nil)] }.freeze
+  INTERPRETERS = { ".rb" => ["ruby", RbConfig.ruby], ".py" => ["python3", ENV["DEMO_PYTHON"]] }.freeze
 
   attr_reader :pid
 
@@ -29,8 +29,8 @@ class Example
     puts
   end
 
-  # Microseconds of CPU for one unit of work, over two seconds in which nobody traces: the kernel's account of the
-  # process, divided by the program's own count.
+  # Microseconds of CPU for one unit of work, over two seconds in which nobody traces: the kernel's
+  # account of the process, divided by the program's own count.
   def cpu_per_unit
     units, cpu = done, cpu_seconds
     sleep 2
@@ -84,6 +84,6 @@ $stdout.sync = true
 tell "A parser is slow, and no log says why", "deepstack.rb", "exceptions", "document"
 tell "A parcel service is slow, and its code looks fine", "hotfuncs.rb", "hot", "parcel"
 exit unless ENV["DEMO_PYTHON"]
-
-tell "In Python: a parser is slow, and its log is full of what nobody reads", "deepstack.py", "exceptions", "document"
+tell "In Python: a parser is slow, and its log is full of what nobody reads",
+     "deepstack.py", "exceptions", "document"
 tell "In Python: a parcel service is slow, and its code looks fine", "hotfuncs.py", "hot", "parcel"

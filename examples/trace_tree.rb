@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Prints a trace out of Jaeger as a tree: one that both freight desks have had a part in, with functions of each, and with exceptions
-# of both if there is one.
+# Prints a trace out of Jaeger as a tree: one that both freight desks have had a part in, with
+# functions of each, and with exceptions of both if there is one.
 #
 #   ruby trace_tree.rb http://127.0.0.1:16686
 require "json"
@@ -12,8 +12,8 @@ class Trace
   SERVICES = %w[freight-desk freight-desk-python].freeze
   OURS = "probescope"
 
-  # children: Spans. raised: {"ValueError at manifest.py:64" => 3}. depth: of a function that calls itself. Times in us.
-  Span = Struct.new(:id, :parent, :service, :name, :place, :start, :duration, :ours, :raised, :children, :depth)
+  # raised: {"ValueError at manifest.py:64" => 3}. depth: of one that calls itself. Times in us.
+  Span = Struct.new(*%i[id parent service name place start duration ours raised children depth])
 
   def initialize(data)
     @id = data["traceID"]
@@ -37,8 +37,8 @@ class Trace
 
   def print
     root = @roots.first
-    puts "", format("trace %s: %.1f ms, %d spans, %d of them functions that probescope saw (-)", @id, root.duration / 1e3, @spans.size,
-                    @spans.count(&:ours)), "", "   from ms   takes ms"
+    puts "", format("trace %s: %.1f ms, %d spans, %d of them functions that probescope saw (-)",
+                    @id, root.duration / 1e3, @spans.size, @spans.count(&:ours)), "", "   from ms   takes ms"
     fold(root)
     line(root, root.start, 0)
   end
@@ -49,14 +49,14 @@ class Trace
 
   def read(span, processes)
     tags = tags(span["tags"])
-    Span.new(span["spanID"], span["references"].first&.fetch("spanID"), processes.dig(span["processID"], "serviceName"),
-             span["operationName"], place(tags), span["startTime"], span["duration"],
-             tags.values_at("otel.scope.name", "otel.library.name").include?(OURS), raised(span["logs"]), [], 1)
+    Span.new(span["spanID"], span["references"].first&.fetch("spanID"),
+             processes.dig(span["processID"], "serviceName"), span["operationName"], place(tags),
+             span["startTime"], span["duration"], ours?(tags), raised(span["logs"]), [], 1)
   end
 
   def tags(list) = list.to_h { |tag| tag.values_at("key", "value") }
-
-  def place(tags) = tags.key?("code.file.path") ? "#{short(tags["code.file.path"])}:#{tags["code.line.number"]}" : nil
+  def ours?(tags) = tags.values_at("otel.scope.name", "otel.library.name").include?(OURS)
+  def place(tags) = ("#{short(tags["code.file.path"])}:#{tags["code.line.number"]}" if tags["code.file.path"])
 
   def short(path) = path.split("/").last(2).join("/")
 
@@ -66,7 +66,7 @@ class Trace
     end.tally
   end
 
-  # What a function does where it is called by itself goes to its outermost call. open: those around, by name.
+  # What a function does within itself goes to its outermost call. open: those around, by name.
   def fold(span, open = {})
     open = { span.name => span, **open } if span.ours
     span.children = span.children.flat_map do |child|
@@ -82,16 +82,16 @@ class Trace
 
   def line(span, from, depth)
     indent = "  " * depth
-    puts format("%10.1f %10.1f  %s", (span.start - from) / 1e3, span.duration / 1e3,
-                "#{indent}#{span.ours ? "- " : "#{span.service}: "}#{span.name}#{"  #{span.place}" if span.place}" \
+    puts format("%10.1f %10.1f  #{indent}%s", (span.start - from) / 1e3, span.duration / 1e3,
+                "#{span.ours ? "- " : "#{span.service}: "}#{span.name}#{"  #{span.place}" if span.place}" \
                 "#{"  (#{span.depth} calls within each other)" if span.depth > 1}")
     span.raised.each { |what, times| puts "#{" " * 23}#{indent}    ! #{"#{times} x " if times > 1}#{what}" }
     span.children.sort_by(&:start).each { |child| line(child, from, depth + 1) }
   end
 end
 
-# Seconds until any trace with functions of both will do, until there has to be one, and after which one is complete that does not
-# grow any more.
+# Seconds until any trace with functions of both will do, until there has to be one, and after which
+# one is complete that does not grow any more.
 PATIENCE = 15
 LIMIT = 90
 SETTLED = 3
@@ -100,8 +100,8 @@ def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
 # The newest ones. sizes: {id => [spans, since when]}, what was seen before.
 def traces(url, sizes)
-  response = Net::HTTP.get_response(URI("#{url}/api/traces?service=#{Trace::SERVICES.last}&limit=40&lookback=1h"))
-  found = JSON.parse(response.body)["data"].map { |data| Trace.new(data) }
+  text = Net::HTTP.get(URI("#{url}/api/traces?service=#{Trace::SERVICES.last}&limit=40&lookback=1h"))
+  found = JSON.parse(text)["data"].map { |data| Trace.new(data) }
   found.each { |trace| sizes[trace.id] = [trace.size, now] unless sizes.dig(trace.id, 0) == trace.size }
   found.select { |trace| trace.whole? && now - sizes[trace.id].last > SETTLED }
 end

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# One trace over two languages: brings up Jaeger, both example applications and a client, attaches `probescope otel`, and prints the
-# trace of one request as a tree, with the functions that took the time and the lines that raised costly exceptions.
+# One trace over two languages: brings up Jaeger, both example applications and a client, attaches
+# `probescope otel`, and prints the trace of one request as a tree, with the functions that took the
+# time and the lines that raised costly exceptions.
 #
 #   examples/traces.sh [--slow TIME] [--stay]
 #
 #   --slow TIME   the shortest call to show (1ms)
 #   --stay        goes on until Ctrl-C, so that Jaeger's pages can be looked at
 #
-# Jaeger is a jaeger-all-in-one of version 1: JAEGER=/path/to/it, or one in PATH. What else is missing bin/setup installs. Everything
-# runs on free ports, and ends with this script. As root, or with sudo, which the bridge is started with. RUBY=/path/to/ruby and
-# PYTHON=/path/to/python take others than those in PATH.
+# Jaeger is a jaeger-all-in-one of version 1: JAEGER=/path/to/it, or one in PATH. What else is
+# missing bin/setup installs. Everything runs on free ports, and ends with this script. As root, or
+# with sudo, which the bridge is started with. RUBY=/path/to/ruby and PYTHON=/path/to/python take
+# others than those in PATH.
 set -euo pipefail
 examples=$(cd "$(dirname "$0")" && pwd)
 root=${examples%/*}
@@ -43,20 +45,24 @@ jaeger=${JAEGER:-$(command -v jaeger-all-in-one || command -v jaeger || true)}
 if [ -z "$jaeger" ]; then
   case $(uname -m) in aarch64) cpu=arm64 ;; *) cpu=amd64 ;; esac
   release="jaeger-1.62.0-linux-$cpu"
-  fail "Jaeger is not in PATH" "curl -fL https://github.com/jaegertracing/jaeger/releases/download/v1.62.0/$release.tar.gz \
+  from="https://github.com/jaegertracing/jaeger/releases/download/v1.62.0"
+  fail "Jaeger is not in PATH" "curl -fL $from/$release.tar.gz \
 | tar -xz -C /tmp && JAEGER=/tmp/$release/jaeger-all-in-one $0"
 fi
 [ -x "$jaeger" ] || fail "JAEGER=$jaeger cannot be run" "JAEGER=/path/to/jaeger-all-in-one $0"
 as_root=()
 if [ "$(id -u)" != 0 ]; then
-  sudo true 2>/dev/null || fail "the bridge needs root, and sudo does not let you" "run it as root, or as a user who may use sudo"
+  sudo true 2>/dev/null ||
+    fail "the bridge needs root, and sudo does not let you" "run it as root, or as a user who may use sudo"
   as_root=(sudo env "PATH=$PATH" "LANG=$LANG") # hands signals on
 fi
 packages=$root/vendor/python/$("$python" -c 'import platform; print(platform.python_version())')
 # What bin/setup specs installs and compiles.
 is_set_up() {
-  [ -x "$packages/bin/gunicorn" ] && (cd "$examples/rack_app" && "$ruby" -S bundle check) && (cd "$root" && "$ruby" -S bundle check) &&
-    PYTHONPATH=$root/python "$python" -c 'import probescope, sys; sys.exit(probescope.unavailable_reason())' &&
+  [ -x "$packages/bin/gunicorn" ] &&
+    (cd "$examples/rack_app" && "$ruby" -S bundle check) && (cd "$root" && "$ruby" -S bundle check) &&
+    PYTHONPATH=$root/python "$python" -c 'import probescope, sys
+sys.exit(probescope.unavailable_reason())' &&
     "$ruby" -I "$root/lib" -e 'require "probescope"; abort unless Probescope.available?'
 }
 if ! is_set_up >/dev/null 2>&1; then
@@ -99,7 +105,11 @@ await() {
 }
 
 answers() { "$ruby" -rnet/http -e 'exit Net::HTTP.get_response(URI(ARGV[0])).is_a?(Net::HTTPOK)' "$1"; }
-free_ports() { "$ruby" -rsocket -e 'puts Array.new(ARGV[0].to_i) { TCPServer.new("127.0.0.1", 0) }.map { |one| one.addr[1] }' "$1"; }
+free_ports() {
+  "$ruby" -rsocket -e '
+    servers = Array.new(ARGV[0].to_i) { TCPServer.new("127.0.0.1", 0) }
+    puts servers.map { |one| one.addr[1] }' "$1"
+}
 
 mapfile -t ports < <(free_ports 9)
 otlp=http://127.0.0.1:${ports[0]}
@@ -108,9 +118,11 @@ desk=http://127.0.0.1:${ports[2]}
 second=http://127.0.0.1:${ports[3]}
 
 say "starting Jaeger: $query"
-start jaeger env COLLECTOR_OTLP_ENABLED=true "$jaeger" --log-level=error --collector.otlp.http.host-port="${otlp#http://}" \
+start jaeger env COLLECTOR_OTLP_ENABLED=true "$jaeger" --log-level=error \
+  --collector.otlp.http.host-port="${otlp#http://}" \
   --query.http-server.host-port="${query#http://}" --query.grpc-server.host-port="127.0.0.1:${ports[4]}" \
-  --collector.otlp.grpc.host-port="127.0.0.1:${ports[5]}" --collector.grpc-server.host-port="127.0.0.1:${ports[6]}" \
+  --collector.otlp.grpc.host-port="127.0.0.1:${ports[5]}" \
+  --collector.grpc-server.host-port="127.0.0.1:${ports[6]}" \
   --collector.http-server.host-port="127.0.0.1:${ports[7]}" --admin.http.host-port="127.0.0.1:${ports[8]}"
 await jaeger answers "$query/api/services"
 
@@ -125,17 +137,20 @@ cd "$examples/rack_app"
 PORT=${ports[2]} SECOND_DESK=$second start rack_app "$ruby" -S bundle exec puma -C config/puma.rb
 await rack_app answers "$desk/"
 rack=${started[-1]}
-# A request each second, of 12 containers in each other with 2,000 goods: a process tells of ten exceptions of a line in a second,
-# and so of each request's.
+# A request each second, of 12 containers in each other with 2,000 goods: a process tells of ten
+# exceptions of a line in a second, and so of each request's.
 # shellcheck disable=SC2016 # that is Ruby's
 start client "$ruby" -rnet/http -e '
   containers = (1..12).map { |i| "(container C-#{i} " }.join
   goods = (1..2000).map { |i| "good-#{i} #{i % 90}" }.join(" ")
-  loop { sleep 1 if Net::HTTP.post(URI(ARGV[0]), "#{containers}#{goods}#{")" * 12}", "Content-Type" => "text/plain") }' "$desk/manifests"
+  manifest = "#{containers}#{goods}#{")" * 12}"
+  loop { sleep 1 if Net::HTTP.post(URI(ARGV[0]), manifest, "Content-Type" => "text/plain") }
+' "$desk/manifests"
 
 say "attaching: probescope otel -p $rack -p $flask --workers --slow $slow --endpoint $otlp"
 cd "$root"
-start bridge "${as_root[@]}" "$ruby" -S bundle exec "$ruby" exe/probescope otel -p "$rack" -p "$flask" --workers --slow "$slow" --endpoint "$otlp"
+start bridge "${as_root[@]}" "$ruby" -S bundle exec "$ruby" exe/probescope otel -p "$rack" -p "$flask" \
+  --workers --slow "$slow" --endpoint "$otlp"
 await bridge grep -q 'attached to' "$logs/bridge"
 say "waiting for a request that both have told of"
 "$ruby" examples/trace_tree.rb "$query" || {

@@ -1,4 +1,6 @@
-"""A tracer that costs milliseconds where bpftrace costs half a second: the C attacher of the specs (spec/support/attacher.c)."""
+"""A tracer that costs milliseconds where bpftrace costs half a second: the C attacher of the specs
+(spec/support/attacher.c).
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,16 @@ def _mapped(pid: Any, library: str) -> int:
 
 
 def info_address(pid: int, library: str) -> int:
-    """Of probescope_info in another process: as far from the beginning of the library as it is in this one."""
+    """Of probescope_info in another process: as far from the beginning of the library as it is in
+    this one.
+    """
     here = ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(library), "probescope_info"))
     return here - _mapped("self", library) + _mapped(pid, library)
 
 
 class Attacher(Child):
-    """Attached until finish(). cycles: so many times in and out. await_hooks: each time until the hooks are in and out.
+    """Attached until finish(). cycles: so many times in and out. await_hooks: each time until the
+    hooks are in and out.
 
     by_path: every process that maps the library, also those to come.
     """
@@ -74,7 +79,10 @@ class Attacher(Child):
         wait_for(f"{step}ed", lambda: self.out.count(f"{step}ed") > done, within)
 
     def finish(self, within: float = 60) -> List[Dict[str, float]]:
-        """Ends it. The figures of each cycle in milliseconds: {"attach_ms": 8.1, "hooked_ms": 31.0, ...}."""
+        """Ends it.
+
+        The figures of each cycle in milliseconds: {"attach_ms": 8.1, "hooked_ms": 31.0, ...}.
+        """
         self.process.stdin.close()
         assert self.wait(within) == 0, str(self)
         lines = re.findall(r"^cycle (.*)$", self.out, re.MULTILINE)

@@ -26,7 +26,9 @@ WHY_NO_BPF = _why_no_bpf()
 
 
 def _forbid_skip(report: Any) -> None:
-    """In the gate only what .ci/skips.json lists may be skipped, until the day that stands there: spec/support/skips.rb."""
+    """In the gate only what .ci/skips.json lists may be skipped, until the day that stands there:
+    spec/support/skips.rb.
+    """
     if not (report.skipped and os.environ.get("PROBESCOPE_GATE")):
         return
     reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
@@ -51,7 +53,8 @@ def pytest_make_collect_report() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def turn() -> Iterator[None]:
-    """One test after the other waits here while something on this machine has to be alone: `alone` in bin/test.
+    """One test after the other waits here while something on this machine has to be alone: `alone`
+    in bin/test.
 
     spec/support/turns.rb has the same for RSpec.
 
@@ -61,7 +64,10 @@ def turn() -> Iterator[None]:
     if not directory:
         yield
         return
-    with open(os.path.join(directory, "next"), "w") as door, open(os.path.join(directory, "room"), "w") as room:
+    with (
+        open(os.path.join(directory, "next"), "w") as door,
+        open(os.path.join(directory, "room"), "w") as room,
+    ):
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_SH)
         fcntl.flock(door, fcntl.LOCK_UN)
@@ -98,10 +104,14 @@ def program(tmp_path: Any, children: List[Child]) -> Callable[..., Child]:
 
 @pytest.fixture
 def attach(bpf: None, children: List[Child]) -> Callable[..., Attacher]:
-    """attach(child, probe, ..., cycles=None, await_hooks=False, by_path=False): a tracer that only raises probes."""
+    """attach(child, probe, ..., cycles=None, await_hooks=False, by_path=False): a tracer that only
+    raises probes.
+    """
 
     def start(target: Child, *probes: str, **options: Any) -> Attacher:
-        wait_for(f"the library in {target}", lambda: maps_library(target.pid) or target.process.poll() is not None)
+        wait_for(
+            f"the library in {target}", lambda: maps_library(target.pid) or target.process.poll() is not None
+        )
         children.append(Attacher(target.pid, *probes, **options))
         return children[-1]
 
@@ -109,16 +119,26 @@ def attach(bpf: None, children: List[Child]) -> Callable[..., Attacher]:
 
 
 @pytest.fixture
-def trace(bpf: None, tmp_path: Any, children: List[Child], program: Callable[..., Child]) -> Callable[..., Run]:
-    """trace(source, {probe: [field, ...]}, attach=[probe, ...], finish=True): a program with a real bpftrace on it.
+def trace(
+    bpf: None, tmp_path: Any, children: List[Child], program: Callable[..., Child]
+) -> Callable[..., Run]:
+    """trace(source, {probe: [field, ...]}, attach=[probe, ...], finish=True): a program with a real
+    bpftrace on it.
 
     attach: probes that are raised and not printed. With finish=False both are left running.
     """
 
-    def start(source: str, fields: Dict[str, List[str]], attach: Any = (), finish: bool = True, **options: Any) -> Run:
+    def start(
+        source: str, fields: Dict[str, List[str]], attach: Any = (), finish: bool = True, **options: Any
+    ) -> Run:
         fields = {"stats__done": ["sequence", "rows", "dropped"], **fields}
-        started = program(source, **{**options, "env": {"GATE_ALSO": "stats__done", **(options.get("env") or {})}})
-        wait_for(f"the library in {started}", lambda: maps_library(started.pid) or started.process.poll() is not None)
+        started = program(
+            source, **{**options, "env": {"GATE_ALSO": "stats__done", **(options.get("env") or {})}}
+        )
+        wait_for(
+            f"the library in {started}",
+            lambda: maps_library(started.pid) or started.process.poll() is not None,
+        )
         raised = [f"usdt:*:probescope:{probe} {{ @{probe} = count(); }}" for probe in attach]
         children.append(start_tracer(started.pid, "\n".join([text_of(fields), *raised])))
         run = Run(started, children[-1], fields, tmp_path)

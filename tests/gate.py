@@ -1,4 +1,7 @@
-"""Where a traced program of these tests waits for its tracer. Its functions have a file that function probes leave alone."""
+"""Where a traced program of these tests waits for its tracer.
+
+Its functions have a file that function probes leave alone.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ def status(probe):
 
 
 def on(*probes):
-    """Until the hooks of these probes are in, and of GATE_ALSO: what is counted before a tracer's last probe came is in no interval."""
+    """Until the hooks of these probes are in, and of GATE_ALSO: what is counted before a tracer's
+    last probe came is in no interval.
+    """
     probes += tuple(os.environ.get("GATE_ALSO", "").split())
     while not all(state(probe) in ("on", "degraded") for probe in probes):
         time.sleep(0.002)

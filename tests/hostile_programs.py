@@ -1,4 +1,7 @@
-"""Programs that do to an interpreter what it allows: {name: (source, options)}. Each writes the same each time."""
+"""Programs that do to an interpreter what it allows: {name: (source, options)}.
+
+Each writes the same each time.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,11 @@ def f(n):
         return n / 0
     except ZeroDivisionError as e:
         return type(e).__name__
-strange = ["", "\\0", "a\\0b", "\\ud800", "x" * 10000, "\\U0001f600" * 300, "../../etc", "%s%n", "\\x1b[31m", "\\n"]
+strange = ["", "\\0", "a\\0b", "\\ud800", "x" * 10000, "\\U0001f600" * 300, "../../etc", "%s%n",
+           "\\x1b[31m", "\\n"]
 for name in strange:
-    for changes in ({"co_name": name}, {"co_filename": name}, {"co_name": name, "co_filename": name, "co_firstlineno": 2**31 - 1}):
+    for changes in ({"co_name": name}, {"co_filename": name},
+                    {"co_name": name, "co_filename": name, "co_firstlineno": 2**31 - 1}):
         code = f.__code__.replace(**changes)
         f.__code__ = code.replace(co_qualname=name)
         print(f(1))
@@ -130,7 +135,8 @@ import sys, types
 class Module(types.ModuleType):
     def __getattr__(self, name):
         raise SystemExit("asked for " + name)
-for name in ["traceback", "logging", "probescope", "probescope._native", "threading", "os", "atexit", "opentelemetry", "warnings"]:
+for name in ["traceback", "logging", "probescope", "probescope._native", "threading", "os", "atexit",
+             "opentelemetry", "warnings"]:
     sys.modules[name] = Module(name)
 def f():
     try:
@@ -354,8 +360,9 @@ def f():
 f()
 """,
 )
-for _name, _options in (("development mode", ["-X", "dev"]), ("warnings are errors", ["-W", "error"]), ("-O", ["-OO"]),
-                        ("isolated", ["-I"]), ("without site", ["-S"]), ("bytes are compared", ["-bb"])):  # fmt: skip
+for _name, _options in (("development mode", ["-X", "dev"]), ("warnings are errors", ["-W", "error"]),
+                        ("-O", ["-OO"]), ("isolated", ["-I"]), ("without site", ["-S"]),
+                        ("bytes are compared", ["-bb"])):  # fmt: skip
     _program(_name, """
 import asyncio, os, subprocess, sys, threading
 class Broken(Exception): pass
@@ -401,7 +408,8 @@ with tempfile.TemporaryDirectory() as directory:
     path = os.path.join(directory, "app.pyz")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("__main__.py", "import inner\\nprint(inner.f())")
-        inner = "def f():\\n    try:\\n        return {}['x']\\n    except KeyError:\\n        return __name__"
+        inner = ("def f():\\n    try:\\n        return {}['x']\\n"
+                 "    except KeyError:\\n        return __name__")
         archive.writestr("inner.py", inner)
     runpy.run_path(path, run_name="__main__")
     print(os.system(f"{sys.executable} {path}"))
@@ -437,15 +445,20 @@ print("done")
 """,
 )
 _program(
-    "exit by exception", "def f(): raise KeyError('x')\nclass C:\n    def __del__(self): f.__name__\nc = C()\nf()\n"
+    "exit by exception",
+    "def f(): raise KeyError('x')\nclass C:\n    def __del__(self): f.__name__\nc = C()\nf()\n",
 )
-_program("exit by sys.exit in depth", "import sys\ndef f(n): return f(n - 1) if n else sys.exit(n + 9)\nf(50)\n")
+_program(
+    "exit by sys.exit in depth", "import sys\ndef f(n): return f(n - 1) if n else sys.exit(n + 9)\nf(50)\n"
+)
 _program("exit by os._exit", "import os\nprint('x', flush=True)\ndef f(): os._exit(7)\nf()\n")
 _program(
-    "exit by a signal", "import os, signal\ndef f(): os.kill(os.getpid(), signal.SIGTERM)\nf()\nwhile True: pass\n"
+    "exit by a signal",
+    "import os, signal\ndef f(): os.kill(os.getpid(), signal.SIGTERM)\nf()\nwhile True: pass\n",
 )
 _program(
-    "exit by abort", "import os, resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\ndef f(): os.abort()\nf()\n"
+    "exit by abort",
+    "import os, resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\ndef f(): os.abort()\nf()\n",
 )
 _program(
     "exit from a thread",
@@ -687,7 +700,8 @@ import resource, sys, threading
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 sys.setrecursionlimit(10**9)
 class Deep:
-    def __getattr__(self, name): return getattr(self, name + "x") if len(name) < 5 else list(map(getattr, [self], ["x"]))
+    def __getattr__(self, name):
+        return getattr(self, name + "x") if len(name) < 5 else list(map(getattr, [self], ["x"]))
 print("now", flush=True)
 try:
     Deep().x
@@ -750,7 +764,8 @@ def turn():
     while not stop.is_set(): sum(range(10))
 for _ in range(3): threading.Thread(target=turn, daemon=True).start()
 os.environ["SOURCE"] = source
-print(os.waitpid(os.posix_spawn(sys.executable, [sys.executable, "-c", source, "1"], os.environ), 0)[1], flush=True)
+child = os.posix_spawn(sys.executable, [sys.executable, "-c", source, "1"], os.environ)
+print(os.waitpid(child, 0)[1], flush=True)
 os.execve(sys.executable, [sys.executable, "-c", source, "3"], os.environ)
 """,
 )
@@ -933,7 +948,8 @@ with tempfile.TemporaryDirectory() as directory:
     total = 0
     for n in range(200):
         with open(os.path.join(directory, "changing.py"), "w") as file:
-            file.write("class E(Exception): pass\\n" + "#\\n" * n + "def f():\\n try: raise E\\n except E: return %d\\n" % n)
+            file.write("class E(Exception): pass\\n" + "#\\n" * n)
+            file.write("def f():\\n try: raise E\\n except E: return %d\\n" % n)
         if n == 0: import changing
         elif n % 3: importlib.reload(changing)
         else:
@@ -964,8 +980,9 @@ print(len(calls) > 1000)
 def key(n):
     if n == 999: raise KeyError(n)
     return -n
-for call in (lambda: sorted(range(1000), key=key), lambda: list(map(key, range(1000))), lambda: max(range(1000), key=key),
-             lambda: functools.reduce(lambda a, b: key(b), range(1000)), lambda: dict(map(key, [999])), lambda: sum(map(key, range(1000)))):
+for call in (lambda: sorted(range(1000), key=key), lambda: list(map(key, range(1000))),
+             lambda: max(range(1000), key=key), lambda: functools.reduce(lambda a, b: key(b), range(1000)),
+             lambda: dict(map(key, [999])), lambda: sum(map(key, range(1000)))):
     try: call()
     except KeyError as e: print(e)
 handed = ctypes.py_object(numbers)
@@ -1054,13 +1071,15 @@ async def main():
     for _ in range(4):
         await asyncio.sleep(0)
         for task in random.sample(tasks, 100): task.cancel()
-    # As far as each gets by itself: what is cancelled below must not depend on how far they get in 10 ms.
+    # As far as each gets by itself: what is cancelled below must not depend on how far they get in
+    # 10 ms.
     for _ in range(20): await asyncio.sleep(0)
     try: await asyncio.wait_for(asyncio.sleep(3600), 0.01)
     except asyncio.TimeoutError: ends["timeout"] += 1
     for task in tasks: task.cancel()
     for result in await asyncio.gather(*tasks, return_exceptions=True):
-        ends["cancelled" if isinstance(result, asyncio.CancelledError) else "error" if isinstance(result, Exception) else "done"] += 1
+        ends["cancelled" if isinstance(result, asyncio.CancelledError)
+             else "error" if isinstance(result, Exception) else "done"] += 1
     for _ in range(20):
         async for n in agen():
             if n == 3: break
@@ -1123,7 +1142,8 @@ for n in range(3000):
     if n % 500 == 0: gc.collect()
 del kind
 gc.collect()
-print(len(names), raised(Becomes), raised(Both, 2, "no"), raised(UnicodeDecodeError, "a", b"b", 0, 1, "c"), raised(StopIteration, 4))
+print(len(names), raised(Becomes), raised(Both, 2, "no"),
+      raised(UnicodeDecodeError, "a", b"b", 0, 1, "c"), raised(StopIteration, 4))
 print(len(Exception.__subclasses__()) > 10)
 """,
 )
@@ -1184,7 +1204,8 @@ for setter in (sys.setprofile, sys.settrace):
         setter(None)
 print(ends.count("raised"), ends.count(1))
 def jump(frame, event, arg):
-    if frame.f_code.co_name == "jumps" and event == "line" and frame.f_lineno == frame.f_code.co_firstlineno + 2:
+    code = frame.f_code
+    if code.co_name == "jumps" and event == "line" and frame.f_lineno == code.co_firstlineno + 2:
         frame.f_lineno += 1
     return jump
 def jumps():

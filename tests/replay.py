@@ -1,7 +1,9 @@
-"""What `python -m probescope trace PROGRAM -p PID [--json]` prints of what a bpftrace printed, for spec/commands/recorded_spec.rb.
+"""What `python -m probescope trace PROGRAM -p PID [--json]` prints of what a bpftrace printed, for
+spec/commands/recorded_spec.rb.
 
-Reads lines of JSON, {"program", "pid", "json", "known": what the process says of itself, "output": bpftrace's output, a character a
-byte}, and answers each with a line: what stands on stdout and what on stderr.
+Reads lines of JSON, {"program", "pid", "json", "known": what the process says of itself, "output":
+bpftrace's output, a character a byte}, and answers each with a line: what stands on stdout and what
+on stderr.
 """
 
 import contextlib
@@ -23,7 +25,9 @@ def replay(asked, known):
     output.result.known = known
     output.result.waited_ns = known.get("waited_ns")
     try:
-        lines = [text for told in asked["output"].encode("latin-1").split(b"\n") for text in output.take(told)]
+        lines = [
+            text for told in asked["output"].encode("latin-1").split(b"\n") for text in output.take(told)
+        ]
         return [*output.head(), *lines, *output.finish(keys(asked["program"], report_of(asked["program"])))]
     except CommandError as error:
         print(f"probescope: {error}\n  try: {error.next_step}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Programs that hold the GIL, or let go of it, each in its own way, and raise all the time.
 
-Each runs until it is ended. It counts its raises itself, in memory that it shares with the test (Counts), without a system call: one
-would change how it holds the GIL.
+Each runs until it is ended. It counts its raises itself, in memory that it shares with the test
+(Counts), without a system call: one would change how it holds the GIL.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""Real tools in the same process: what each reports is the same without us, and what we report is right beside each of them."""
+"""Real tools in the same process: what each reports is the same without us, and what we report is
+right beside each of them.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 
-# tool(path): a session of each tool over work() of shop.py, and what it reports in the end, with nothing in it that time changes.
+# tool(path): a session of each tool over work() of shop.py, and what it reports in the end, with
+# nothing in it that time changes.
 TOOLS = """
 import bdb, gate, io, json, os, re, sys, threading, warnings
 
@@ -62,7 +65,8 @@ class Profile:
     def stop(self):
         self.tool.disable()
         self.tool.create_stats()
-        self.report = sorted((key[2], row[:2]) for key, row in self.tool.stats.items() if key[0] == shop.__file__)
+        self.report = sorted((key[2], row[:2]) for key, row in self.tool.stats.items()
+                             if key[0] == shop.__file__)
 
 class SlowProfile:
     def start(self): pass
@@ -121,7 +125,8 @@ class Monitoring:
         m, id = sys.monitoring, sys.monitoring.COVERAGE_ID
         m.set_events(id, 0)
         m.free_tool_id(id)
-        # What it disabled is told again when another tool restarts events: once more at most, for each line.
+        # What it disabled is told again when another tool restarts events: once more at most, for
+        # each line.
         self.report = sorted(set(map(str, self.report)))
 
 class Memory:
@@ -132,7 +137,8 @@ class Memory:
         import tracemalloc
         kept = [bytearray(100) for _ in range(1000)]
         shot = tracemalloc.take_snapshot()
-        traced = sum(s.count for s in shot.statistics("lineno") if s.traceback[0].lineno in (LINE_OF_KEPT, LINE_OF_KEPT - 6))
+        traced = sum(s.count for s in shot.statistics("lineno")
+                     if s.traceback[0].lineno in (LINE_OF_KEPT, LINE_OF_KEPT - 6))
         tracemalloc.stop()
         self.report = [2000 <= traced < 2020 or traced, tracemalloc.is_tracing()]
 
@@ -245,7 +251,8 @@ gate.done(sessions=len(NAMES), names=NAMES)
 def test_what_we_report_is_right_beside_them(trace):
     run = trace(TOOLS.replace('PROBES = "function__stats", "exception__stats", "object__stats"',
                               'PROBES = "function__stats", "exception__stats"') + COUNTS,
-                {"function__stats": ["function", "calls", "raised"], "exception__stats": ["function", "raised", "rescued"]},
+                {"function__stats": ["function", "calls", "raised"],
+                 "exception__stats": ["function", "raised", "rescued"]},
                 )  # fmt: skip
     rows = run.totals("function__stats")
     calls = {name: row["calls"] for name, row in rows.items()}
@@ -256,6 +263,7 @@ def test_what_we_report_is_right_beside_them(trace):
         assert (calls["shop.work"], calls["shop.numbers"], calls["shop.fails"]) == (works, works, works + 1)
         assert (calls["shop.leaf"], rows["shop.fails"]["raised"], raised) == (9 * works, works + 1, works + 1)
     else:
-        # What comes between another profiler's start and our next look is missed: the last two have the hook.
+        # What comes between another profiler's start and our next look is missed: the last two have
+        # the hook.
         assert works - 3 <= calls["shop.work"] <= works
         assert raised == works + 1

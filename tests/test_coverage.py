@@ -31,5 +31,7 @@ def test_the_working_directory_and_the_scripts_are_the_applications(monkeypatch)
     ],
 )
 def test_of_the_root_directory_it_is_the_script_alone(monkeypatch, script, environment, found):
-    """GIVEN an image with its application in /, WHEN that is started there, THEN the script is the application, the system is not."""
+    """GIVEN an image with its application in /, WHEN that is started there, THEN the script is the
+    application, the system is not.
+    """
     assert roots(monkeypatch, script, "/", **environment) == found

@@ -1,4 +1,7 @@
-"""Django's routes as templates. That these are what Django has as routes is held by spec/frameworks_spec.rb, with a real one."""
+"""Django's routes as templates.
+
+That these are what Django has as routes is held by spec/frameworks_spec.rb, with a real one.
+"""
 
 import pytest
 from probescope._django_routes import template

@@ -55,7 +55,8 @@ for _ in range(30):
 burn()
 gc.collect()
 colorsys.rgb_to_hsv(1, 1, 1)
-probescope.wsgi(lambda environ, start: start("404 Not Found", []) or [])({"REQUEST_METHOD": "GET", "PATH_INFO": "/"}, print)
+app = probescope.wsgi(lambda environ, start: start("404 Not Found", []) or [])
+app({"REQUEST_METHOD": "GET", "PATH_INFO": "/"}, print)
 gate.flushed()
 gate.done(states=probescope.status()["probes"])
 """
@@ -103,12 +104,15 @@ def test_every_probe_fires_or_says_why_not(trace):
     run = trace(PROGRAM.replace("*PROBES", served), fields, attach=UNSERVED, env=env)
     for probe in fields:
         assert {"probe": probe, **WANTED[probe]} in run.events(probe)
-    assert {state for state, _ in (run.report["states"][probe] for probe in UNSERVED)} <= {"refused", "unsupported"}
+    states = {state for state, _ in (run.report["states"][probe] for probe in UNSERVED)}
+    assert states <= {"refused", "unsupported"}
     assert all(run.report["states"][probe][1] for probe in UNSERVED)
 
 
 @pytest.mark.smoke
-@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="of another CPython: with a GIL")
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="of another CPython: with a GIL"
+)
 def test_allocations_fire_and_the_standard_library_is_covered_as_long_as_that_is_asked_for(trace):
     run = trace(
         PROGRAM.replace("*PROBES", f"'function__stats', 'functions__all', {MANY!r}"),

@@ -16,10 +16,11 @@ TIMES = 25
 def kind(name, base=Exception):
     return type(name, (base,), {})
 
-Plain, Deep, Final, Within, Unmatched, Bare, Named, Cause, Effect, Kept, Fresh, FromGenerator, InThread, Task, Patient, Base, \\
-    Twice, Nested, Inner, Compared, ByIterator, Returned, Swallowed = (kind(name) for name in (
-    "Plain Deep Final Within Unmatched Bare Named Cause Effect Kept Fresh FromGenerator InThread Task Patient Base "
-    "Twice Nested Inner Compared ByIterator Returned Swallowed").split())
+Plain, Deep, Final, Within, Unmatched, Bare, Named, Cause, Effect, Kept, Fresh, FromGenerator, InThread, \\
+    Task, Patient, Base, Twice, Nested, Inner, Compared, ByIterator, Returned, Swallowed = (
+    kind(name) for name in (
+    "Plain Deep Final Within Unmatched Bare Named Cause Effect Kept Fresh FromGenerator InThread "
+    "Task Patient Base Twice Nested Inner Compared ByIterator Returned Swallowed").split())
 Base = kind("Base", BaseException)
 
 def plain():
@@ -212,8 +213,8 @@ def returned():
     finally:
         return  # rescue of Returned
 
-STEPS = [plain, deep, in_finally, in_with, unmatched, in_bare, in_named, raise_from, nested, keep, refresh, generate, no_errors,
-         base, twice, returned]
+STEPS = [plain, deep, in_finally, in_with, unmatched, in_bare, in_named, raise_from, nested, keep, refresh,
+         generate, no_errors, base, twice, returned]
 gate.on("exception__stats")
 for i in range(TIMES):
     for step in STEPS:
@@ -256,8 +257,9 @@ EXPECTED = {
 }
 
 
-# Before 3.12 an exception counts when it dies: one that was raised in rounds as so many raises, but only the traceback it has
-# then. Its handler is known while it runs, by the line where the exception dies; the last Task is its future's for longer.
+# Before 3.12 an exception counts when it dies: one that was raised in rounds as so many raises, but
+# only the traceback it has then. Its handler is known while it runs, by the line where the
+# exception dies; the last Task is its future's for longer.
 if not TOLD_AT_ONCE:
     EXPECTED["Fresh"] = ("refresh", 1 / TIMES, 1)
 LATE = {} if TOLD_AT_ONCE else {"Kept": TIMES - 1, "Fresh": 0, "Task": TIMES - 1}
@@ -273,15 +275,16 @@ def sums(rows):
     """By type. Of depth_max and the lines it makes no sense."""
     totals = {}
     for row in rows:
-        total = totals.setdefault(row["type"], dict.fromkeys((k for k, v in row.items() if isinstance(v, int)), 0))
+        figures = [name for name, value in row.items() if isinstance(value, int)]
+        total = totals.setdefault(row["type"], dict.fromkeys(figures, 0))
         for name in total:
             total[name] += row[name]
     return totals
 
 
 STATS = [
-    "type", "line", "function", "raised", "depth_sum", "depth_max", "rescued", "rescue_line", "rescued_at_once", "backtrace_cost",
-    "app_line", "file",
+    "type", "line", "function", "raised", "depth_sum", "depth_max", "rescued", "rescue_line",
+    "rescued_at_once", "backtrace_cost", "app_line", "file",
 ]  # fmt: skip
 
 
@@ -292,7 +295,8 @@ def test_raises_are_counted_once_where_they_happen_and_where_they_end(trace):
     places = {(row["type"], row["function"], row["line"]) for row in rows}
     assert places == {(name, where, line_of(STORY, name)) for name, (where, _, _) in EXPECTED.items()}
     totals = sums(rows)
-    assert {name: totals[name]["raised"] for name in EXPECTED} == {n: TIMES * e[1] for n, e in EXPECTED.items()}
+    raised = {name: totals[name]["raised"] for name in EXPECTED}
+    assert raised == {n: TIMES * e[1] for n, e in EXPECTED.items()}
     depths = {name: totals[name]["depth_sum"] for name in EXPECTED}
     assert depths == {n: TIMES * e[1] * e[2] for n, e in EXPECTED.items()}
     rescued = {name: totals[name]["rescued"] for name in EXPECTED}
@@ -302,15 +306,12 @@ def test_raises_are_counted_once_where_they_happen_and_where_they_end(trace):
     if TOLD_AT_ONCE:
         assert lines == marked and set(lines) == set(EXPECTED)
     else:
-        assert {name for name, line in lines.items() if marked[name] - 1 <= line <= marked[name] + 6} == set(
-            EXPECTED
-        ) - {
-            "Kept",
-            "Fresh",
-        }
+        near = {name for name, line in lines.items() if marked[name] - 1 <= line <= marked[name] + 6}
+        assert near == set(EXPECTED) - {"Kept", "Fresh"}
     at_once = {name for name in EXPECTED if 0 < totals[name]["rescued"] == totals[name]["rescued_at_once"]}
     # A handler that is suspended, as Patient's, cannot be told from one that is over.
-    assert at_once - {"Patient"} == {name for name, (_, _, depth) in EXPECTED.items() if depth == 1} - set(LATE)
+    shallow = {name for name, (_, _, depth) in EXPECTED.items() if depth == 1}
+    assert at_once - {"Patient"} == shallow - set(LATE)
     assert all(row["app_line"] == row["line"] for row in rows)
     assert totals["Deep"]["backtrace_cost"] > 3 * totals["Plain"]["backtrace_cost"] > 0
 
@@ -372,7 +373,8 @@ def swallowed():
             raise AttributeError("swallowed")  # swallowed
     hasattr(Lazy(), "value")
 
-ERRORS = [lambda: Loud("loud"), lambda: Strange("x" * 300), lambda: Long("a\\0b\\ud800c\\u00e9\\U0001f600"), lambda: Surrogate(),
+ERRORS = [lambda: Loud("loud"), lambda: Strange("x" * 300),
+          lambda: Long("a\\0b\\ud800c\\u00e9\\U0001f600"), lambda: Surrogate(),
           lambda: KeyError(7), lambda: KeyError(Text("t")), lambda: KeyboardInterrupt("stop"),
           lambda: UnicodeEncodeError("ascii", "u", 0, 1, "no"), lambda: OSError(2, "text")]
 gate.attached()
@@ -395,7 +397,8 @@ gate.done()
 
 
 def raw_program(*probes):
-    # On one line, so that the others keep their numbers. What is counted before the first flush is in no interval.
+    # On one line, so that the others keep their numbers. What is counted before the first flush is
+    # in no interval.
     return RAW.replace("gate.attached()", f"gate.on(*{probes}); gate.flushed(1)")
 
 
@@ -403,7 +406,10 @@ LONG_NAME = ("L" * 10000)[:63]
 
 
 def test_details_carry_only_what_is_stored_and_not_too_often(trace):
-    fields = ["type", "line", "depth", "backtrace_cost", "function", "message", "thread_id", "app_line", "traceparent"]
+    fields = [
+        "type", "line", "depth", "backtrace_cost", "function", "message", "thread_id", "app_line",
+        "traceparent",
+    ]  # fmt: skip
     run = trace(
         raw_program("exception__detail"),
         {"exception__detail": fields, "stats__done": ["sequence", "details_suppressed"]},
@@ -412,8 +418,9 @@ def test_details_carry_only_what_is_stored_and_not_too_often(trace):
     events = run.events("exception__detail")
     told = {(e["type"], e["message"]) for e in events if e["function"] == "raised"}
     assert told == {
-        ("Loud", "loud"), ("Strange", ("x" * 63)), (LONG_NAME, "a?b?c\u00e9\U0001f600"), ("m?.?S", ""), ("KeyError", ""),
-        ("KeyboardInterrupt", "stop"), ("UnicodeEncodeError", ""), ("FileNotFoundError", ""),
+        ("Loud", "loud"), ("Strange", ("x" * 63)), (LONG_NAME, "a?b?c\u00e9\U0001f600"), ("m?.?S", ""),
+        ("KeyError", ""), ("KeyboardInterrupt", "stop"), ("UnicodeEncodeError", ""),
+        ("FileNotFoundError", ""),
     }  # fmt: skip
     assert [e["message"] for e in events if e["type"] == "KeyError"] == ["", ""]
     assert all(e["app_line"] == e["line"] and e["traceparent"] == "" for e in events)
@@ -653,7 +660,8 @@ with socket.socket() as free:
 while "off" in (gate.state("exception__raise"), gate.state("exception__stats")): time.sleep(0.002)
 gate.flushed(1)
 for i in range(TIMES):
-    in_c(), refused(port), swallowed(), swallowed_in_c(), thrown(), asyncio.run(asynchronous()), leaves(), grouped(), partly()
+    in_c(), refused(port), swallowed(), swallowed_in_c(), thrown(), asyncio.run(asynchronous())
+    leaves(), grouped(), partly()
     Dying()
     thread = threading.Thread(target=ends)
     thread.start()
@@ -665,15 +673,19 @@ gate.done()
 
 
 def test_what_c_raises_and_swallows_what_is_thrown_and_groups(trace):
-    run = trace(ODD, {"exception__stats": ["type", "raised", "file"], "exception__raise": ["type", "file"]}, env=FORCED)
+    run = trace(
+        ODD,
+        {"exception__stats": ["type", "raised", "file"], "exception__raise": ["type", "file"]},
+        env=FORCED,
+    )
     raises, stats = {}, {}
     for event in run.events("exception__raise", "exception__stats"):
         if event["file"].endswith(("/app.py", "/decoder.py")):
             counts = stats if event["probe"] == "exception__stats" else raises
             counts[event["type"]] = counts.get(event["type"], 0) + event.get("raised", 1)
-    handled = {"struct.error", "zlib.error", "json.decoder.JSONDecodeError", "KeyError", "IndexError", "ConnectionRefusedError",
-               "InHash", "Thrown", "Through", "InLoop", "InContext", "SystemExit", "Uncaught",
-               "ExceptionGroup", "BaseExceptionGroup"}  # fmt: skip
+    handled = {"struct.error", "zlib.error", "json.decoder.JSONDecodeError", "KeyError", "IndexError",
+               "ConnectionRefusedError", "InHash", "Thrown", "Through", "InLoop", "InContext", "SystemExit",
+               "Uncaught", "ExceptionGroup", "BaseExceptionGroup"}  # fmt: skip
     # What no Python code handles is missed from 3.12 on, and before what C throws away.
     attribute = "swallowed_in_c.<locals>.Attribute"
     assert raises == {**dict.fromkeys(handled, 5), "InDel": 5, attribute: 10}

@@ -4,7 +4,8 @@ from probescope.command.text import decimal, duration, size
 
 
 def test_figures_have_three_digits_also_when_they_are_rounded_up():
-    assert [duration(ns) for ns in (0, 999, 1000, 9_994, 9_996, 99_940, 99_960, 999_499, 999_500, 999_600, 10**9)] == [
+    times = (0, 999, 1000, 9_994, 9_996, 99_940, 99_960, 999_499, 999_500, 999_600, 10**9)
+    assert [duration(ns) for ns in times] == [
         "0 ns",
         "999 ns",
         "1.00 us",
@@ -30,4 +31,5 @@ def test_figures_have_three_digits_also_when_they_are_rounded_up():
 
 def test_what_is_a_thousand_and_more_has_no_fraction():
     figures = (None, 0, 37.25, 999.94, 999.96, 6704.6, 171_384.1)
-    assert [decimal(figure) for figure in figures] == ["-", "0.0", "37.2", "999.9", "1,000", "6,705", "171,384"]
+    texts = ["-", "0.0", "37.2", "999.9", "1,000", "6,705", "171,384"]
+    assert [decimal(figure) for figure in figures] == texts

@@ -35,7 +35,9 @@ DEV = ["-X", "dev"]
 
 @pytest.fixture
 def seen(bpf, children):
-    """How often each process called work(), and raised: a tracer by the library's path, which sees them all."""
+    """How often each process called work(), and raised: a tracer by the library's path, which sees
+    them all.
+    """
 
     class Seen:
         def __init__(self):
@@ -86,7 +88,8 @@ gate.done(codes=codes)
     assert target.err == ""
     for counts in seen.finish():
         assert counts.pop(target.pid) == 500
-        # A child that ends by os._exit() does not say the last part of a second; numbers of processes come again.
+        # A child that ends by os._exit() does not say the last part of a second; numbers of
+        # processes come again.
         assert sum(counts.values()) == 100 * 20
         assert all(count % 20 == 0 for count in counts.values())
 

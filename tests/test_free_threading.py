@@ -13,7 +13,8 @@ pytestmark = pytest.mark.skipif(
 
 THREADS, CALLS = 8, 1000
 
-# Each thread knows what it did: calls, generators, raises that two frames pass, formatted tracebacks.
+# Each thread knows what it did: calls, generators, raises that two frames pass, formatted
+# tracebacks.
 WORK = f"""
 import gate, threading, traceback
 
@@ -70,7 +71,8 @@ gate.done()
 def test_the_gil_stays_off_and_nothing_is_said():
     ran = python(
         "-X", "dev", "-W", "error", "-c",
-        "import sys, probescope; probescope.install(); assert not sys._is_gil_enabled(); probescope.uninstall()",
+        "import sys, probescope; probescope.install(); assert not sys._is_gil_enabled(); "
+        "probescope.uninstall()",
     )  # fmt: skip
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 

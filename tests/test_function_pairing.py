@@ -1,4 +1,6 @@
-"""Entries and exits: of generators, coroutines, exceptions, recursion, threads and greenlets, against the program's own record."""
+"""Entries and exits: of generators, coroutines, exceptions, recursion, threads and greenlets,
+against the program's own record.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import sys
 
 import pytest
 
-# Each function writes what the probes are to say of it; the record itself calls no function written in Python.
+# Each function writes what the probes are to say of it; the record itself calls no function written
+# in Python.
 RANDOM_PROGRAM = """
 import gate, random
 
@@ -143,7 +146,9 @@ gate.done(log=log)
 
 
 def expected(log):
-    """The record, with what a coroutine cannot write itself: that it is suspended after what it awaits, and resumed before."""
+    """The record, with what a coroutine cannot write itself: that it is suspended after what it
+    awaits, and resumed before.
+    """
     events = [entry for entry in log if not entry.startswith(("out task 0 2", "in task 1"))]
     result = []
     for entry in events:
@@ -265,7 +270,9 @@ gate.done()
 
 
 def test_totals_of_threads_tasks_and_recursion(trace):
-    run = trace(TOTALS_PROGRAM, {"function__stats": ["function", "calls", "resumed", "raised", "elapsed", "self"]})
+    run = trace(
+        TOTALS_PROGRAM, {"function__stats": ["function", "calls", "resumed", "raised", "elapsed", "self"]}
+    )
     rows = run.totals("function__stats")
     calls = {name: row["calls"] for name, row in rows.items() if name != "<listcomp>"}
     raised = {name: row["raised"] for name, row in rows.items()}
@@ -274,8 +281,8 @@ def test_totals_of_threads_tasks_and_recursion(trace):
     assert calls["first"] == calls["close"] == calls["close_unstarted"] == 200
     assert calls["guarded"] == calls["Guard.__exit__"] == calls["Guard.__enter__"] == 200
     assert raised["guarded"] == raised["Guard.__exit__"] == raised["numbers"] == 0
-    # One that is left suspended may stay open; those before it are counted when another begins in its place.
-    # Before 3.12 closing one that never began begins it.
+    # One that is left suspended may stay open; those before it are counted when another begins in
+    # its place. Before 3.12 closing one that never began begins it.
     numbers = calls["numbers"] - (200 if sys.version_info < (3, 12) else 0)
     assert 400 - 8 <= numbers <= 400
     assert (calls["nap"], rows["nap"]["resumed"], raised["nap"]) == (30, 30, 10)
@@ -319,7 +326,8 @@ gate.done()
 def test_greenlets_keep_their_calls(trace):
     pytest.importorskip("greenlet")
     run = trace(
-        GREENLETS, {"function__stats": ["function", "calls"], "function__return": ["function", "elapsed", "outcome"]}
+        GREENLETS,
+        {"function__stats": ["function", "calls"], "function__return": ["function", "elapsed", "outcome"]},
     )
     calls = {name: row["calls"] for name, row in run.totals("function__stats").items()}
     assert calls == {"ping": 20, "branch": 120}  # and pong never ends

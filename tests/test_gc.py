@@ -6,7 +6,9 @@ FIELDS = {"gc__start": ["kind", "generation"], "gc__done": ["kind", "generation"
 
 
 def test_collections_are_told_and_counted_as_the_collector_does(trace):
-    """Also when the application empties gc.callbacks or binds another list; and nothing is left there in the end."""
+    """Also when the application empties gc.callbacks or binds another list; and nothing is left
+    there in the end.
+    """
     run = trace(
         """
 import gc, json, time, gate
@@ -42,7 +44,8 @@ gc.disable()
 knots(300)
 again = gc.collect()
 last = count()
-print("report " + json.dumps(dict(collected=collected, first=first, low=low, again=again, last=last)), flush=True)
+report = dict(collected=collected, first=first, low=low, again=again, last=last)
+print("report " + json.dumps(report), flush=True)
 gate.off("gc__start", "gc__done")
 print("left", ours, flush=True)
 gate.done()

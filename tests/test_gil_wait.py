@@ -1,4 +1,6 @@
-"""How soon hooks come into programs that hold the GIL each in its own way, and what becomes of their switch interval."""
+"""How soon hooks come into programs that hold the GIL each in its own way, and what becomes of
+their switch interval.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,8 @@ def test_where_the_interval_is_not_found_the_main_thread_is_asked(name, program,
     assert max(switch_ms(started, attach)) < 5000
 
 
-# Looks at its interval as often as it can while hooks come and go, until it finds one of ours; then acts, and goes on when nobody listens.
+# Looks at its interval as often as it can while hooks come and go, until it finds one of ours; then
+# acts, and goes on when nobody listens.
 LOOKS = """
 import gate, os, sys, threading, time
 
@@ -122,7 +125,8 @@ while sys.getswitchinterval() == seen: time.sleep(0.002)
     assert report["after"] == report["own"]
 
 
-# With a thread beside the main one ours wait on during the fork. From 3.12 on they end before it where there is none.
+# With a thread beside the main one ours wait on during the fork. From 3.12 on they end before it
+# where there is none.
 BESIDE = """
 never = threading.Lock()
 never.acquire()
@@ -144,7 +148,9 @@ for _ in range(5):
 
 
 def test_a_child_that_is_forked_during_a_wait_has_the_applications_interval(look):
-    """A tracer listens to the child as well, and on a busy machine its threads may begin a wait before it looks."""
+    """A tracer listens to the child as well, and on a busy machine its threads may begin a wait
+    before it looks.
+    """
     statuses = look(FORK, first=BESIDE)["seen"]
     assert statuses.count(HAS_ITS_OWN_AT_ONCE) > 2
     assert set(statuses) <= {HAS_ITS_OWN_AT_ONCE, HAS_IT_AFTER_A_WAIT_OF_ITS_OWN}

@@ -85,7 +85,10 @@ time.sleep(60)
 
 
 def check_pairs(events):
-    """Each return is that of the innermost open call of its shadow stack. Returns the calls still open, by function."""
+    """Each return is that of the innermost open call of its shadow stack.
+
+    Returns the calls still open, by function.
+    """
     stacks = {}
     for event in events:
         stack = stacks.setdefault(event["context_id"], [])
@@ -102,12 +105,13 @@ def test_each_greenlet_has_its_calls_and_its_time(trace):
     pytest.importorskip("greenlet")
     run = trace(SWITCHES, {"function__stats": ["function", "calls", "raised", "self", "elapsed"],
                            "function__entry": ["function", "depth", "context_id"],
-                           "function__return": ["function", "depth", "context_id", "outcome", "self"]})  # fmt: skip
+                           "function__return": ["function", "depth", "context_id", "outcome",
+                                                "self"]})  # fmt: skip
     rows = run.totals("function__stats")
     assert run.report["alive"] == 0
     assert {name: row["calls"] for name, row in rows.items() if name[0] not in "<t"} == {
-        "worker": 30, "nested": sum(n % 7 + 1 for n in range(30)), "wait": 30 + 10 + 1000 + 1, "lives": 10, "leaf": 10,
-        "passes": 2}  # fmt: skip
+        "worker": 30, "nested": sum(n % 7 + 1 for n in range(30)), "wait": 30 + 10 + 1000 + 1,
+        "lives": 10, "leaf": 10, "passes": 2}  # fmt: skip
     assert {name: row["raised"] for name, row in rows.items() if row["raised"]} == {"lives": 10, "wait": 10}
     assert check_pairs(run.events("function__entry", "function__return")) == ["endless", "wait"]
     own = run.report["own"]["worker"]
@@ -217,12 +221,14 @@ def test_gevent_patched_all_through(trace):
     raised = run.totals("exception__stats", "type", "function")
     assert (raised["KeyError", "failing"]["raised"], raised["KeyError", "failing"]["rescued"]) == (1000, 1000)
     by_type = run.totals("exception__stats")
-    assert [by_type[name]["raised"] for name in ("gevent.timeout.Timeout", "greenlet.GreenletExit")] == [10, 10]
+    ends = ("gevent.timeout.Timeout", "greenlet.GreenletExit")
+    assert [by_type[name]["raised"] for name in ends] == [10, 10]
     # All that was kept for greenlets and rows is gone.
     assert int(run.program.line("after ")) < 128_000
 
 
-# The child of a fork ends what its threads have kept, on the thread that goes on, here in a greenlet.
+# The child of a fork ends what its threads have kept, on the thread that goes on, here in a
+# greenlet.
 FORKS = """
 import gate, greenlet, os, probescope, threading
 
@@ -313,7 +319,9 @@ def test_each_slow_call_of_a_greenlet_has_its_own_requests_span_and_caller(trace
     source = REQUESTS.replace("WORKERS", "40").replace("REQUESTS", "5")
     run = trace(source, {"function__slow1ms": ["function", "traceparent", "span_id", "parent_id"]})
     said = run.report["said"]
-    calls = {event["span_id"]: event for event in run.events("function__slow1ms") if event["function"] in said}
+    calls = {
+        event["span_id"]: event for event in run.events("function__slow1ms") if event["function"] in said
+    }
     heard = {}
     for call in calls.values():
         heard.setdefault(call["function"], []).append(call["traceparent"])

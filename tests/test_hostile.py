@@ -11,7 +11,8 @@ from probescope.abi import PROBES
 from tracing import ENVIRONMENT, ROOT, Child
 
 ONLY = os.environ.get("PROBESCOPE_HOSTILE", "")
-# Without a GIL modules are let go of by the last collection, not one by one: ours, which takes out the hooks, comes no sooner.
+# Without a GIL modules are let go of by the last collection, not one by one: ours, which takes out
+# the hooks, comes no sooner.
 LEFT_OUT = ["atexit handlers are thrown away"] if sysconfig.get_config_var("Py_GIL_DISABLED") else []
 # AddressSanitizer's own memory would be.
 LEFT_OUT += ["memory is short"] if "ASAN_OPTIONS" in os.environ else []
@@ -28,11 +29,15 @@ def outcome(directory, source, options, **env):
         status = child.wait(120)
     finally:
         child.kill()
-    texts = [re.sub(r"(?<=pid=)\d+|0x[0-9a-f]+|app\.pyz|/tmp/tmp\w+", "N", text) for text in (child.out, child.err)]
+    texts = [
+        re.sub(r"(?<=pid=)\d+|0x[0-9a-f]+|app\.pyz|/tmp/tmp\w+", "N", text) for text in (child.out, child.err)
+    ]
     return {"out": texts[0], "err": texts[1], "status": status}
 
 
-def test_hostile_programs_write_and_end_with_everything_attached_as_they_do_without_us(program, attach, tmp_path):
+def test_hostile_programs_write_and_end_with_everything_attached_as_they_do_without_us(
+    program, attach, tmp_path
+):
     keeper = program("import gate\ngate.done()\n")
     tracer = attach(keeper, *PROBES, by_path=True).attached()
 

@@ -1,4 +1,6 @@
-"""examples/hotfuncs.py, held to what is not ours: its own number of parcels, and perf, which unwinds Python from 3.13 on."""
+"""examples/hotfuncs.py, held to what is not ours: its own number of parcels, and perf, which
+unwinds Python from 3.13 on.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def test_calls_are_as_many_as_the_program_did(trace):
     env = {"PROBESCOPE_FUNCTIONS": f"{EXAMPLE.parent}/**"}
     run = trace(source, {"function__stats": ["function", "calls"]}, env=env)
     assert "parcels=500 " in run.program.out
-    calls = {name.rpartition("__main__.")[2]: row["calls"] for name, row in run.totals("function__stats").items()}
+    calls = {
+        name.rpartition("__main__.")[2]: row["calls"] for name, row in run.totals("function__stats").items()
+    }
     found = {name: calls[name] for name in METHODS}
     assert found == dict.fromkeys(METHODS, 500)
     keys = [count for name, count in calls.items() if name.endswith("<lambda>")]
@@ -40,7 +44,9 @@ def test_calls_are_as_many_as_the_program_did(trace):
 
 
 def leaves(script: str) -> "dict[str, int]":
-    """Samples by the innermost Python function, of what `perf script` prints: frames from the innermost out."""
+    """Samples by the innermost Python function, of what `perf script` prints: frames from the
+    innermost out.
+    """
     found: "dict[str, int]" = {}
     for stack in script.split("\n\n"):
         frame = re.search(r"py::(.*):\S*$", stack, re.MULTILINE)
@@ -58,7 +64,9 @@ def perf(*arguments):
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="of another CPython: 3.13 and later")
 @pytest.mark.skipif(not shutil.which("perf"), reason="perf is not installed")
 def test_the_crc_has_the_share_that_perf_gives_it(trace, tmp_path):
-    """perf samples the same process at the same time, by the kernel's clock, and unwinds by `-X perf_jit`."""
+    """perf samples the same process at the same time, by the kernel's clock, and unwinds by `-X
+    perf_jit`.
+    """
     source = RUN.format(probe="sample__stats", parcels=6000, path=str(EXAMPLE))
     ours, theirs = {"Crc32.of": 0}, {"Crc32.of": 0}
 
@@ -66,7 +74,10 @@ def test_the_crc_has_the_share_that_perf_gives_it(trace, tmp_path):
         (tmp_path / "end").unlink(missing_ok=True)
         run = trace(source, {"sample__stats": ["function", "self"]}, options=["-X", "perf_jit"], finish=False)
         pid, data, joined = run.program.pid, tmp_path / f"data{run.program.pid}", tmp_path / "joined"
-        record = ["perf", "record", "-q", "-k", "1", "-e", "cpu-clock", "-F", "299", "--call-graph", "dwarf,32768"]
+        record = [
+            "perf", "record", "-q", "-k", "1", "-e", "cpu-clock", "-F", "299",
+            "--call-graph", "dwarf,32768",
+        ]  # fmt: skip
         recorder = subprocess.Popen([*record, "-o", str(data), "-p", str(pid)], stderr=subprocess.DEVNULL)
         try:
             run.finish(120)

@@ -13,9 +13,11 @@ from idle import LIMIT, per_round  # noqa: E402
 
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
 @pytest.mark.skipif(
-    sys.version_info[:2] not in ((3, 11), (3, 13)), reason="of another CPython: 3.11 or 3.13, because it takes long"
+    sys.version_info[:2] not in ((3, 11), (3, 13)),
+    reason="of another CPython: 3.11 or 3.13, because it takes long",
 )
 def test_a_process_that_nobody_traces_spends_the_same_instructions_loaded_or_not():
     plain = per_round("plain")
-    # Addresses decide how far tables probe, so now and then two runs of the same program differ by more.
+    # Addresses decide how far tables probe, so now and then two runs of the same program differ by
+    # more.
     assert any(abs(per_round("loaded") / plain - 1) <= LIMIT for _ in range(3))

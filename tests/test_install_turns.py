@@ -1,4 +1,6 @@
-"""install() and uninstall() take turns, whoever calls them: threads, signal handlers, forks, the application's code within one of them."""
+"""install() and uninstall() take turns, whoever calls them: threads, signal handlers, forks, the
+application's code within one of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def watchers():
     return names.count("probescope")
 
 def agrees():
-    '''Is there a watcher where one is installed, and none elsewhere? The kernel lists a thread for a moment after its end.'''
+    '''Is there a watcher where one is installed, and none elsewhere? The kernel lists a thread for a
+    moment after its end.
+    '''
     installed = probescope.status()["installed"]
     deadline = time.monotonic() + 10
     while watchers() != installed and time.monotonic() < deadline:

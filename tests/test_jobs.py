@@ -88,7 +88,12 @@ def test_tells_what_became_of_each_task(trace):
 @pytest.mark.skipif(not importlib.util.find_spec("celery"), reason="no celery")
 def test_hears_of_celerys_tasks(trace):
     run = trace(EAGER, FIELDS)
-    assert run.report == {"hooked": [True, True], "seen": [7, "FAILURE", "IGNORED"], "current": "None", "left": 0}
+    assert run.report == {
+        "hooked": [True, True],
+        "seen": [7, "FAILURE", "IGNORED"],
+        "current": "None",
+        "left": 0,
+    }
     done = [(event["route"], event["status"]) for event in run.events("request__done")]
     assert done[:4] == [
         ("shop.inner", 200),

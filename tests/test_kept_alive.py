@@ -1,4 +1,6 @@
-"""A tracer keeps nothing of the application alive, however long it stays, and what the library took for it is given back."""
+"""A tracer keeps nothing of the application alive, however long it stays, and what the library took
+for it is given back.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pytest
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 KNOWS_CLASSES = sys.version_info >= (3, 13) and HAS_GIL
 
-# Each round makes classes, functions, a generator that is left half-way, and a task, uses them and lets go of them.
+# Each round makes classes, functions, a generator that is left half-way, and a task, uses them and
+# lets go of them.
 ROUNDS = """
 import asyncio, gate, gc, sys, time, weakref
 
@@ -71,7 +74,8 @@ def one_round(number):
 def alive(references):
     for _ in range(3): gc.collect()
     found = [one() for one in references]
-    return sorted({type(one).__name__ for one in found if one is not None}), sum(one is not None for one in found)
+    kinds = {type(one).__name__ for one in found if one is not None}
+    return sorted(kinds), sum(one is not None for one in found)
 """
 
 COMMANDS = {
@@ -109,7 +113,8 @@ gate.done(kinds=kinds, count=count, all=len(references))
     target.line("hooked")
     open_gate(target, "go")
     report = json.loads(target.line("report "))
-    # A thread's last exception, the loop's last task: what the interpreter itself keeps until the next one.
+    # A thread's last exception, the loop's last task: what the interpreter itself keeps until the
+    # next one.
     assert report["count"] <= 14, report
     assert report["all"] == 150 * 14
 
@@ -161,7 +166,11 @@ gate.done(counts=counts)
     assert sum(event["dropped"] for event in run.events("stats__done")) == 0
     # Names with odd numbers are classes.
     if KNOWS_CLASSES:
-        made = {name: row["allocated"] for name, row in run.totals("object__stats", "class").items() if "Made" in name}
+        made = {
+            name: row["allocated"]
+            for name, row in run.totals("object__stats", "class").items()
+            if "Made" in name
+        }
         assert made == {name: count for name, count in counts.items() if name in made}
         assert len(made) == 500
 

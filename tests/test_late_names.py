@@ -1,4 +1,6 @@
-"""Names of rows are there when the rows are fired, however late the rows came: counts are held against the program's own."""
+"""Names of rows are there when the rows are fired, however late the rows came: counts are held
+against the program's own.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,11 @@ gate.done()
 @pytest.mark.parametrize("times", [1, 3])
 def test_400_new_raise_sites_right_before_the_end_are_named(program, children, bpf, times, tmp_path):
     run = end_of(
-        program, children, tmp_path, f'gate.on("exception__stats", "stats__done")\nraise_all({times})\n', EXCEPTIONS
+        program,
+        children,
+        tmp_path,
+        f'gate.on("exception__stats", "stats__done")\nraise_all({times})\n',
+        EXCEPTIONS,
     )
     assert raised(run) == dict.fromkeys(EXPECTED, times)
     assert lost(run) == 0
@@ -84,9 +90,13 @@ def test_400_new_raise_sites_right_before_the_end_are_named(program, children, b
     reason="of another CPython: tells classes",
 )
 def test_objects_of_400_classes_right_before_the_end_are_named(program, children, bpf, tmp_path):
-    run = end_of(program, children, tmp_path, 'gate.on("object__stats", "stats__done")\nmake_all(3)\n', OBJECTS)
+    run = end_of(
+        program, children, tmp_path, 'gate.on("object__stats", "stats__done")\nmake_all(3)\n', OBJECTS
+    )
     found = {
-        name: row["allocated"] for name, row in run.totals("object__stats", "class").items() if name.startswith("Class")
+        name: row["allocated"]
+        for name, row in run.totals("object__stats", "class").items()
+        if name.startswith("Class")
     }
     assert found == {f"Class{n}": 3 for n in range(SITES)}
     assert lost(run) == 0

@@ -34,7 +34,8 @@ class Cart(Base):
     @latency
     def cached(self): return 9
     @latency
-    def pay(self, first, second=2, *rest, key, other=4, **more): return [first, second, rest, key, other, more]
+    def pay(self, first, second=2, *rest, key, other=4, **more):
+        return [first, second, rest, key, other, more]
     @staticmethod
     @latency
     def rate(): return 3
@@ -100,7 +101,8 @@ async def all_of(cart):
     return said
 
 def use_all(cart):
-    said = [cart.pay(1, 3, 5, key=6, more=7), cart.rate(), cart.open(), cart.size, cart.recovers(), cart.count_down(4)]
+    said = [cart.pay(1, 3, 5, key=6, more=7), cart.rate(), cart.open(), cart.size, cart.recovers(),
+            cart.count_down(4)]
     try: cart.fails()
     except ValueError as error: said.append(str(error))
     said += [cart.first(), cart.second(), list(cart.numbers()), cart.other(), make(1)(), make(2)()]
@@ -148,14 +150,17 @@ for line in sys.stdin:
 
 
 def text_of(names: List[str]) -> str:
-    return "\n".join(f'usdt:*:latency:"{name}" {{ printf("{name} %llu %d\\n", arg0, arg1); }}' for name in names)
+    return "\n".join(
+        f'usdt:*:latency:"{name}" {{ printf("{name} %llu %d\\n", arg0, arg1); }}' for name in names
+    )
 
 
 def listen(pid: int, text: str) -> Child:
     """A tracer that is at all of its probes.
 
-    The semaphore of a probe is up before a tracer's program is at it, and which end bpftrace begins to attach at depends on its
-    version. So there is a beat at either end: once both are heard, all between them is attached.
+    The semaphore of a probe is up before a tracer's program is at it, and which end bpftrace begins
+    to attach at depends on its version. So there is a beat at either end: once both are heard, all
+    between them is attached.
     """
     beats = [f'interval:ms:20 {{ printf("beat {n}\\n"); }}' for n in range(2)]
     tracer = start_tracer(pid, "\n".join([beats[0], text, beats[1]]))
@@ -197,7 +202,8 @@ def test_each_call_is_told_with_its_outcome(bpf, shop, children):
 
     seen = calls(tracer.out)
     outcomes = {name: [outcome for _, outcome in told] for name, told in seen.items()}
-    for name in ("pay", "rate", "open", "size", "first", "second", "named", "recovers", "numbers", "cached", "total"):
+    once = "pay rate open size first second named recovers numbers cached total"
+    for name in once.split():
         assert outcomes[f"Cart.{name}"] == [0], name
     assert outcomes["Base.total"] == [0]
     assert outcomes["make.made"] == [0, 0]
@@ -258,14 +264,17 @@ said(lambda: latency(name="x" * 128)(lambda: 1))
 said(lambda: latency(name="a\\0b")(lambda: 1))
 before = Cart.pay, inspect.signature(Cart.pay), inspect.getsourcelines, Cart.pay.__doc__, Cart.pay.__code__
 said(lambda: latency(Cart.pay) is Cart.pay and latency(Cart.pay) is Cart.pay)
-said(lambda: (Cart.pay, inspect.signature(Cart.pay), inspect.getsourcelines, Cart.pay.__doc__, Cart.pay.__code__) == before)
+said(lambda: (Cart.pay, inspect.signature(Cart.pay), inspect.getsourcelines, Cart.pay.__doc__,
+              Cart.pay.__code__) == before)
 said(lambda: latency(name="again")(Cart.pay))
 said(lambda: latency(name="Cart.méthode?")(Cart.twice) is Cart.twice)
 said(lambda: latency(lambda: 1)())
 one = made()
 traced = latency(name="made")(one)
-said(lambda: (traced is not one, latency(name="made")(traced) is traced, traced(1, d=5), traced.mark, traced.__wrapped__ is len))
-kept = "__name__", "__qualname__", "__doc__", "__annotations__", "__dict__", "__kwdefaults__", "__defaults__", "__module__"
+said(lambda: (traced is not one, latency(name="made")(traced) is traced, traced(1, d=5), traced.mark,
+              traced.__wrapped__ is len))
+kept = ("__name__", "__qualname__", "__doc__", "__annotations__", "__dict__", "__kwdefaults__",
+        "__defaults__", "__module__")
 said(lambda: [getattr(traced, name) == getattr(one, name) for name in kept])
 said(lambda: {name: (probe["listened"], probe["error"]) for name, probe in latency.probes().items()})
 said(lambda: [latency.untrace(Cart.pay), latency.untrace(Cart.pay), Cart.pay.__code__ is before[4]])
@@ -289,7 +298,8 @@ said(lambda: "Cart.pay" in latency.probes())
         "1",
         "(True, True, (1, 2, 3, 5), 4, True)",
         str([True] * 8),
-        "{'made': (False, None), 'lambda.lambda': (False, None), 'Cart.pay': (False, None), 'outer.inner': (False, None)}",
+        "{'made': (False, None), 'lambda.lambda': (False, None), 'Cart.pay': (False, None), "
+        "'outer.inner': (False, None)}",
         "[True, False, True]",
         "False",
     ]
@@ -313,7 +323,8 @@ def make(probe):
 nested, traced_nested = make(lambda function: function), make(probescope.latency)
 def turn_of(name):
     space = {"time": time, "f": globals()[name]}
-    exec("def turn():\\n start = time.perf_counter()\\n for i in range(5000): f(i)\\n return time.perf_counter() - start", space)
+    exec("def turn():\\n start = time.perf_counter()\\n for i in range(5000): f(i)\\n"
+         " return time.perf_counter() - start", space)
     return space["turn"]
 ways = [turn_of(name) for name in ("plain", "traced", "nested", "traced_nested")]
 turns = [[way() for way in ways] for _ in range(200)]
@@ -336,7 +347,8 @@ profile = cProfile.Profile()
 profile.enable() # before 3.12 one that comes later would be without us for a moment
 print("ready", flush=True)
 for line in sys.stdin:
-    while not probescope.latency.probes()["traced"]["listened"] or probescope.status()["probes"]["function__return"][0] != "on": pass
+    while (not probescope.latency.probes()["traced"]["listened"]
+           or probescope.status()["probes"]["function__return"][0] != "on"): pass
     seen = 0
     profile.clear()
     sys.settrace(by_debugger)
@@ -356,13 +368,18 @@ for line in sys.stdin:
     children.append(tracer)
     tell(app, "both")
     assert app.line("seen ") == "100 [100] None"
-    wait_for("all calls", lambda: tracer.out.count("traced ") >= 100 and functions.out.count("return traced\n") >= 100)
+    wait_for(
+        "all calls",
+        lambda: tracer.out.count("traced ") >= 100 and functions.out.count("return traced\n") >= 100,
+    )
     assert [outcome for _, outcome in calls(tracer.out)["traced"]] == [0] * 100
     assert app.err == ""
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="of another CPython: 3.12 and later")
-@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="of another CPython: with a GIL")
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="of another CPython: with a GIL"
+)
 def test_a_second_probe_beside_one_that_the_profile_hook_tells(bpf, program, children):
     app = program("""
 import sys, time

@@ -1,4 +1,6 @@
-"""Lines of what is nested deeply: their events keep the interpreter from running generators, properties and the like in one loop."""
+"""Lines of what is nested deeply: their events keep the interpreter from running generators,
+properties and the like in one loop.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from tracing import python, wait_for
 
 VERSION = sys.version_info[:2]
 
-# Each is nested more deeply than the interpreter's own calls of C may be, which without a tool it makes no use of.
+# Each is nested more deeply than the interpreter's own calls of C may be, which without a tool it
+# makes no use of.
 DEPTH = {(3, 12): 1600, (3, 13): 11_000}.get(VERSION, 0)
 DEFINITIONS = f"""
 import sys
@@ -68,7 +71,9 @@ def outcome(function):
 """
 
 EXPECTED = {"loop": [0, 1, 2, 3, 4], "attribute": DEPTH, "subscript": DEPTH, "init": DEPTH + 2}
-counts_c_calls = pytest.mark.skipif(not DEPTH, reason="of another CPython: 3.12 and 3.13, which count calls of C")
+counts_c_calls = pytest.mark.skipif(
+    not DEPTH, reason="of another CPython: 3.12 and 3.13, which count calls of C"
+)
 NESTED = [name for name in EXPECTED if name != "init" or VERSION == (3, 13)]
 
 TOOL = """

@@ -45,7 +45,9 @@ def checkout(installed):
 
 def run(*command, cwd=None, **env):
     environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **env}
-    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def out(*command, **options):
@@ -67,7 +69,8 @@ def test_the_environment_loads_it_where_it_is_installed(installed):
 
 
 def test_it_brings_few_modules_along(installed):
-    # To import others (sysconfig, re, typing) took fifteen times as long as all else that it does at the start.
+    # To import others (sysconfig, re, typing) took fifteen times as long as all else that it does
+    # at the start.
     names = "import sys; print(*sorted(name for name in sys.modules if not name.startswith('probescope')))"
     plain, loaded = (set(out(installed, "-c", names, PROBESCOPE=value).split()) for value in "01")
     assert loaded - plain <= {"__future__", "atexit", "gc"}
@@ -91,10 +94,13 @@ def test_what_is_left_of_a_package_breaks_no_interpreter(installed, tmp_path):
 VIEW = """
 import json, sys
 main = sys.modules["__main__"]
-print(json.dumps([sys.argv, sys.path, __name__, vars(main).get("__file__"), main.__spec__ and main.__spec__.name, list(sys.flags),
-                  sorted(sys.warnoptions), sorted(sys._xoptions), sorted(name for name in vars(main)),
-                  sys.modules["sitecustomize"].__dict__.get("MARK") if "sitecustomize" in sys.modules else None]))
-print(sys.modules["probescope"].status()["installed"] if "probescope" in sys.modules else False, file=sys.stderr)
+print(json.dumps([
+    sys.argv, sys.path, __name__, vars(main).get("__file__"), main.__spec__ and main.__spec__.name,
+    list(sys.flags), sorted(sys.warnoptions), sorted(sys._xoptions), sorted(name for name in vars(main)),
+    sys.modules["sitecustomize"].__dict__.get("MARK") if "sitecustomize" in sys.modules else None,
+]))
+print(sys.modules["probescope"].status()["installed"] if "probescope" in sys.modules else False,
+      file=sys.stderr)
 sys.exit(7)
 """
 
@@ -113,7 +119,9 @@ def test_run_shows_the_application_what_it_would_see_without(installed, checkout
     for options in ([], ["-X", "dev", "-W", "ignore::ImportWarning", "-O"]):
         for application in (["view.py", "a", "-m", "b c"], ["-m", "view", "--help"], ["-c", VIEW, "-p", "1"]):
             plain = run(python, *options, *application, cwd=tmp_path / "app", **env)
-            loaded = run(python, *options, "-m", "probescope", "run", *application, cwd=tmp_path / "app", **env)
+            loaded = run(
+                python, *options, "-m", "probescope", "run", *application, cwd=tmp_path / "app", **env
+            )
             assert (plain.returncode, loaded.returncode) == (7, 7), loaded.stderr
             assert (plain.stderr, loaded.stderr) == ("False\n", "True\n")
             expected, seen = json.loads(plain.stdout), json.loads(loaded.stdout)
@@ -176,8 +184,12 @@ def test_run_starts_programs_and_says_what_it_cannot(installed, tmp_path):
 
 
 def test_run_starts_a_python_by_its_path_and_scripts_of_other_languages(installed, tmp_path):
-    """As the gem's `run` does: the interpreter took them for Python files ("source code cannot contain null bytes")."""
-    (tmp_path / "app.py").write_text("import sys, probescope\nprint(sys.argv, probescope.status()['installed'])\n")
+    """As the gem's `run` does: the interpreter took them for Python files ("source code cannot
+    contain null bytes").
+    """
+    (tmp_path / "app.py").write_text(
+        "import sys, probescope\nprint(sys.argv, probescope.status()['installed'])\n"
+    )
     (tmp_path / "app.sh").write_text(f'#!/bin/sh\nexec {installed} "$@"\n')
     (tmp_path / "app.sh").chmod(0o755)
     for program in (installed, "./app.sh"):
@@ -189,7 +201,10 @@ def test_run_starts_a_python_by_its_path_and_scripts_of_other_languages(installe
     (tmp_path / "app").write_bytes(b"\x7fELF\0")
     ran = run(installed, "-m", "probescope", "run", "./app", cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "'./app' is neither a Python file nor executable\n  try: check its name, or chmod +x ./app" in ran.stderr
+    assert (
+        "'./app' is neither a Python file nor executable\n  try: check its name, or chmod +x ./app"
+        in ran.stderr
+    )
 
 
 def test_the_command_imports_nothing_from_the_current_folder_or_of_the_user(installed, tmp_path):
@@ -229,7 +244,8 @@ def _package(python):
 def test_functions_of_a_script_that_is_elsewhere_are_covered(bpf, installed, tmp_path, children):
     # Loaded before there is a __main__, with / as the current folder.
     (tmp_path / "app.py").write_text(
-        "import time\n\ndef serve():\n    pass\n\nprint('up', flush=True)\nwhile True:\n    serve()\n    time.sleep(0.001)\n"
+        "import time\n\ndef serve():\n    pass\n\nprint('up', flush=True)\n"
+        "while True:\n    serve()\n    time.sleep(0.001)\n"
     )
     env = {"PATH": os.environ["PATH"], "PROBESCOPE": "1"}
     children.append(Child([installed, tmp_path / "app.py"], env=env, cwd="/"))
@@ -245,7 +261,8 @@ before = list(sys.path)
 print("up", flush=True)
 while "probescope" not in sys.modules or sys.path != before:
     time.sleep(0.002)
-print("loaded", sys.modules["probescope"].status()["installed"], sorted(vars(sys.modules["__main__"])), sys.path, flush=True)
+print("loaded", sys.modules["probescope"].status()["installed"], sorted(vars(sys.modules["__main__"])),
+      sys.path, flush=True)
 time.sleep(1000)
 """
 
@@ -255,7 +272,9 @@ def test_attach_loads_it_into_a_process_that_never_imported_it(bpf, installed, t
     (tmp_path / "app.py").write_text(IDLE)
     bare = os.path.realpath(installed)
     plain = out(bare, "-I", "-c", "import json, sys; print(json.dumps(sys.path))")
-    children.append(Child([bare, "-I", "-W", "always", "-X", "dev", tmp_path / "app.py"], env={"LANG": "C.UTF-8"}))
+    children.append(
+        Child([bare, "-I", "-W", "always", "-X", "dev", tmp_path / "app.py"], env={"LANG": "C.UTF-8"})
+    )
     idle = children[-1]
     idle.line("up")
     env = {"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": str(tmp_path)}
@@ -294,7 +313,11 @@ def test_attach_loads_it_into_a_process_that_never_imported_it(bpf, installed, t
     nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     program = "import time; print('up', flush=True); time.sleep(1000)"
     for before, options, reason in (
-        ([], ["-X", "disable-remote-debug"], "was started with PYTHON_DISABLE_REMOTE_DEBUG or -X disable-remote-debug"),
+        (
+            [],
+            ["-X", "disable-remote-debug"],
+            "was started with PYTHON_DISABLE_REMOTE_DEBUG or -X disable-remote-debug",
+        ),
         (nobody, [], "cannot read"),
     ):
         children.append(Child([*before, bare, *options, "-c", program], env={"LANG": "C.UTF-8"}, cwd="/"))

@@ -1,4 +1,6 @@
-"""Tracers that come and go in the midst of calls: what was open before is left alone, and what comes after is exact."""
+"""Tracers that come and go in the midst of calls: what was open before is left alone, and what
+comes after is exact.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,8 @@ async def main():
     waiting = steps()
     await waiting.__anext__()
     await asyncio.sleep(0)
-    # Fifty frames deep, with threads of all kinds as deep, generators suspended and coroutines awaiting.
+    # Fifty frames deep, with threads of all kinds as deep, generators suspended and coroutines
+    # awaiting.
     suspended = [numbers() for _ in range(6)]
     for one in suspended: next(one)
     threads, futures = start()
@@ -117,7 +120,8 @@ gate.done(known=known)
 def test_a_tracer_comes_while_everything_is_open(trace):
     run = trace(MID_CALL, {"function__stats": ["function", "calls", "raised", "resumed"],
                            "function__entry": ["function", "depth", "context_id", "kind"],
-                           "function__return": ["function", "depth", "context_id", "outcome", "kind"]})  # fmt: skip
+                           "function__return": ["function", "depth", "context_id", "outcome",
+                                                "kind"]})  # fmt: skip
     calls = {name: row["calls"] for name, row in run.totals("function__stats").items() if "<" not in name}
     # Of those that were open nothing but what they call; whoever is resumed is a call from then on.
     assert calls["deep"] == 31
@@ -181,7 +185,8 @@ def test_what_tasks_await_is_not_their_own_time(trace):
     assert (rows["task"]["calls"], rows["task"]["raised"], run.report["errors"]) == (100, 4, 14)
     assert (rows["rest"]["calls"], rows["rest"]["raised"], rows["rest"]["resumed"]) == (310, 10, 310)
     assert rows["blocking"]["calls"] == 10
-    # On a busy machine other processes run between its parts too; what it waits for takes fifteen times as long.
+    # On a busy machine other processes run between its parts too; what it waits for takes fifteen
+    # times as long.
     assert 0.9 * own["task"] < rows["task"]["self"] / 1e9 < own["task"] + 0.2 * own["waited"]
     assert rows["task"]["elapsed"] / 1e9 > own["waited"]
     assert rows["rest"]["self"] / 1e9 < 0.1 * own["waited"]

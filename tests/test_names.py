@@ -1,4 +1,6 @@
-"""One function has one name, and one class has one, whichever probe tells of it; and no name has an address in it."""
+"""One function has one name, and one class has one, whichever probe tells of it; and no name has an
+address in it.
+"""
 
 from __future__ import annotations
 
@@ -85,17 +87,18 @@ async def consume():
     async for _ in generates_async(): pass
 
 FORMS = [
-    plain, Shop().method, Shop.of_class, Shop.static, lambda: Shop().attribute, Shop(), Shop.Inner().method, shortest,
-    outer(), lambda: list(generates()), lambda: asyncio.run(awaits()), lambda: asyncio.run(consume()), class_body,
-    decorated, functools.partial(by_key, 1), lambda: sorted([1], key=by_key), made["evaluated"], Made(),
+    plain, Shop().method, Shop.of_class, Shop.static, lambda: Shop().attribute, Shop(), Shop.Inner().method,
+    shortest, outer(), lambda: list(generates()), lambda: asyncio.run(awaits()),
+    lambda: asyncio.run(consume()), class_body, decorated, functools.partial(by_key, 1),
+    lambda: sorted([1], key=by_key), made["evaluated"], Made(),
 ]
 """
 
 NAMES = {
     "shop.plain", "shop.Shop.method", "shop.Shop.of_class", "shop.Shop.static", "shop.Shop.attribute",
-    "shop.Shop.__call__", "shop.Shop.Inner.method", "shop.<lambda>", "shop.outer.<locals>.nested", "shop.generates",
-    "shop.awaits", "shop.generates_async", "shop.class_body.<locals>.Body", "shop.decorate.<locals>.wrapper",
-    "shop.by_key", "shop.evaluated",
+    "shop.Shop.__call__", "shop.Shop.Inner.method", "shop.<lambda>", "shop.outer.<locals>.nested",
+    "shop.generates", "shop.awaits", "shop.generates_async", "shop.class_body.<locals>.Body",
+    "shop.decorate.<locals>.wrapper", "shop.by_key", "shop.evaluated",
 }  # fmt: skip
 
 

@@ -7,9 +7,14 @@ import sysconfig
 import pytest
 from tracing import start_tracer, text_of, wait_for
 
-pytestmark = pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL")
+pytestmark = pytest.mark.skipif(
+    sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL"
+)
 KNOWS_CLASSES = sys.version_info >= (3, 13)
-FIELDS = {"object__stats": ["class", "file", "line", "allocated", "bytes"], "status": ["probe", "state", "reason"]}
+FIELDS = {
+    "object__stats": ["class", "file", "line", "allocated", "bytes"],
+    "status": ["probe", "state", "reason"],
+}
 LISTENING = """
 import sys, time, gate
 def listening():
@@ -146,7 +151,8 @@ gate.done()
     def seen():
         return sum(row["allocated"] for row in run.events("object__stats") if row["file"].endswith("app.py"))
 
-    # Not those between a tracemalloc that came or went and the moment, within a second, when we see it.
+    # Not those between a tracemalloc that came or went and the moment, within a second, when we see
+    # it.
     wait_for("most of them", lambda: seen() >= 2000)
     run.tracer.kill()
     assert run.program.line("off ") == "True"
@@ -158,7 +164,9 @@ gate.done()
 
 
 def test_counts_and_sizes_are_those_of_tracemalloc(trace):
-    """The same lines twice, once for us and once for tracemalloc, which counts what is still there: all of it is kept."""
+    """The same lines twice, once for us and once for tracemalloc, which counts what is still there:
+    all of it is kept.
+    """
     run = trace(
         LISTENING
         + """
@@ -188,7 +196,8 @@ for one in tracemalloc.take_snapshot().statistics("lineno"):
     if frame.filename == __file__: theirs[frame.lineno] = [one.count, one.size]
 tracemalloc.stop()
 lines = {kind.__name__: kind.__code__.co_firstlineno for kind in KINDS}
-gate.done(**{name: theirs[line] + [line] for name, line in lines.items()}, places=sys.getsizeof(kept[0]) - sys.getsizeof([]))
+gate.done(**{name: theirs[line] + [line] for name, line in lines.items()},
+          places=sys.getsizeof(kept[0]) - sys.getsizeof([]))
 """,
         FIELDS,
         finish=False,

@@ -16,7 +16,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 
-trace.set_tracer_provider(TracerProvider(resource=Resource.create({"service.name": "shop", "n": 3, "list": ["a", "b"]})))
+resource = Resource.create({"service.name": "shop", "n": 3, "list": ["a", "b"]})
+trace.set_tracer_provider(TracerProvider(resource=resource))
 import probescope.otel
 
 assert probescope.otel.install() and probescope.otel.install()
@@ -25,7 +26,9 @@ span = trace.get_tracer("spec").start_as_current_span
 
 def at(name):
     context = trace.get_current_span().get_span_context()
-    said = f"{context.trace_id:032x} {context.span_id:016x} {context.trace_flags:02x}" if context.is_valid else "none"
+    said = "none"
+    if context.is_valid:
+        said = f"{context.trace_id:032x} {context.span_id:016x} {context.trace_flags:02x}"
     print("at", name, threading.get_native_id(), said, flush=True)
     sys.stdin.readline()
 

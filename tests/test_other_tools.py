@@ -1,4 +1,6 @@
-"""Lines, and other tools that have hooks of their own: theirs go on, and are what they were when ours are out."""
+"""Lines, and other tools that have hooks of their own: theirs go on, and are what they were when
+ours are out.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,8 @@ gate.on("function__stats")
 leaf()
 leaf()
 disabled = seen.count("leaf")
-# A tool before us raises, and we are not told of the exit: what is open must not pile up, nor spoil what comes after.
+# A tool before us raises, and we are not told of the exit: what is open must not pile up, nor spoil
+# what comes after.
 wild = True
 for _ in range(300):
     try: lost(3)

@@ -59,7 +59,8 @@ def test_refuses_a_python_that_is_too_old():
 @pytest.mark.parametrize("memory", ["99999999999999999999999K", "0", "-1", "much", "", "٣"])
 def test_takes_any_setting_of_the_environment(memory):
     installed, limit = report(
-        "import json, probescope; print(json.dumps([probescope.install(), probescope.status()['memory_limit']]))",
+        "import json, probescope; "
+        "print(json.dumps([probescope.install(), probescope.status()['memory_limit']]))",
         PROBESCOPE_MEMORY=memory,
         PROBESCOPE_FUNCTIONS=",,/,*,\udcff",
         PROBESCOPE_ROOT="/nowhere\n",
@@ -104,7 +105,8 @@ print(json.dumps([answers, probescope.status()["installed"]]))
 
 
 def test_a_subinterpreter_gets_a_reason_and_the_main_one_works_on():
-    # From 3.13 on there are those with a GIL of their own, and those that share it, as mod_wsgi's do.
+    # From 3.13 on there are those with a GIL of their own, and those that share it, as mod_wsgi's
+    # do.
     configs = '[["isolated"], ["legacy"]]' if sys.version_info >= (3, 13) else "[[]]"
     ran = python("-c", SUBINTERPRETER.replace("CONFIGS", configs))
     assert ran.returncode == 0, ran.stderr

@@ -41,7 +41,8 @@ def fire():
     plain.fire()
 
 end = os.path.join(os.path.dirname(__file__), "end")
-other = threading.Thread(target=lambda: [fire() or time.sleep(0.002) for _ in iter(lambda: os.path.exists(end), True)])
+other = threading.Thread(
+    target=lambda: [fire() or time.sleep(0.002) for _ in iter(lambda: os.path.exists(end), True)])
 other.start()
 while not os.path.exists(end) and (child != 0 or os.getppid() == parent):
     fire()
@@ -79,7 +80,10 @@ usdt:*:shop:plain { @plain = count(); }
         "<a?z> 1 3ff0000000000000",
     ):
         wait_for(f"{line} of {tracer}", lambda: f"{line}\n" in tracer.out)  # noqa: B023
-    wait_for("what a callable returned", lambda: re.search(r"^<> [1-9]\d* 8000000000000000$", tracer.out, re.MULTILINE))
+    wait_for(
+        "what a callable returned",
+        lambda: re.search(r"^<> [1-9]\d* 8000000000000000$", tracer.out, re.MULTILINE),
+    )
     (tmp_path / "end").touch()
     asked, _, dropped, of_checkout = app.line("asked ").split()
     assert int(asked) > 0 and 0 < int(of_checkout) < int(dropped)
@@ -94,7 +98,8 @@ def test_a_tracer_by_path_reaches_a_forked_child(bpf, program, children, tmp_pat
     app = program(SHOP.replace('"fork" in sys.argv', "True"), env={"XDG_RUNTIME_DIR": str(tmp_path)})
     tracer = start_tracer(
         None,
-        f'usdt:{app.line("ready ")}:shop:plain {{ @[pid] = count(); if (@n != pid) {{ printf("from %d\\n", pid); }} @n = pid; }}',
+        f"usdt:{app.line('ready ')}:shop:plain "
+        '{ @[pid] = count(); if (@n != pid) { printf("from %d\\n", pid); } @n = pid; }',
     )
     children.append(tracer)
     wait_for(f"two processes of {tracer}", lambda: len(set(tracer.out.split("from ")[1:])) == 2)
@@ -163,7 +168,8 @@ def said(what):
     try: print(what())
     except Exception as error: print(f"{type(error).__name__}: {error}")
 def ran(*_, **__): os._exit(9)
-names = "str repr int index float bytes bool len iter getattr getattribute hash eq format call fspath trunc ceil".split()
+names = ("str repr int index float bytes bool len iter getattr getattribute hash eq format call fspath "
+         "trunc ceil").split()
 class Meta(type): __repr__ = __str__ = ran
 evil = {f"__{name}__": ran for name in names}
 a = probescope.Provider("shop").probe("a", str, float)
@@ -178,17 +184,20 @@ said(lambda: a.fire("", 10**5000))
 said(lambda: a.fire("", text="x"))
 said(lambda: a(print, 1))
 for bits in (8, 16, 32, 64):
-    for name, least, most in ((f"int{bits}", -(2 ** (bits - 1)), 2 ** (bits - 1) - 1), (f"uint{bits}", 0, 2**bits - 1)):
+    for name, least, most in ((f"int{bits}", -(2 ** (bits - 1)), 2 ** (bits - 1) - 1),
+                              (f"uint{bits}", 0, 2**bits - 1)):
         one = probescope.Provider("of").probe("one", name)
         for value in (least, most, True): one.fire(value)
         for value in (least - 1, most + 1, -(10**5000), None, 1.0, "1"):
             try: print(name, value, one.fire(value))
             except TypeError: pass
         if one.dropped != 6: print(name, one.dropped)
-for name in ("a\0b", "\udcff", "a\n", "\u0661", "", "a" * 128, None, b"a"): said(lambda: probescope.Provider(name))
+for name in ("a\0b", "\udcff", "a\n", "\u0661", "", "a" * 128, None, b"a"):
+    said(lambda: probescope.Provider(name))
 for name in ("b\0c", "b\udcff"): said(lambda: probescope.Provider("a").probe(name))
 for kind in (bool, [int], "int65", None): said(lambda: probescope.Provider("a").probe("a", kind))
-for make in (copy.copy, pickle.dumps, type(a), lambda probe: object.__new__(type(probe)), lambda probe: type("P", (type(probe),), {})):
+for make in (copy.copy, pickle.dumps, type(a), lambda probe: object.__new__(type(probe)),
+             lambda probe: type("P", (type(probe),), {})):
     said(lambda: make(a))
 """
     ran = python("-c", source, env={"PROBESCOPE_STRICT": "1"})
@@ -220,7 +229,8 @@ probes = [shop.probe("first", str)]
 def work(number):
     begin.wait()
     for i in range(150):
-        for what in (shop.load, lambda: probes.append(shop.probe(f"probe{number}_{i}", int)), lambda: shop.path, shop.unload):
+        for what in (shop.load, lambda: probes.append(shop.probe(f"probe{number}_{i}", int)),
+                     lambda: shop.path, shop.unload):
             try: what()
             except probescope.Error as error: assert "is loaded" in str(error)
         probes[-1].fire(i)

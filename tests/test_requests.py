@@ -1,4 +1,6 @@
-"""Request probes of WSGI and ASGI applications: each request is told of once, and the application notices nothing."""
+"""Request probes of WSGI and ASGI applications: each request is told of once, and the application
+notices nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def ask(path, function=None, **environ):
         start("200 OK", [])
         return [b"ok"]
 
-    environ = {{"REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "PATH_INFO": path, "app": function or answer, **environ}}
+    environ = {{"REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "PATH_INFO": path, "app": function or answer,
+               **environ}}
     return app(environ, lambda *given, **named: starts.append((given, named)))
 
 gate.on("request__start", "request__done", "function__slow1ms", "exception__detail")
@@ -114,7 +117,8 @@ def of_flask(environ, start):
 ask("/labels/7", of_flask, REQUEST_METHOD="HEAD")
 ask("/labels/8", of_flask, SCRIPT_NAME="/desk")
 ask("/ids/4711")
-ask("/own/7", lambda environ, start: environ.update({"probescope.route": "/own/{id}"}) or start("503 No", []) or [])
+ask("/own/7", lambda environ, start:
+    environ.update({"probescope.route": "/own/{id}"}) or start("503 No", []) or [])
 
 def work(name):
     def answer(environ, start):
@@ -169,17 +173,18 @@ def test_wsgi(trace):
         "state": "on",
     }
     done = done_of(run)
-    long = next(
-        path for path in done if path.startswith("/" + "x" * 60)
-    )  # some versions of bpftrace say that it is cut
+    # Some versions of bpftrace say that it is cut.
+    long = next(path for path in done if path.startswith("/" + "x" * 60))
     statuses = {
-        "/raises": 500, "/exits": 0, "/list": 201, "/streamed": 206, "/fails": 500, "/generator": 204, "/file": 200, "/nothing": 0,
-        "/twice": 200, "/??[31m??": 200, "/app/é": 200, long: 200, "": 200, "/status": 0, "/labels/7": 404, "/own/7": 503,
-        "/desk/labels/8": 404, "/ids/4711": 200, "/thread0": 200, "/thread1": 200, "/thread2": 200,
+        "/raises": 500, "/exits": 0, "/list": 201, "/streamed": 206, "/fails": 500, "/generator": 204,
+        "/file": 200, "/nothing": 0, "/twice": 200, "/??[31m??": 200, "/app/é": 200, long: 200, "": 200,
+        "/status": 0, "/labels/7": 404, "/own/7": 503, "/desk/labels/8": 404, "/ids/4711": 200,
+        "/thread0": 200, "/thread1": 200, "/thread2": 200,
     }  # fmt: skip
     assert {path: event["status"] for path, event in done.items()} == statuses
     assert len(run.events("request__done")) == len(run.events("request__start")) == len(statuses)
-    assert [done[path]["route"] for path in ("/labels/7", "/desk/labels/8", "/own/7", "/list", "/ids/4711")] == [
+    paths = ("/labels/7", "/desk/labels/8", "/own/7", "/list", "/ids/4711")
+    assert [done[path]["route"] for path in paths] == [
         "/labels/<int:number>",
         "/desk/labels/<int:number>",
         "/own/{id}",
@@ -219,7 +224,9 @@ asked = probescope.asgi(application)
 application.title = "the application"
 
 async def get(path, function, headers=(), **scope):
-    return await asked({"type": "http", "method": "GET", "path": path, "headers": list(headers), "app": function, **scope}, receive, send)
+    scope = {"type": "http", "method": "GET", "path": path, "headers": list(headers), "app": function,
+             **scope}
+    return await asked(scope, receive, send)
 
 async def answer(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -330,7 +337,9 @@ def test_asgi(trace):
     assert sent[:3] == ["http.response.start", "http.response.body", "http.response.body"]
     done = done_of(run)
     statuses = {"/api/items/7": 418, "/fails/7": 500, "/twice": 418}
-    statuses.update({"/answer": 200, "/raises": 500, "/cancelled": 0, "/items/7": 418, "/mounted/7": 200, "": 0})
+    statuses.update(
+        {"/answer": 200, "/raises": 500, "/cancelled": 0, "/items/7": 418, "/mounted/7": 200, "": 0}
+    )
     statuses.update({f"/task{i}": 200 for i in range(3)})
     assert {path: event["status"] for path, event in done.items()} == statuses
     assert len(run.events("request__done")) == len(run.events("request__start")) == len(statuses)
@@ -343,7 +352,9 @@ def test_asgi(trace):
     assert done["/twice"]["traceparent"][:36] != PARENT[:36]
     # Until the last part was sent; what the application does after that is still the request's.
     assert done["/answer"]["elapsed"] >= 1_000_000
-    ends = [event.get("path", event.get("function")) for event in run.events("request__done", "function__slow1ms")]
+    ends = [
+        event.get("path", event.get("function")) for event in run.events("request__done", "function__slow1ms")
+    ]
     assert ends.index("body") < ends.index("/answer") < ends.index("background")
     slow = slow_of(run)
     assert slow["body"][0] == slow["background"][0] == done["/answer"]["traceparent"]
@@ -362,7 +373,8 @@ def answer(environ, start):
     named("without")
     with trace.get_tracer_provider().get_tracer("test").start_as_current_span("request") as span:
         context = span.get_span_context()
-        said.append(f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}" if context.is_valid else "")
+        said.append(f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+                    if context.is_valid else "")
         named("within")
     return []
 

@@ -10,7 +10,8 @@ from tracing import start_program, wait_for
 
 ON = 'gate.on("function__stats", "exception__stats")\n'
 
-# Calls, generators and exceptions that are handled, until something arrives. ours(): frames of ours in its traceback.
+# Calls, generators and exceptions that are handled, until something arrives. ours(): frames of ours
+# in its traceback.
 BUSY = """
 import ctypes, gate, json, os, signal, sys, threading, time
 
@@ -80,7 +81,8 @@ def asynchronous(count):
         thread = threading.Thread(target=run)
         thread.start()
         running.wait()
-        assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Told)) == 1
+        ident = ctypes.c_ulong(thread.ident)
+        assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Told)) == 1
         thread.join()
     return sum(got)
 
@@ -94,7 +96,9 @@ def report_of(target, within=100):
 
 def test_every_signal_and_asynchronous_exception_is_delivered_with_everything_attached(program, attach):
     count = int(os.environ.get("COUNT", 1000))
-    deliver = f"gate.done(got=[timeouts({count}), interrupts({count}), asynchronous({count})], traces=traces)\n"
+    deliver = (
+        f"gate.done(got=[timeouts({count}), interrupts({count}), asynchronous({count})], traces=traces)\n"
+    )
     # Before 3.12 the trace hook as well.
     target = program(BUSY + ON + deliver, options=["-X", "dev"], env={"PROBESCOPE_FORCE": "1"})
     attach(target, *PROBES)
@@ -136,8 +140,9 @@ spin()
 def test_installs_and_uninstalls_as_often_as_it_likes_and_finds_who_listens_already(program, attach):
     target = program("""
 import gate, probescope, time
-answers = [probescope.install(), probescope.install(), probescope.status()["installed"], probescope.uninstall(),
-           probescope.uninstall(), probescope.status()["installed"], probescope.install(), probescope.status()["installed"]]
+answers = [probescope.install(), probescope.install(), probescope.status()["installed"],
+           probescope.uninstall(), probescope.uninstall(), probescope.status()["installed"],
+           probescope.install(), probescope.status()["installed"]]
 gate.on("function__stats")
 answers += [probescope.uninstall(), gate.state("function__stats")]
 for _ in range(100):
@@ -169,7 +174,8 @@ for id in range(6):
 def f(): return 1
 while gate.state("line") != "refused" or gate.state("exception__stats") != "refused":
     f()
-refused = {name: reason for name, (state, reason) in probescope.status()["probes"].items() if state == "refused"}
+probes = probescope.status()["probes"]
+refused = {name: reason for name, (state, reason) in probes.items() if state == "refused"}
 print("refused", flush=True)
 while gate.state("line") != "off":
     f()
@@ -222,7 +228,10 @@ while True:
 
 
 def test_the_watcher_has_no_file_of_the_applications_and_the_worker_has_all(attach, program):
-    """docs/decisions/213. A worker runs finalizers of the application now and then, which close files."""
+    """docs/decisions/213.
+
+    A worker runs finalizers of the application now and then, which close files.
+    """
     if tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) < (5, 9):
         pytest.skip("Linux before 5.9 gives no thread a table of files of its own")
     started = program(FILES_PROGRAM)
@@ -237,7 +246,10 @@ def test_the_watcher_has_no_file_of_the_applications_and_the_worker_has_all(atta
         return sorted(found, key=len)
 
     tracer = attach(started, "sample__stats", "stats__done").attached()
-    wait_for("a watcher with files of its own", lambda: [one == the_applications for one in ours()] == [False, True])
+    wait_for(
+        "a watcher with files of its own",
+        lambda: [one == the_applications for one in ours()] == [False, True],
+    )
     for times in range(1, 4):
         tracer.tell("detach")
         wait_for("off", lambda times=times: started.out.count("now off") == times)

@@ -8,10 +8,13 @@ import sysconfig
 import pytest
 from tracing import Child
 
-pytestmark = pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL")
+pytestmark = pytest.mark.skipif(
+    sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL"
+)
 
-# Each function is measured by its own thread's CPU clock before, for the shares must not have a clock read in between: a thread
-# that wants the CPU mostly gets it when this one asks the kernel for its CPU time.
+# Each function is measured by its own thread's CPU clock before, for the shares must not have a
+# clock read in between: a thread that wants the CPU mostly gets it when this one asks the kernel
+# for its CPU time.
 WORK = """
 import gate, threading, time
 
@@ -48,7 +51,8 @@ STATS = {
 
 
 def attempts(check, times=3):
-    """Shares of a machine that others use too: right once is right, for what is wrong is wrong each time.
+    """Shares of a machine that others use too: right once is right, for what is wrong is wrong each
+    time.
 
     An attempt that failed is written down: bin/test tells of it.
     """
@@ -73,7 +77,9 @@ def of(clocks):
 
 
 def expect_shares(run, rows, names, sampled, clocks, within):
-    """Adds this run to `sampled` and `clocks`, and holds the functions' shares of all runs against each other."""
+    """Adds this run to `sampled` and `clocks`, and holds the functions' shares of all runs against
+    each other.
+    """
     for name in names:
         sampled[name] += rows[name]["self"]
         clocks[name] += run.report[name]
@@ -82,8 +88,11 @@ def expect_shares(run, rows, names, sampled, clocks, within):
 
 
 def test_shares_are_those_of_the_programs_own_cpu_clock(trace):
-    """One thread; a coroutine that awaits another on an event loop; and the functions that are on the stack, recursion once."""
-    # Some 600 samples: chance alone puts one attempt in 300 outside of 5 points, and one in 20 on a busy machine (decision 199).
+    """One thread; a coroutine that awaits another on an event loop; and the functions that are on
+    the stack, recursion once.
+    """
+    # Some 600 samples: chance alone puts one attempt in 300 outside of 5 points, and one in 20 on a
+    # busy machine (decision 199).
     sampled = {"heavy": 0, "light": 0}
 
     def check():
@@ -140,7 +149,9 @@ gate.done(**clocks)
 
 @pytest.mark.parametrize("blocked", [False, True], ids=["main works too", "main waits for ever"])
 def test_threads_share_as_their_clocks_say(trace, blocked):
-    """Two busy threads, one that sleeps, one that waits in C, and one that computes in C without the GIL."""
+    """Two busy threads, one that sleeps, one that waits in C, and one that computes in C without
+    the GIL.
+    """
     # Of all attempts together: see above.
     names = "heavy", "light", "hashes"
     sampled, clocks = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
@@ -195,7 +206,10 @@ gate.done(**used)
 
 
 def test_a_long_call_without_the_gil_is_its_callers_whatever_states_there_are(trace):
-    """C extensions make states of their own. Here it is a second one of the main thread, and the newest of all."""
+    """C extensions make states of their own.
+
+    Here it is a second one of the main thread, and the newest of all.
+    """
     sampled, clocks = dict.fromkeys(("heavy", "derive"), 0), dict.fromkeys(("heavy", "derive"), 0)
 
     def check():
@@ -232,13 +246,18 @@ gate.done(**used)
     attempts(check)
 
 
-# From Linux 6.6 to 6.11 the sampler is not on the CPU before the application sleeps, where the CPUs are busy.
+# From Linux 6.6 to 6.11 the sampler is not on the CPU before the application sleeps, where the CPUs
+# are busy.
 TICKS_ARE_LATE = (6, 6) <= tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) < (6, 12)
-needs_ticks_in_time = pytest.mark.skipif(TICKS_ARE_LATE, reason="of another Linux: before 6.6, or from 6.12 on")
+needs_ticks_in_time = pytest.mark.skipif(
+    TICKS_ARE_LATE, reason="of another Linux: before 6.6, or from 6.12 on"
+)
 
 
 def shares_of(name, run, sampled, clocks):
-    """What that function has of all, by the samples and by the program's own clocks, of this run and those added up so far."""
+    """What that function has of all, by the samples and by the program's own clocks, of this run
+    and those added up so far.
+    """
     rows = run.totals("sample__stats")
     sampled[name] += rows[name]["self"]
     sampled["all"] += sum(row["self"] for function, row in rows.items() if not function.startswith("gate."))
@@ -256,9 +275,11 @@ def shares_of(name, run, sampled, clocks):
     ],
 )
 def test_a_pool_spends_its_time_in_its_jobs(trace, children, additions, spinners):
-    """Where a thread can be asked for its stack is where it waits for the next job: samples were 8 % in jobs of 96.
+    """Where a thread can be asked for its stack is where it waits for the next job: samples were
+    8 % in jobs of 96.
 
-    Where the sampler got a CPU only when a thread of the application slept, they were 37 to 68 % in jobs of 80.
+    Where the sampler got a CPU only when a thread of the application slept, they were 37 to 68 % in
+    jobs of 80.
     """
     for _ in range(spinners):
         children.append(Child([sys.executable, "-c", "while True: pass"]))
@@ -305,7 +326,9 @@ gate.done(job=sum(used), all=all)
 
 @needs_ticks_in_time
 def test_a_thread_that_lost_its_cpu_before_the_tick_is_not_sampled(trace):
-    """On a busy machine the kernel takes CPUs away mostly where a thread asks for its CPU time: such a call had 30 points too many."""
+    """On a busy machine the kernel takes CPUs away mostly where a thread asks for its CPU time:
+    such a call had 30 points too many.
+    """
     sampled, clocks = {"work": 0, "all": 0}, {"work": 0, "all": 0}
 
     def check():
@@ -395,14 +418,17 @@ gate.done(**clocks)
             sampled[name] += rows.get(name, {"self": 0})["self"]
             clocks[name] += run.report[name]
         shares, expected = of(sampled), of(clocks)
-        assert shares == {name: pytest.approx(expected[name], abs=0.08) for name in clocks}, (shares, expected)
+        near = {name: pytest.approx(expected[name], abs=0.08) for name in clocks}
+        assert shares == near, (shares, expected)
 
     attempts(check)
 
 
 @needs_ticks_in_time
 def test_long_system_calls_are_their_callers_on_a_busy_machine(trace, children):
-    """A kernel that is not preemptible takes no CPU away in them, so ticks come late there: such calls had 10 points of 32 too few."""
+    """A kernel that is not preemptible takes no CPU away in them, so ticks come late there: such
+    calls had 10 points of 32 too few.
+    """
     for _ in range(4):
         children.append(Child([sys.executable, "-c", "while True: pass"]))
     names = "send", "receive", "brief"
@@ -454,7 +480,9 @@ gate.done(**clocks)
 
 
 def test_callers_of_generators_have_what_these_use(trace):
-    """The frame of a generator that was left while its stack was read has no caller: a tenth of some stacks ended there."""
+    """The frame of a generator that was left while its stack was read has no caller: a tenth of
+    some stacks ended there.
+    """
     run = trace(
         """
 import gate, time
@@ -573,7 +601,11 @@ while time.monotonic() < ends:
 gate.flushed(1)
 gate.done()
 """,
-        {"sample__stats": ["function", "self_samples"], "sample": ["function", "line"], "sample__frame": ["function"]},
+        {
+            "sample__stats": ["function", "self_samples"],
+            "sample": ["function", "line"],
+            "sample__frame": ["function"],
+        },
     )
     rows = run.totals("sample__stats")
     assert rows["fresh.fresh"]["self_samples"] > 0
@@ -609,7 +641,8 @@ assert call(libc.syscall, seccomp, FILTER, ALL_THREADS, ctypes.addressof(program
 )
 def test_a_sandbox_that_ends_who_reads_memory_is_left_in_peace(trace, answer, env, state):
     """Without a word of the user's nothing is tried under a filter."""
-    # CPU time: in half a second beside two spinners there were so few samples that light() had more in 4 of 12 runs.
+    # CPU time: in half a second beside two spinners there were so few samples that light() had more
+    # in 4 of 12 runs.
     run = trace(
         WORK
         + f"ANSWER = {answer}\n"
@@ -629,12 +662,16 @@ gate.done(state=state, reason=reason)
     rows = run.totals("sample__stats")
     assert rows["heavy"]["self"] > rows["light"]["self"] > 0, rows
     assert run.report["state"] == state, run.report
-    assert (run.report["reason"] or "").startswith("charged at the next check") == (state == "degraded"), run.report
-    assert ("PROBESCOPE_SECCOMP=errno" in (run.report["reason"] or "")) == (not env), run.report
+    reason = run.report["reason"] or ""
+    assert reason.startswith("charged at the next check") == (state == "degraded"), run.report
+    assert ("PROBESCOPE_SECCOMP=errno" in reason) == (not env), run.report
 
 
 def test_the_rate_that_was_reached_is_told(trace):
-    """Samples taken are those of the rows. A call into C that keeps the GIL is its caller's, however long it takes."""
+    """Samples taken are those of the rows.
+
+    A call into C that keeps the GIL is its caller's, however long it takes.
+    """
 
     def check():
         run = trace(
@@ -693,7 +730,8 @@ gate.done(pid=os.getpid())
     for frame in run.events("sample__frame"):
         stacks.setdefault(frame["stack_id"], {})[frame["index"]] = (frame["function"], frame["line"])
     whole = [[stack[index] for index in sorted(stack)] for stack in stacks.values()]
-    # Lines 6 and 7 are where spin() is, 10 and 17 its callers'. A stack may be torn whose thread ran on while it was copied.
+    # Lines 6 and 7 are where spin() is, 10 and 17 its callers'. A stack may be torn whose thread
+    # ran on while it was copied.
     callers = [tuple(stack[1:]) for stack in whole if stack[0] in [("spin", 6), ("spin", 7)]]
     torn = [stack for stack in callers if stack != (("outer", 10), ("<module>", 17))]
     assert len(torn) < len(callers)
@@ -704,7 +742,9 @@ gate.done(pid=os.getpid())
 
 
 def test_lines_have_what_the_clocks_between_them_say(trace):
-    """One function: a product that keeps the GIL, checksums without it, a loop, and a line that takes almost nothing."""
+    """One function: a product that keeps the GIL, checksums without it, a loop, and a line that
+    takes almost nothing.
+    """
     sampled, clocks = {}, {}
 
     def check():
@@ -749,13 +789,16 @@ gate.done(**{str(first + 2 * place + 2): seconds for place, seconds in enumerate
             )
             sampled[line] = sampled.get(line, 0) + sum(weights)
         shares, expected = of(sampled), of(clocks)
-        assert shares == {line: pytest.approx(expected[line], abs=0.08) for line in expected}, (shares, expected)
+        near = {line: pytest.approx(expected[line], abs=0.08) for line in expected}
+        assert shares == near, (shares, expected)
 
     attempts(check)
 
 
 def test_nothing_of_the_applications_is_swallowed_and_nothing_is_left(trace):
-    """Signals, KeyboardInterrupt and asynchronous exceptions arrive; names of code that is gone do not keep it."""
+    """Signals, KeyboardInterrupt and asynchronous exceptions arrive; names of code that is gone do
+    not keep it.
+    """
     run = trace(
         WORK
         + """
@@ -805,7 +848,11 @@ print("gone" if kept() is None else "kept", flush=True)
 print(*arrived.values(), sent, flush=True)
 gate.done()
 """,
-        {"sample__stats": ["function", "self"], "sample": ["function", "weight"], "sample__frame": ["function"]},
+        {
+            "sample__stats": ["function", "self"],
+            "sample": ["function", "weight"],
+            "sample__frame": ["function"],
+        },
         options=["-X", "dev", "-W", "always"],
         finish=False,
     )

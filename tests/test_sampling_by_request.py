@@ -1,4 +1,6 @@
-"""Samples of each request by itself: they are its own, also where requests take turns on one thread, and after it has ended."""
+"""Samples of each request by itself: they are its own, also where requests take turns on one
+thread, and after it has ended.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import sysconfig
 import pytest
 from test_sampling import SANDBOX, attempts, of
 
-pytestmark = pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL")
+pytestmark = pytest.mark.skipif(
+    sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL"
+)
 
 FIELDS = {"sample__stats": ["function", "request", "self", "self_samples"]}
 PROBES = ["sample__stats", "stats__by_request"]
@@ -61,7 +65,8 @@ def add(sums, found):
 
 
 def test_requests_have_what_their_threads_clocks_say(trace):
-    """On one event loop: one in a context of 40 variables, one in C without the GIL and with it, one in a pool of threads.
+    """On one event loop: one in a context of 40 variables, one in C without the GIL and with it,
+    one in a pool of threads.
 
     Some 900 samples: chance alone puts one attempt in 300 outside of 5 points.
     """
@@ -107,7 +112,8 @@ async def main(seconds):
     app, ends = probescope.asgi(shop), time.process_time() + seconds
     work = {"/loop": loop, "/variables": variables, "/c": in_c, "/pool": pool}
     while time.process_time() < ends:
-        scopes = [{"type": "http", "method": "GET", "path": path, "headers": [], "work": work[path]} for path in work]
+        scopes = [{"type": "http", "method": "GET", "path": path, "headers": [], "work": work[path]}
+                  for path in work]
         await asyncio.gather(*[app(scope, nothing, nothing) for scope in scopes])
 
 gate.on(*PROBES)
@@ -128,7 +134,9 @@ gate.done(used=used, state=state())
 
 
 def test_requests_that_have_ended_get_their_samples_and_none_of_the_next_ones(trace):
-    """Two short kinds in turns, each with a function of its own: almost all have ended, and are gone, when their stacks are taken."""
+    """Two short kinds in turns, each with a function of its own: almost all have ended, and are
+    gone, when their stacks are taken.
+    """
     sampled, clocks = {}, {}
 
     def check():
@@ -175,7 +183,8 @@ gate.done(used=used, state=state())
     attempts(check)
 
 
-# Preloaded: once a tick, who has copied a page of frames waits until the program has gone on to its next request.
+# Preloaded: once a tick, who has copied a page of frames waits until the program has gone on to its
+# next request.
 BETWEEN = """
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -188,7 +197,8 @@ static long ms(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
-ssize_t process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n, const struct iovec *from, unsigned long m, unsigned long flags)
+ssize_t process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n, const struct iovec *from,
+                         unsigned long m, unsigned long flags)
 {
     ssize_t copied = syscall(SYS_process_vm_readv, pid, to, n, from, m, flags);
     static long before;
@@ -202,7 +212,9 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n, con
 
 
 def test_a_request_that_ends_while_its_stack_is_read_is_not_taken_for_the_next_one(trace, tmp_path):
-    """On most Pythons the next one's context and frame have the same addresses: held against these, all samples were of the wrong one."""
+    """On most Pythons the next one's context and frame have the same addresses: held against these,
+    all samples were of the wrong one.
+    """
     (tmp_path / "between.c").write_text(BETWEEN)
     library = tmp_path / "between.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "between.c"], check=True)
@@ -232,7 +244,8 @@ for _ in range(30):
         request = _native.Request("GET", path, None)
         contextvars.Context().run(enter, request, function)
         request.done(200, None)
-        contextvars.Context().run(_native.enter_request, None) # else every second one's context has the same address
+        # Else every second one's context has the same address.
+        contextvars.Context().run(_native.enter_request, None)
 waits.value = 0
 gate.flushed(2)
 gate.done(state=state())
@@ -365,6 +378,7 @@ gate.done(used=used, state=state())
         assert run.report["state"][0] == "degraded"
         assert run.report["state"][1].startswith("charged at the next check")
         found = sampled_in(run, "burn")
-        assert of(found)["GET /a"] == pytest.approx(of(run.report["used"])["GET /a"], abs=0.15), (found, run.report)
+        used = of(run.report["used"])["GET /a"]
+        assert of(found)["GET /a"] == pytest.approx(used, abs=0.15), (found, run.report)
 
     attempts(check)

@@ -1,4 +1,6 @@
-"""Servers that fork their workers, real ones: each worker is traced, whichever way it was made, and ends as it would without us."""
+"""Servers that fork their workers, real ones: each worker is traced, whichever way it was made, and
+ends as it would without us.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def application(environ, start):
 
 @pytest.fixture
 def serve(bpf, children, tmp_path):
-    """serve(command): (the server, ask(), signal(number)). ask() is one request's answer: the worker's process id."""
+    """serve(command): (the server, ask(), signal(number)).
+
+    ask() is one request's answer: the worker's process id.
+    """
     (tmp_path / "shop.py").write_text(APP)
     socket = "127.0.0.1:%d" % (20000 + os.getpid() % 20000)
 
@@ -60,13 +65,17 @@ def serve(bpf, children, tmp_path):
 
 def counts_of(tracer):
     stop_tracer(tracer)
-    return {int(pid): int(count) for pid, count in re.findall(r"^@raised\[(\d+)\]: (\d+)", tracer.out, re.MULTILINE)}
+    return {
+        int(pid): int(count)
+        for pid, count in re.findall(r"^@raised\[(\d+)\]: (\d+)", tracer.out, re.MULTILINE)
+    }
 
 
 def check(start, ask, children, command, restart):
     server = start(*command)
     tracer = start_tracer(None, f"""
-        usdt:{library()}:probescope:exception__stats /str(arg0) == "shop.Lost"/ {{ @raised[pid] = sum(arg3); }}
+        usdt:{library()}:probescope:exception__stats /str(arg0) == "shop.Lost"/
+        {{ @raised[pid] = sum(arg3); }}
         usdt:{library()}:probescope:stats__done {{ printf("done %d\\n", pid); }}""")  # fmt: skip
     children.append(tracer)
     asked = {}
@@ -93,7 +102,9 @@ def check(start, ask, children, command, restart):
     assert before
     if restart:
         server.process.send_signal(restart)
-        wait_for("the end of the old workers", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in before))
+        wait_for(
+            "the end of the old workers", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in before)
+        )
         second = wait_for("new workers", lambda: ask(False))
         wait_for("the hooks of the new ones", flushed(second, 2))
         ask_some(30)
@@ -107,8 +118,15 @@ def check(start, ask, children, command, restart):
     assert not re.search("Traceback|[Ss]egmentation", server.err), server.err
 
 
-@pytest.mark.parametrize("options", [["--workers", "2", "--preload"], ["--workers", "1", "--max-requests", "10"],
-                                     ["--workers", "1", "-k", "gevent"]], ids=lambda options: options[-1])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--workers", "2", "--preload"],
+        ["--workers", "1", "--max-requests", "10"],
+        ["--workers", "1", "-k", "gevent"],
+    ],
+    ids=lambda options: options[-1],
+)
 def test_gunicorn(serve, children, options):
     pytest.importorskip("gunicorn")
     if "gevent" in options:

@@ -1,4 +1,6 @@
-"""Slow calls below those that made them, as spec/host/slow_calls_spec.rb has it of the gem's command."""
+"""Slow calls below those that made them, as spec/host/slow_calls_spec.rb has it of the gem's
+command.
+"""
 
 from probescope.command.slow_calls import Call, SlowCalls
 
@@ -6,7 +8,8 @@ from probescope.command.slow_calls import Call, SlowCalls
 def calls(**of):
     """{name: (id, parent, ms)}"""
     return SlowCalls(
-        Call(own, parent, {"name": name, "elapsed_ns": ms, "at": str(own)}) for name, (own, parent, ms) in of.items()
+        Call(own, parent, {"name": name, "elapsed_ns": ms, "at": str(own)})
+        for name, (own, parent, ms) in of.items()
     )
 
 
@@ -26,4 +29,5 @@ def test_calls_that_only_made_the_next_one_are_left_out():
 
 
 def test_calls_whose_ids_are_a_circle_are_shown():
-    assert shown(calls(one=(1, 2, 10), two=(2, 1, 20), alone=(3, 0, 5))) == [("alone", 0), ("one", 0), ("two", 1)]
+    found = calls(one=(1, 2, 10), two=(2, 1, 20), alone=(3, 0, 5))
+    assert shown(found) == [("alone", 0), ("one", 0), ("two", 1)]

@@ -1,10 +1,13 @@
-"""The main interpreter alone is served, and others run beside it: with its GIL, and from 3.12 on with their own."""
+"""The main interpreter alone is served, and others run beside it: with its GIL, and from 3.12 on
+with their own.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-# The same code in each of them, under the name of a file of the application: what is told is main.py's.
+# The same code in each of them, under the name of a file of the application: what is told is
+# main.py's.
 PROGRAM = """
 import gate, os, sys, threading
 try:
@@ -80,10 +83,16 @@ def test_what_is_told_is_the_main_interpreters_and_the_others_run_and_end(trace,
     assert "subinterpreters" in run.report["reason"] or "without a GIL" in run.report["reason"]
     assert run.program.err == ""
     functions = {
-        key: row for key, row in run.totals("function__stats", "function", "file").items() if key[1] != "app.py"
+        key: row
+        for key, row in run.totals("function__stats", "function", "file").items()
+        if key[1] != "app.py"
     }
     assert {file.split("/")[-1] for _, file in functions} - {"app.py", "threading.py"} == {"main.py"}
-    calls = {function.split(".")[-1]: row for (function, file), row in functions.items() if file.endswith("main.py")}
+    calls = {
+        function.split(".")[-1]: row
+        for (function, file), row in functions.items()
+        if file.endswith("main.py")
+    }
     assert calls["leaf"] == {"calls": 4000, "resumed": 0}
     assert calls["numbers"] == {"calls": 4000, "resumed": 8000}
     exceptions = run.totals("exception__stats", "type", "file")

@@ -1,4 +1,6 @@
-"""What a terminal has room for, and what the command line takes: as terminal_spec.rb in spec/host and in spec/commands has it."""
+"""What a terminal has room for, and what the command line takes: as terminal_spec.rb in spec/host
+and in spec/commands has it.
+"""
 
 import io
 from argparse import Namespace
@@ -67,7 +69,8 @@ def test_rows_are_sorted_by_any_column_and_what_is_not_known_comes_last():
     rows = [{"calls": 2, "name": "b"}, {"calls": None, "name": "a"}, {"calls": 9, "name": "c"}]
     by_count = cells.ordered(rows, Column("CALLS", "count", "calls", False))
     assert [row["name"] for row in by_count] == ["c", "b", "a"]
-    assert [row["name"] for row in cells.ordered(rows, Column("NAME", "text", "name", False))] == ["a", "b", "c"]
+    by_name = cells.ordered(rows, Column("NAME", "text", "name", False))
+    assert [row["name"] for row in by_name] == ["a", "b", "c"]
 
 
 def test_every_kind_of_column_has_cells():
@@ -116,7 +119,16 @@ def test_an_answer_goes_into_a_file_which_stays_as_it_was_where_there_is_none(tm
     path.write_text("before")
     with pytest.raises(Exception, match="to sort by"):
         to_file(
-            Namespace(output=str(path), name="hot", pid=0, json=True, threshold=None, by_request=False, min=0, sort="x")
+            Namespace(
+                output=str(path),
+                name="hot",
+                pid=0,
+                json=True,
+                threshold=None,
+                by_request=False,
+                min=0,
+                sort="x",
+            )
         )
     assert path.read_text() == "before"
     assert [one.name for one in tmp_path.iterdir()] == ["answer.json"]

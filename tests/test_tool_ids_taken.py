@@ -21,7 +21,8 @@ import cProfile, sys
 monitoring, lines = sys.monitoring, set()
 for id in (0, 1, 3, 4, 5):
     monitoring.use_tool_id(id, "tool %d" % id)
-    monitoring.register_callback(id, monitoring.events.LINE, lambda code, line: lines.add((code.co_name, line)) and None)
+    monitoring.register_callback(id, monitoring.events.LINE,
+                                 lambda code, line: lines.add((code.co_name, line)) and None)
     monitoring.set_events(id, monitoring.events.LINE)
 profiler = cProfile.Profile()
 profiler.enable()
@@ -86,7 +87,8 @@ print("report", json.dumps(dict(state=state, reason=reason)), flush=True)
 gate.off("function__stats")
 is_detached.set()
 for thread in threads: thread.join()
-# The profile hook's own id is 6. All who had it have ended, which the interpreter looks for when it is set.
+# The profile hook's own id is 6. All who had it have ended, which the interpreter looks for when it
+# is set.
 sys.setprofile(None)
 left = [event for event, tools in monitoring._all_events().items() if tools & 1 << 6]
 profiler.disable()
@@ -101,7 +103,9 @@ def test_functions_are_told_by_the_profile_hook_and_everybody_keeps_theirs(trace
     totals = run.totals("function__stats")
     report, after = run.report, json.loads(run.program.line("after "))
     assert report["state"] == "degraded"
-    assert re.search(r"by the profile hook; .*: tool 0, tool 1, cProfile, tool 3, tool 4, tool 5$", report["reason"])
+    assert re.search(
+        r"by the profile hook; .*: tool 0, tool 1, cProfile, tool 3, tool 4, tool 5$", report["reason"]
+    )
     assert {name: totals[name]["calls"] for name in ("leaf", "numbers", "failing")} == {
         "leaf": 60,
         "numbers": 30,
@@ -117,7 +121,8 @@ def test_functions_are_told_by_the_profile_hook_and_everybody_keeps_theirs(trace
 
 def test_raw_events_by_the_profile_hook_are_the_programs_own_record(trace):
     run = trace(TAKE + RANDOM_PROGRAM.replace("SEED", "7"),
-                {"function__entry": ["function", "kind"], "function__return": ["function", "kind", "outcome"]})  # fmt: skip
+                {"function__entry": ["function", "kind"],
+                 "function__return": ["function", "kind", "outcome"]})  # fmt: skip
     seen = []
     for event in run.events("function__entry", "function__return"):
         if event["probe"] == "function__entry":

@@ -1,4 +1,6 @@
-"""The application's current OpenTelemetry span, in the events that carry it: they say what OpenTelemetry itself says."""
+"""The application's current OpenTelemetry span, in the events that carry it: they say what
+OpenTelemetry itself says.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,8 @@ within(curious)
 lying = trace.NonRecordingSpan(Lying(3, 4, False))
 within(lying)
 assert gate.state("function__slow1ms") == "on"
-for odd in Computed(), None, object(), 7, type, known(), known("a", 2, False, 1, None, True), known(1, 2, False, 1, None, 5):
+for odd in (Computed(), None, object(), 7, type, known(), known("a", 2, False, 1, None, True),
+            known(1, 2, False, 1, None, 5)):
     within(odd)
 within(known(-1, -1, False, Negative(-1), None, True))
 degraded = gate.status("function__slow1ms")
@@ -327,7 +330,8 @@ def bare():
     except Told:
         pass
 
-STEPS = [in_place, left, made_elsewhere, in_c, picky, no_file, until_the_next, kept, cycle, raised_later, in_thread, tasks, not_sampled]
+STEPS = [in_place, left, made_elsewhere, in_c, picky, no_file, until_the_next, kept, cycle, raised_later,
+         in_thread, tasks, not_sampled]
 
 def all_of_them():
     bare()
@@ -355,9 +359,12 @@ def test_exceptions_name_the_span_that_they_were_raised_in(trace):
             event["traceparent"]
         )
     # What is thrown into a generator, as contextlib does, is told of in there too.
-    second = {name: spans[len(spans) // 2] for name, spans in heard.items() if name in said and len(spans) % 2 == 0}
+    second = {
+        name: spans[len(spans) // 2] for name, spans in heard.items() if name in said and len(spans) % 2 == 0
+    }
     assert second.keys() == said.keys()
-    # Before 3.12 they are told of when they die: of what outlived its handler no span need be known. Never is it another.
+    # Before 3.12 they are told of when they die: of what outlived its handler no span need be
+    # known. Never is it another.
     kept = set() if TOLD_AT_ONCE else {"kept", "cycle", "raised_later"}
     last = set() if TOLD_AT_ONCE or second["until_the_next_second"] else {"until_the_next_second"}
     assert second == {name: "" if name in kept | last else span for name, span in said.items()}

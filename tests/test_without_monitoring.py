@@ -1,4 +1,6 @@
-"""sys.monitoring was taken out of sys, or does not do what it is asked for: what needs it is refused, and nothing ends."""
+"""sys.monitoring was taken out of sys, or does not do what it is asked for: what needs it is
+refused, and nothing ends.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ while "off" in map(gate.state, PROBES) or not probescope.latency.probes()["named
 gate.flushed(1)
 for _ in range(3): plain()
 gate.flushed()
-gate.done(states={probe: gate.status(probe) for probe in PROBES}, latency=probescope.latency.probes()["named"]["error"])
+gate.done(states={probe: gate.status(probe) for probe in PROBES},
+          latency=probescope.latency.probes()["named"]["error"])
 """
 
 

@@ -22,7 +22,10 @@ ENVIRONMENT = {"LANG": "C.UTF-8", **{name: os.environ[name] for name in KEPT if 
 
 
 def wait_for(what: str, condition: Callable[[], Any], within: float = 30) -> Any:
-    """What the condition returns as soon as it is true. The deadline only ends a test that would hang."""
+    """What the condition returns as soon as it is true.
+
+    The deadline only ends a test that would hang.
+    """
     deadline = time.monotonic() + within
     while True:
         result = condition()
@@ -57,9 +60,8 @@ class Child:
         return b"".join(self._lines["err"].copy()).decode(errors="replace")
 
     def __str__(self) -> str:
-        return (
-            f"{self._command} (pid {self.pid}, {self.process.poll()})\n--- stdout\n{self.out}--- stderr\n{self.err}---"
-        )
+        state = f"{self._command} (pid {self.pid}, {self.process.poll()})"
+        return f"{state}\n--- stdout\n{self.out}--- stderr\n{self.err}---"
 
     def line(self, start: str, within: float = 60) -> str:
         """The rest of the first line that starts so."""
@@ -100,7 +102,10 @@ class Child:
 
 
 class Run:
-    """A traced program. report is what it passed to gate.done(); events() has a dict for each event of a probe."""
+    """A traced program.
+
+    report is what it passed to gate.done(); events() has a dict for each event of a probe.
+    """
 
     def __init__(self, program: Child, tracer: Child, fields: Dict[str, List[str]], directory: Path) -> None:
         self.program = program
@@ -137,7 +142,9 @@ class Run:
         names = key or tuple(self._fields[probe][:1])
         sums: Dict[Any, Dict[str, int]] = {}
         for event in self.events(probe):
-            row = sums.setdefault(event[names[0]] if len(names) == 1 else tuple(event[name] for name in names), {})
+            row = sums.setdefault(
+                event[names[0]] if len(names) == 1 else tuple(event[name] for name in names), {}
+            )
             for field, value in event.items():
                 if isinstance(value, int) and field != "line":
                     row[field] = row.get(field, 0) + value
@@ -149,7 +156,11 @@ class Run:
         What the tracer prints comes late on a busy machine, so the flushes tell when they were.
         """
         now = time.monotonic_ns()
-        wait_for(f"two more flushes of {self.program}", lambda: sum(at > now for at in self._flushes()) >= 2, within)
+        wait_for(
+            f"two more flushes of {self.program}",
+            lambda: sum(at > now for at in self._flushes()) >= 2,
+            within,
+        )
 
     def _flushes(self) -> List[int]:
         """When they were, in ns of the monotonic clock."""
@@ -183,13 +194,19 @@ def python(*arguments: str, env: Optional[Dict[str, str]] = None) -> "subprocess
 
 
 def start_program(
-    source: str, directory: Path, env: Optional[Dict[str, str]] = None, options: Sequence[str] = (), **process: Any
+    source: str,
+    directory: Path,
+    env: Optional[Dict[str, str]] = None,
+    options: Sequence[str] = (),
+    **process: Any,
 ) -> Child:
     """Writes a program to a file of its own and starts it; `import gate` in it installs the probes."""
     path = directory / "app.py"
     path.write_text(source)
     environment = {**ENVIRONMENT, "GATE_DIRECTORY": str(directory), **(env or {})}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     # From its own folder, so that the functions of gate.py are none of the application.
     return Child([sys.executable, *options, str(path)], env=environment, cwd=directory, **process)
 
@@ -203,7 +220,10 @@ def start_tracer(pid: Optional[int], text: str) -> Child:
 
 
 def stop_tracer(tracer: Child) -> None:
-    """Ends it as Ctrl-C does. bpftrace 0.17 can lose a signal that comes while it attaches, so it is sent again."""
+    """Ends it as Ctrl-C does.
+
+    bpftrace 0.17 can lose a signal that comes while it attaches, so it is sent again.
+    """
     sent = 0.0
 
     def ended() -> bool:

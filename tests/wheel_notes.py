@@ -1,4 +1,5 @@
-"""Says whether every probe can be found in an extension: python tests/wheel_notes.py [FILE], by default the installed one.
+"""Says whether every probe can be found in an extension: python tests/wheel_notes.py [FILE], by
+default the installed one.
 
 Exit status 0 when it is whole: all notes with all their arguments, and probescope_info.
 """
@@ -16,7 +17,9 @@ from probescope.abi import PROBES
 def notes(path: str) -> Dict[str, int]:
     """The number of arguments of each probe, as readelf prints it."""
     text = subprocess.run(["readelf", "-n", path], check=True, capture_output=True, text=True).stdout
-    found = re.findall(r"Provider: probescope\s+Name: (\w+)\s+Location: .*Semaphore: 0x(\w+)\s+Arguments: ?(.*)", text)
+    found = re.findall(
+        r"Provider: probescope\s+Name: (\w+)\s+Location: .*Semaphore: 0x(\w+)\s+Arguments: ?(.*)", text
+    )
     assert all(int(semaphore, 16) for _, semaphore, _ in found)
     return {name: len(arguments.split()) for name, _, arguments in found}
 
@@ -26,7 +29,9 @@ def expected() -> Dict[str, int]:
 
 
 def exports_info(path: str) -> bool:
-    symbols = subprocess.run(["readelf", "--dyn-syms", "-W", path], check=True, capture_output=True, text=True).stdout
+    symbols = subprocess.run(
+        ["readelf", "--dyn-syms", "-W", path], check=True, capture_output=True, text=True
+    ).stdout
     return any(line.split()[-1:] == ["probescope_info"] for line in symbols.splitlines())
 
 

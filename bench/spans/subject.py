@@ -1,5 +1,6 @@
-"""The process that bench/spans.rb measures, in Python. It takes one command a line and answers with one: "ns FIGURE" for a measure, of
-this thread's CPU, or "ok"."""
+"""The process that bench/spans.rb measures, in Python. It takes one command a line and answers with
+one: "ns FIGURE" for a measure, of this thread's CPU, or "ok".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front desk of a freight terminal: hauliers hand in what they bring and fetch the labels for it.
+"""The front desk of a freight terminal: hauliers hand in what they bring and fetch labels for it.
 
     POST /manifests      text/plain as in manifest.py -> what is in it, as JSON
     GET /labels/NUMBER   -> the label of a container, with its checksum
@@ -13,7 +13,7 @@ from checksum import Checksum, FastChecksum
 from flask import Flask, jsonify, request
 from manifest import CarefulSource, Invalid, Manifest, Source
 
-# In an application of your own: these two lines as early as possible, or PROBESCOPE=1 in its environment and no line at all.
+# In your own application: these two lines, early, or PROBESCOPE=1 in its environment and no line.
 if not os.environ.get("WITHOUT_PROBESCOPE"):
     import probescope
 
@@ -45,9 +45,9 @@ def index():
 def manifests():
     if request.mimetype != "text/plain":
         return "a manifest is text/plain\n", 415
-    unit = Manifest(source).parse(request.get_data(as_text=True))
+    top = Manifest(source).parse(request.get_data(as_text=True))
     weigh = careful_weight if "parser" in fixed else weight
-    return jsonify(kind=unit.kind, name=unit.name, kilograms=weigh(unit), items=unit.items(), levels=unit.levels())
+    return jsonify(kind=top.kind, name=top.name, kilograms=weigh(top), items=top.items(), levels=top.levels())
 
 
 @app.get("/labels/<int:number>")
@@ -62,8 +62,8 @@ def refuse(invalid):
 
 
 def weight(unit):
-    """None for what is still to be weighed. This is the second mistake: the traceback goes into the log each time, is as long as the
-    manifest is deep, and nobody reads it."""
+    """None for what is still to be weighed. This is the second mistake: the traceback goes into the
+    log each time, is as long as the manifest is deep, and nobody reads it."""
     try:
         return unit.weight()
     except ValueError:

@@ -1,4 +1,4 @@
-"""PORT=0 takes any free port, and gunicorn prints which. PRELOAD=0 lets each worker load the application by itself."""
+"""PORT=0 takes any free port, which gunicorn prints. PRELOAD=0: workers load the application."""
 
 import os
 

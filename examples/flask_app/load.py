@@ -1,5 +1,5 @@
-"""A load loop: clients that ask again as soon as they are answered, on a connection for each request, as gunicorn's sync workers
-have it.
+"""A load loop: clients that ask again as soon as they are answered, on a connection for each
+request, as gunicorn's sync workers have it.
 
 python load.py --seconds 10
 """
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 
 def manifest(number, levels=12):
-    """ "(container C-7 (container C-6 ... goods ...) goods)": a few goods on every level, most of them at the bottom, and one of
-    those is still to be weighed."""
+    """ "(container C-7 (container C-6 ... goods ...) goods)": a few goods on every level, most of
+    them at the bottom, and one of those is still to be weighed."""
 
     def goods(count):
         return " ".join(f"good-{i} {(number * 7 + i) % 90}" for i in range(count))
@@ -79,16 +79,17 @@ class Client:
 
 def options():
     parser = argparse.ArgumentParser(
-        description="Hands in manifests and fetches labels in turn, and checks the answers. Ctrl-C ends it; it prints what there is.",
+        description="Hands in manifests and fetches labels in turn, and checks the answers. "
+        "Ctrl-C ends it; it prints what there is.",
         epilog="python load.py --threads 1 --requests 1000 --json | jq .latency_ms.p99",
     )
-    parser.add_argument("--url", type=urlsplit, default="http://127.0.0.1:9293", help="the application (%(default)s)")
-    parser.add_argument("--threads", type=int, default=4, metavar="N", help="clients at a time (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="how long (%(default)s)")
-    parser.add_argument("--requests", type=float, default=float("inf"), metavar="N", help="stop after so many requests")
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object: requests, failed, seconds, per_second, latency_ms"
-    )
+    add = parser.add_argument
+    add("--url", type=urlsplit, default="http://127.0.0.1:9293", help="the application (%(default)s)")
+    add("--threads", type=int, default=4, metavar="N", help="clients at a time (%(default)s)")
+    add("--seconds", type=float, default=10.0, metavar="S", help="how long (%(default)s)")
+    add("--requests", type=float, default=float("inf"), metavar="N", help="stop after so many requests")
+    fields = "one JSON object: requests, failed, seconds, per_second, latency_ms"
+    add("--json", action="store_true", help=fields)
     return parser.parse_args()
 
 
@@ -120,14 +121,13 @@ def main():
     latency = {"p50": percentile(0.5), "p90": percentile(0.9), "p99": percentile(0.99), "max": percentile(1)}
     per_second = round(len(latencies) / seconds, 1)
     if chosen.json:
-        result = {"requests": len(latencies), "failed": failed, "seconds": round(seconds, 3), "per_second": per_second}
-        print(json.dumps({**result, "latency_ms": latency}))
+        result = {"requests": len(latencies), "failed": failed, "seconds": round(seconds, 3)}
+        print(json.dumps({**result, "per_second": per_second, "latency_ms": latency}))
     else:
         print(f"{len(latencies)} requests in {seconds:.1f} s: {per_second} a second, {failed} failed")
         print(
-            "latency: half within {p50} ms, 90 % within {p90} ms, 99 % within {p99} ms, longest {max} ms".format(
-                **latency
-            )
+            "latency: half within {p50} ms, 90 % within {p90} ms, "
+            "99 % within {p99} ms, longest {max} ms".format(**latency)
         )
     sys.exit(1 if failed or not latencies else 0)
 

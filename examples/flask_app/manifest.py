@@ -1,4 +1,4 @@
-"""What a haulier sends: units in units, each with a name, and in them goods with their weight in kg.
+"""What a haulier sends: units in units, each with a name, in them goods with their weight in kg.
 
 (container C-7 (pallet P-1 (crate K-3 tea 12 rice 40)) (pallet P-2 salt 9))
 """
@@ -12,8 +12,8 @@ class Invalid(Exception):
 
 
 class Source:
-    """Text to read from, which is a file in memory or a str. This is the first mistake: a str has no getvalue(), so each one makes an
-    AttributeError, which is thrown away."""
+    """Text to read from, which is a file in memory or a str. This is the first mistake: a str has
+    no getvalue(), so each one makes an AttributeError, which is thrown away."""
 
     def __init__(self, text):
         try:
@@ -52,7 +52,7 @@ class Unit:
 
     def weighed(self):
         """Does all of it have a weight?"""
-        return all(kilograms.isdigit() for _, kilograms in self.goods) and all(unit.weighed() for unit in self.units)
+        return all(kg.isdigit() for _, kg in self.goods) and all(unit.weighed() for unit in self.units)
 
     def items(self):
         return len(self.goods) + sum(unit.items() for unit in self.units)

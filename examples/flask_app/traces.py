@@ -1,4 +1,4 @@
-"""OpenTelemetry as an application has it that sends traces: a span for each request, in the trace that the request comes from."""
+"""OpenTelemetry as in an application that sends traces: a span for each request, in its trace."""
 
 import os
 

@@ -6,15 +6,15 @@ require "sinatra/base"
 require_relative "lib/checksum"
 require_relative "lib/manifest"
 
-# The front desk of a freight terminal: hauliers hand in what they bring and fetch the labels for it.
+# The front desk of a freight terminal: hauliers hand in what they bring and fetch labels for it.
 #
 #   POST /manifests      text/plain as in lib/manifest.rb -> what is in it, as JSON
 #   GET /labels/NUMBER   -> the label of a container, with its checksum
 #
-# SECOND_DESK=http://127.0.0.1:9293 has another desk, examples/flask_app, look at each manifest as well.
+# SECOND_DESK=http://127.0.0.1:9293 has another desk, examples/flask_app, look at each manifest too.
 # FIXED=parser, FIXED=checksum or FIXED=parser,checksum takes out the mistakes in lib/.
 class FreightDesk < Sinatra::Base
-  SECOND_DESK = ENV["SECOND_DESK"]
+  SECOND_DESK = ENV["SECOND_DESK"]&.then { |desk| URI("#{desk}/manifests") }
   PORTS = %w[Antwerp Bilbao Cork Danzig Esbjerg Felixstowe Genoa Hamburg].freeze
 
   fixed = ENV.fetch("FIXED", "").split(",")
@@ -47,7 +47,7 @@ class FreightDesk < Sinatra::Base
 
   private
 
-  def second_look(text) = Net::HTTP.post(URI("#{SECOND_DESK}/manifests"), text, "Content-Type" => "text/plain").value
+  def second_look(text) = Net::HTTP.post(SECOND_DESK, text, "Content-Type" => "text/plain").value
 
   def json(answer)
     content_type :json

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A load loop: clients that ask again as soon as they are answered. Each connects anew after so many requests, or one worker
-# could keep all of them.
+# A load loop: clients that ask again as soon as they are answered. Each connects anew after so many
+# requests, or one worker could keep all of them.
 #
 #   ruby load.rb --seconds 10
 require "json"
@@ -9,15 +9,15 @@ require "net/http"
 require "optparse"
 
 options = { url: "http://127.0.0.1:9292", threads: 4, seconds: 10.0 }
-OptionParser.new do |parser|
-  parser.banner = "Usage: ruby load.rb [options]   (Ctrl-C ends it; it prints what there is)\n\n" \
-                  "Hands in manifests and fetches labels in turn, and checks the answers.\n\nOptions:"
+OptionParser.new("Usage: ruby load.rb [options]   (Ctrl-C ends it; it prints what there is)\n\nHands in " \
+                 "manifests and fetches labels in turn, and checks the answers.\n\nOptions:") do |parser|
   parser.on("--url URL", "the application (#{options[:url]})")
   parser.on("--threads N", Integer, "clients at a time (#{options[:threads]})")
   parser.on("--seconds S", Float, "how long (#{options[:seconds]})")
   parser.on("--requests N", Integer, "stop after so many requests")
   parser.on("--json", "one JSON object: requests, failed, seconds, per_second, latency_ms")
-  parser.separator "\nExamples:\n  ruby load.rb --seconds 60\n  ruby load.rb --threads 1 --requests 1000 --json | jq .latency_ms.p99"
+  parser.separator "\nExamples:\n  ruby load.rb --seconds 60\n" \
+                   "  ruby load.rb --threads 1 --requests 1000 --json | jq .latency_ms.p99"
 end.parse!(into: options)
 
 # One connection and what it was answered.
@@ -25,10 +25,10 @@ class Client
   # ms of each request that was answered, and how many were answered wrongly or not at all.
   attr_reader :latencies, :failed
 
-  # "(container C-7 (container C-6 ... goods ...) goods)": a few goods on every level, most of them at the bottom.
+  # "(container C-7 (container C-6 ... goods ...) goods)": a few on every level, most at the bottom.
   def self.manifest(number, levels: 12)
     goods = ->(count) { Array.new(count) { |i| "good-#{i} #{((number * 7) + i) % 90}" }.join(" ") }
-    "#{Array.new(levels) { |level| "(container C-#{number}-#{level} #{goods.call(2)} " }.join}#{goods.call(200)}#{")" * levels}"
+    "#{Array.new(levels) { |i| "(container C-#{number}-#{i} #{goods[2]} " }.join}#{goods[200]}#{")" * levels}"
   end
 
   REQUESTS_A_CONNECTION = 50
@@ -101,14 +101,14 @@ seconds = now.call - started
 
 sorted = clients.flat_map(&:latencies).sort
 percentile = ->(part) { sorted[((sorted.size - 1) * part).round]&.round(2) }
-result = {
-  requests: sorted.size, failed: clients.sum(&:failed), seconds: seconds.round(3), per_second: (sorted.size / seconds).round(1),
-  latency_ms: { p50: percentile.call(0.5), p90: percentile.call(0.9), p99: percentile.call(0.99), max: percentile.call(1) }
-}
+result = { requests: sorted.size, failed: clients.sum(&:failed), seconds: seconds.round(3),
+           per_second: (sorted.size / seconds).round(1),
+           latency_ms: { p50: 0.5, p90: 0.9, p99: 0.99, max: 1 }.transform_values(&percentile) }
 if options[:json]
   puts JSON.generate(result)
 else
-  puts format("%<requests>d requests in %<seconds>.1f s: %<per_second>.1f a second, %<failed>d failed", result)
-  puts format("latency: half within %<p50>s ms, 90 %% within %<p90>s ms, 99 %% within %<p99>s ms, longest %<max>s ms", result[:latency_ms])
+  puts format("%<requests>d requests in %<seconds>.1f s: %<per_second>s a second, %<failed>d failed", result)
+  puts format("latency: half within %<p50>s ms, 90 %% within %<p90>s ms, " \
+              "99 %% within %<p99>s ms, longest %<max>s ms", result[:latency_ms])
 end
 exit(1) unless result[:failed].zero? && sorted.any?

@@ -17,7 +17,8 @@ if sys.version_info < (3, 11):
 
 from probescope._coverage import Coverage
 
-# What PROBESCOPE=1 costs at the start of a Python is mostly imports: there are few, and none of typing, re or sysconfig.
+# What PROBESCOPE=1 costs at the start of a Python is mostly imports: there are few, and none of
+# typing, re or sysconfig.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -46,7 +47,9 @@ DEFAULT_MEMORY = 32 << 20
 
 
 class Error(Exception):
-    """Raised by set_functions() with bad patterns, and by nothing of ours while the application runs."""
+    """Raised by set_functions() with bad patterns, and by nothing of ours while the application
+    runs.
+    """
 
 
 _coverage = Coverage()
@@ -71,9 +74,14 @@ def _why_not_built() -> str:
             return f"the native library was not built: {file.read().strip()}"
     except OSError:
         here = os.listdir(os.path.dirname(__file__))
-        built = sorted(name.split(".")[1] for name in here if name.startswith("_native.") and name.endswith(".so"))
+        built = sorted(
+            name.split(".")[1] for name in here if name.startswith("_native.") and name.endswith(".so")
+        )
         others = f", and this package has it for {', '.join(built)}" if built else ""
-        return f"the native library was not built for this Python ({sys.implementation.cache_tag}){others}: install it with it"
+        return (
+            f"the native library was not built for this Python ({sys.implementation.cache_tag}){others}: "
+            "install it with it"
+        )
 
 
 _native: Any = None
@@ -83,9 +91,10 @@ _reason = _load()
 def install(force: bool = False) -> bool:
     """Starts to look for tracers, and is safe to call again.
 
-    True when probes can be attached from now on, False where they cannot: see unavailable_reason(). Installs no hook: that
-    happens when a tracer comes. force accepts probes that slow the whole program down while they are traced
-    (docs/reference/environment.md says which), and PROBESCOPE_FORCE=1 does the same.
+    True when probes can be attached from now on, False where they cannot: see unavailable_reason().
+    Installs no hook: that happens when a tracer comes. force accepts probes that slow the whole
+    program down while they are traced (docs/reference/environment.md says which), and
+    PROBESCOPE_FORCE=1 does the same.
     """
     global _reason
     if not _available():
@@ -96,7 +105,8 @@ def install(force: bool = False) -> bool:
     except OSError as error:
         _reason = str(error)
         return False
-    # What is told of the last part of a second. After the application's own handlers, as early as we are loaded.
+    # What is told of the last part of a second. After the application's own handlers, as early as
+    # we are loaded.
     atexit.unregister(_native.stop)
     atexit.register(_native.stop)
     return True
@@ -110,8 +120,8 @@ def uninstall() -> bool:
 def status() -> dict[str, Any]:
     """What the process knows of itself.
 
-    Keys: version, available, reason, installed, probes {name: (state, reason)}, clock, memory_used and memory_limit (bytes),
-    rows_dropped, flushes.
+    Keys: version, available, reason, installed, probes {name: (state, reason)}, clock, memory_used
+    and memory_limit (bytes), rows_dropped, flushes.
     """
     known: dict[str, Any] = {"available": _available(), "reason": unavailable_reason(), "installed": False}
     if _available():
@@ -121,12 +131,17 @@ def status() -> dict[str, Any]:
 
 
 def functions() -> str | list[str]:
-    """Which functions the function probes cover: "own" (the application's files), "all", or globs over paths and names."""
+    """Which functions the function probes cover: "own" (the application's files), "all", or globs
+    over paths and names.
+    """
     return _coverage.functions
 
 
 def set_functions(value: str | list[str]) -> None:
-    """Changes what functions() says. Takes effect at once, also while a tracer listens. Raises Error."""
+    """Changes what functions() says.
+
+    Takes effect at once, also while a tracer listens. Raises Error.
+    """
     _coverage.functions = value
     if _available():
         _coverage.apply(_native)

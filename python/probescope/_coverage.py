@@ -27,23 +27,28 @@ class Coverage:
     def functions(self, value: str | list[str]) -> None:
         from probescope import Error
 
-        is_list = isinstance(value, list) and all(isinstance(glob, str) and "\0" not in glob for glob in value)
+        is_list = isinstance(value, list) and all(
+            isinstance(glob, str) and "\0" not in glob for glob in value
+        )
         if value not in ("own", "all") and not is_list:
             raise Error(f'set_functions() wants "own", "all" or a list of globs, not {value!r}')
         self._functions = value
 
     def apply(self, native: Any) -> None:
-        """Hands the setting to the extension, which then takes its hooks out and puts them in anew: only where it has changed."""
+        """Hands the setting to the extension, which then takes its hooks out and puts them in anew:
+        only where it has changed.
+        """
         wanted = (self.roots(), self.outside(), [_directory(os.path.dirname(__file__))], self._patterns())
         if wanted != self._applied:
             native.cover(*wanted)
             self._applied = wanted
 
     def roots(self) -> list[str]:
-        """Directories of the application: its own root, that of the script that was started, and the current one.
+        """Directories of the application: its own root, that of the script that was started, and
+        the current one.
 
-        / is taken for one only where PROBESCOPE_ROOT says so. Of what lies there, as in many an image, the started script is the
-        application's.
+        / is taken for one only where PROBESCOPE_ROOT says so. Of what lies there, as in many an
+        image, the started script is the application's.
         """
         script = _started_script()
         candidates = [_current_directory(), os.path.dirname(script) if script else None]
@@ -54,7 +59,9 @@ class Coverage:
         return sorted(found | {_directory(asked)} if asked else found)
 
     def outside(self) -> list[str]:
-        """Directories that are never the application's: the standard library and installed packages."""
+        """Directories that are never the application's: the standard library and installed
+        packages.
+        """
         # sysconfig says the same, and to ask it takes longer than all else that is done here.
         paths = [os.path.dirname(os.__file__), *getattr(site, "getsitepackages", list)()]
         if sys.prefix != sys.base_prefix:
@@ -97,7 +104,10 @@ def _current_directory() -> str | None:
 
 
 def _started_script() -> str | None:
-    """The script's whole path. While a .pth file loads us there is no __main__ yet, and sys.argv names it."""
+    """The script's whole path.
+
+    While a .pth file loads us there is no __main__ yet, and sys.argv names it.
+    """
     main = sys.modules.get("__main__")
     started = getattr(main, "__file__", None) or next(iter(getattr(sys, "argv", [])), None)
     return os.path.abspath(started) if isinstance(started, str) and os.path.isfile(started) else None

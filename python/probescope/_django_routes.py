@@ -1,7 +1,8 @@
 """Django's routes as templates that people read: ^issues/(?P<pk>[0-9]+)/$ is /issues/<pk>/.
 
-ResolverMatch.route is what path() and re_path() were given, joined where include() is between them, so that one of them may have parts of
-both kinds: "shop/<slug:name>/(?P<pk>[0-9]+)/$". What path() was given stays as it is.
+ResolverMatch.route is what path() and re_path() were given, joined where include() is between them,
+so that one of them may have parts of both kinds: "shop/<slug:name>/(?P<pk>[0-9]+)/$". What path()
+was given stays as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ __all__ = ["template"]
 OF_PATTERNS = re.compile(r"[\^$(\[\\]")
 # What a group without a name is called, and what stands for anything.
 UNNAMED, ANY = "<var>", "*"
-# How a group begins: with a name, with a name that was there before, as one that only holds together, as one that is no part of the path.
+# How a group begins: with a name, with a name that was there before, as one that only holds
+# together, as one that is no part of the path.
 NAMED = re.compile(r"\(\?P<(\w+)>")
 REPEATED = re.compile(r"\(\?P=(\w+)")
 HOLDS = re.compile(r"\(\?(?:[a-zA-Z-]*:|>)")
@@ -68,7 +70,11 @@ class _Pattern:
             return "" if char in "^$" else char
         letter = self.route[self.at : self.at + 1]
         self.at += 1
-        return ANY if letter in ("d", "D", "w", "W", "s", "S") else "" if letter in ("A", "Z", "b", "B") else letter
+        return (
+            ANY
+            if letter in ("d", "D", "w", "W", "s", "S")
+            else ("" if letter in ("A", "Z", "b", "B") else letter)
+        )
 
     def _group(self) -> str:
         named = self._take(NAMED) or self._take(REPEATED)

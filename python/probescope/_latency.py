@@ -1,14 +1,16 @@
-"""A probe of its own for a function: how long each call took, in ns, and its outcome: 0 returned, 1 an exception left it.
+"""A probe of its own for a function: how long each call took, in ns, and its outcome: 0 returned, 1
+an exception left it.
 
     class Cart:
         @probescope.latency
         def checkout(self): ...
 
-    bpftrace -p PID -e 'usdt:*:latency:"Cart.checkout" { @ns = hist(arg0); @outcome[arg1] = count(); }'
+    bpftrace -p PID -e \
+      'usdt:*:latency:"Cart.checkout" { @ns = hist(arg0); @outcome[arg1] = count(); }'
 
-The function stays the one that it was. While a tracer listens to its probe, and only then, the interpreter tells of it. A generator or
-coroutine function's call is from the first step of what it returns to its end, with all the time that it waits; cancelled is outcome 1,
-closed is 0.
+The function stays the one that it was. While a tracer listens to its probe, and only then, the
+interpreter tells of it. A generator or coroutine function's call is from the first step of what it
+returns to its end, with all the time that it waits; cancelled is outcome 1, closed is 0.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ import probescope
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# In a probe's name; all else that is no letter, digit, _ or . becomes _x and two hexadecimal digits a byte.
+# In a probe's name; all else that is no letter, digit, _ or . becomes _x and two hexadecimal digits
+# a byte.
 REPLACED = {"?": "_q", "!": "_b", "=": "_eq"}
 
 
@@ -55,7 +58,10 @@ def _function_of(given: Any) -> FunctionType:
 
 
 def _copy_of(function: FunctionType, code: CodeType) -> FunctionType:
-    """The same with this code. To change __code__ or __kwdefaults__ would make each call slower, from 3.13 on."""
+    """The same with this code.
+
+    To change __code__ or __kwdefaults__ would make each call slower, from 3.13 on.
+    """
     given: Any = [code, function.__globals__, function.__name__, function.__defaults__, function.__closure__]
     if sys.version_info >= (3, 13):
         given.append(function.__kwdefaults__)
@@ -75,7 +81,8 @@ class Latency:
     """What probescope.latency is."""
 
     def __init__(self) -> None:
-        # Code that has a probe, by its id, and the probe's name. What is copied, once for each def and name, however often it runs.
+        # Code that has a probe, by its id, and the probe's name. What is copied, once for each def
+        # and name, however often it runs.
         self._names: Dict[int, Tuple[CodeType, str]] = {}
         self._copies: Dict[Tuple[int, str], Tuple[CodeType, CodeType]] = {}
 
@@ -85,11 +92,14 @@ class Latency:
     @overload
     def __call__(self, *, name: str) -> Callable[[F], F]: ...
 
-    def __call__(self, function: Optional[F] = None, *, name: Optional[str] = None) -> Union[F, Callable[[F], F]]:
+    def __call__(
+        self, function: Optional[F] = None, *, name: Optional[str] = None
+    ) -> Union[F, Callable[[F], F]]:
         """Gives a function a probe, named by its __qualname__ or by name, and returns it.
 
-        A function that was made inside another one (a closure, what a decorator returned) shares its code with others: so what is
-        returned then is a copy. Raises probescope.Error for what cannot be traced. Starts to look for tracers: probescope.install().
+        A function that was made inside another one (a closure, what a decorator returned) shares
+        its code with others: so what is returned then is a copy. Raises probescope.Error for what
+        cannot be traced. Starts to look for tracers: probescope.install().
         """
 
         def trace(given: Any) -> Any:
@@ -104,7 +114,10 @@ class Latency:
         return trace if function is None else trace(function)
 
     def untrace(self, function: Callable[..., Any]) -> bool:
-        """Takes the probe back from tracers, for all functions of the same def. False when it had none."""
+        """Takes the probe back from tracers, for all functions of the same def.
+
+        False when it had none.
+        """
         code, name = self._names.pop(id(_function_of(function).__code__), (None, ""))
         if code is None:
             return False
@@ -114,17 +127,23 @@ class Latency:
     def probes(self) -> Dict[str, Dict[str, Any]]:
         """{name: {"path", "listened", "error"}}.
 
-        path: the file by which a tracer reaches every process with this probe, or None. error: why it is not told, or None.
+        path: the file by which a tracer reaches every process with this probe, or None. error: why
+        it is not told, or None.
         """
         known = probescope._native.latency_probes() if probescope._native else []
-        return {name: {"path": path, "listened": listened, "error": error} for name, path, listened, error in known}
+        return {
+            name: {"path": path, "listened": listened, "error": error}
+            for name, path, listened, error in known
+        }
 
     def _trace(self, function: FunctionType, name: Optional[str]) -> FunctionType:
         code = function.__code__
         probe = _name_of(function) if name is None else name
         if id(code) in self._names:
             if self._names[id(code)][1] != probe:
-                raise probescope.Error(f"{function.__qualname__} has the probe {self._names[id(code)][1]} already")
+                raise probescope.Error(
+                    f"{function.__qualname__} has the probe {self._names[id(code)][1]} already"
+                )
             return function
         if not probescope.install():
             return function

@@ -8,12 +8,17 @@ PROVIDERS: str
 MOST_ARGUMENTS: int
 
 def start(memory_limit: int, force: bool = False) -> None:
-    """Starts to look for tracers; memory in bytes, 0 for the default. False when it did already. Raises OSError."""
+    """Starts to look for tracers; memory in bytes, 0 for the default.
+
+    False when it did already. Raises OSError.
+    """
 
 def stop() -> bool:
     """Flushes, ends the watcher and takes all hooks out. False when nothing was installed."""
 
-def cover(roots: Iterable[str], outside: Iterable[str], ours: Iterable[str], patterns: Optional[Iterable[str]]) -> None:
+def cover(
+    roots: Iterable[str], outside: Iterable[str], ours: Iterable[str], patterns: Optional[Iterable[str]]
+) -> None:
     """Which functions are covered: see probescope._coverage."""
 
 def status() -> Dict[str, Any]:
@@ -65,7 +70,10 @@ def latency_probes() -> List[Tuple[str, Optional[str], bool, Optional[str]]]:
 
 @final
 class Probe:
-    """A probe of a Provider. Called with a callable, which returns its arguments, it calls that only while a tracer listens."""
+    """A probe of a Provider.
+
+    Called with a callable, which returns its arguments, it calls that only while a tracer listens.
+    """
 
     @property
     def enabled(self) -> bool: ...

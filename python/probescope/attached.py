@@ -1,5 +1,6 @@
-# A process runs this, with a call at its end, when `probescope attach` asks it to (PEP 768): probescope/command/attach.py.
-# CPython prints what is raised here, and it is run on the main thread, where signals arrive: all is done on a thread.
+# A process runs this, with a call at its end, when `probescope attach` asks it to (PEP 768):
+# probescope/command/attach.py. CPython prints what is raised here, and it is run on the main
+# thread, where signals arrive: all is done on a thread.
 def _probescope_attach(folder: str, script: str) -> None:
     import _thread
 

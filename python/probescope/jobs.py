@@ -1,4 +1,6 @@
-"""Tasks of Celery as requests: probescope.celery() makes them fire request__start and request__done."""
+"""Tasks of Celery as requests: probescope.celery() makes them fire request__start and
+request__done.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,18 @@ DONE, FAILED = 200, 500
 SUCCESSFUL = ("SUCCESS", "IGNORED")
 
 _native: Any = None
-# Tasks under way by their ids and threads (a queue may deliver one again while it runs): the request of each, and the one around it,
-# in which it was called at once.
+# Tasks under way by their ids and threads (a queue may deliver one again while it runs): the
+# request of each, and the one around it, in which it was called at once.
 _running: Dict[Tuple[str, int], Tuple[Any, Optional[Any]]] = {}
 
 
 def celery() -> bool:
-    """Has each task of Celery that this process runs fire the probes, with the method JOB, its name for a route, and status 200, or
-    500 when an exception left it (also one that has it tried again).
+    """Has each task of Celery that this process runs fire the probes, with the method JOB, its name
+    for a route, and status 200, or 500 when an exception left it (also one that has it tried
+    again).
 
-    To be called once, by what makes the Celery app; again does nothing. False where there are no probes: see unavailable_reason().
+    To be called once, by what makes the Celery app; again does nothing. False where there are no
+    probes: see unavailable_reason().
     """
     global _native
     from celery.signals import task_postrun, task_prerun
@@ -45,7 +49,9 @@ def _begin(task_id: str = "", task: Any = None, **_: Any) -> None:
     context = getattr(task, "request", None)
     delivery = _of(context, "delivery_info")
     queue = delivery.get("routing_key") if isinstance(delivery, dict) else None
-    request = _native.Request.start_job(getattr(task, "name", ""), _of(context, "traceparent"), "celery", queue)
+    request = _native.Request.start_job(
+        getattr(task, "name", ""), _of(context, "traceparent"), "celery", queue
+    )
     _running[task_id, threading.get_ident()] = (request, _native.enter_request(request))
 
 
@@ -58,5 +64,7 @@ def _end(task_id: str = "", state: Optional[str] = None, **_: Any) -> None:
 
 
 def _of(context: Any, name: str) -> Any:
-    """What the message said under that name, which Celery's Context keeps as an attribute; None for nothing."""
+    """What the message said under that name, which Celery's Context keeps as an attribute; None for
+    nothing.
+    """
     return getattr(context, name, None)

@@ -1,7 +1,8 @@
 """Publishes what OpenTelemetry knows in this process for tools outside of it, such as profilers.
 
-The resource once (OTEP 4719), and each thread's current span whenever it changes (OTEP 4947). The bridge needs none of it: it is sent
-the current span with each event. One line, after the SDK is configured:
+The resource once (OTEP 4719), and each thread's current span whenever it changes (OTEP 4947). The
+bridge needs none of it: it is sent the current span with each event. One line, after the SDK is
+configured:
 
     import probescope.otel
     probescope.otel.install()
@@ -23,7 +24,10 @@ __all__ = ["install", "Instrumentor"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What readers need to know of the threads' records.
-SCHEMA: Mapping[str, Any] = {"threadlocal.schema_version": "tlsdesc_v1_dev", "threadlocal.attribute_key_map": ()}
+SCHEMA: Mapping[str, Any] = {
+    "threadlocal.schema_version": "tlsdesc_v1_dev",
+    "threadlocal.attribute_key_map": (),
+}
 
 _installed = False
 
@@ -31,9 +35,10 @@ _installed = False
 def install() -> bool:
     """True when both are published from now on.
 
-    False where probes cannot work (probescope.unavailable_reason()), where the system has no such mappings, or where the package
-    opentelemetry-api is not installed. Before Python 3.14 the interpreter does not tell when a thread goes from one task to another:
-    asyncio's own event loop is followed, other loops (uvloop) are not.
+    False where probes cannot work (probescope.unavailable_reason()), where the system has no such
+    mappings, or where the package opentelemetry-api is not installed. Before Python 3.14 the
+    interpreter does not tell when a thread goes from one task to another: asyncio's own event loop
+    is followed, other loops (uvloop) are not.
     """
     global _installed
     try:

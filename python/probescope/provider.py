@@ -9,8 +9,8 @@
 
     bpftrace -p PID -e 'usdt:*:shop:checkout { printf("%s %d\\n", str(arg0), arg1) }'
 
-Wrong arguments raise TypeError in development (see set_strict()) and are counted otherwise (dropped). Where there are no probes
-(probescope.unavailable_reason()), nothing is ever enabled.
+Wrong arguments raise TypeError in development (see set_strict()) and are counted otherwise
+(dropped). Where there are no probes (probescope.unavailable_reason()), nothing is ever enabled.
 """
 
 from __future__ import annotations
@@ -78,14 +78,19 @@ class Provider:
         self._native = None if self.error else probescope._native.Provider(self.name)
 
     def probe(self, name: str, *types: Union[type, str]) -> Any:
-        """Adds a probe while the provider is not loaded, and returns it. Types: str, int, float, or names such as "uint8"."""
+        """Adds a probe while the provider is not loaded, and returns it.
+
+        Types: str, int, float, or names such as "uint8".
+        """
         name = checked(name)
         for one in types:
             if not isinstance(one, (str, type)) or one not in TYPES:
                 raise probescope.Error(f"no such type: {one!r} (there are {', '.join(map(str, TYPES))})")
         if name in self.probes:
             raise probescope.Error(f"probe {name} of {self.name} is there already")
-        made = self._native.add(name, tuple(TYPES[one] for one in types)) if self._native else Unavailable(name)
+        made = (
+            self._native.add(name, tuple(TYPES[one] for one in types)) if self._native else Unavailable(name)
+        )
         if isinstance(made, str):
             raise probescope.Error(made)
         self.probes[name] = made
@@ -102,12 +107,17 @@ class Provider:
         return self.error is None
 
     def unload(self) -> bool:
-        """Takes them back: they can be fired and say nothing. Probes can be added, and it can be loaded again."""
+        """Takes them back: they can be fired and say nothing.
+
+        Probes can be added, and it can be loaded again.
+        """
         return bool(self._native.unload()) if self._native else True
 
     @property
     def path(self) -> Optional[str]:
-        """The file by which a tracer reaches every process with this provider; None when there is none."""
+        """The file by which a tracer reaches every process with this provider; None when there is
+        none.
+        """
         return self._native.path() if self._native else None
 
     @property

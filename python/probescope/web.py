@@ -1,7 +1,8 @@
-"""Tells tracers of requests: probescope.wsgi(app) and probescope.asgi(app), as far outside as they can be.
+"""Tells tracers of requests: probescope.wsgi(app) and probescope.asgi(app), as far outside as they
+can be.
 
-While no tracer listens they ask one question of C and call the application. What they do of their own raises nothing: they look at
-what they are given before they take it for anything.
+While no tracer listens they ask one question of C and call the application. What they do of their
+own raises nothing: they look at what they are given before they take it for anything.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from probescope._django_routes import template
 
 __all__ = ["wsgi", "asgi"]
 
-# In the environment or scope of a request that is told of already; an application's own word for what its route is.
+# In the environment or scope of a request that is told of already; an application's own word for
+# what its route is.
 KEY = "probescope.request"
 ROUTE = "probescope.route"
-# Of Starlette's routes and endpoints, for a look at hundreds of routes takes longer than all else; and a bound for an application
-# that makes them as it goes.
+# Of Starlette's routes and endpoints, for a look at hundreds of routes takes longer than all else;
+# and a bound for an application that makes them as it goes.
 MOST_TEMPLATES = 4096
 _templates: Dict[Tuple[int, int, int], Tuple[Any, ...]] = {}
 
@@ -28,7 +30,10 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 def wsgi(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
-    """The same application, with request probes. Where there can be none (unavailable_reason()), the application itself."""
+    """The same application, with request probes.
+
+    Where there can be none (unavailable_reason()), the application itself.
+    """
     if not probescope.install():
         return app
     _native().requests_told()
@@ -67,8 +72,9 @@ class asgi:  # noqa: N801 - called as a function is; servers look for an object 
 
 
 class _Request:
-    """One that is told of: what is known when it is over. root: what the application is mounted below, where a framework's template
-    does not have it."""
+    """One that is told of: what is known when it is over. root: what the application is mounted
+    below, where a framework's template does not have it.
+    """
 
     def __init__(self, method: Any, path: Any, traceparent: Any, scheme: Any, root: Any = "") -> None:
         self.native = _native().Request(method, path, traceparent, scheme)
@@ -78,7 +84,10 @@ class _Request:
         self.of_django: Any = None
 
     def look(self, place: Any, framework: Any = None) -> None:
-        """place: the environment or scope. Frameworks forget what they know of a request when they have answered it."""
+        """place: the environment or scope.
+
+        Frameworks forget what they know of a request when they have answered it.
+        """
         own, found = place.get(ROUTE), framework or self._of_django()
         if isinstance(own, str) and own:
             self.template = own
@@ -126,7 +135,10 @@ def _call_wsgi(app: Any, environ: Dict[str, Any], start_response: Callable[..., 
 
 
 class _Body:
-    """The body of an answer. The request lasts until it is closed, and is the current one while the server reads it."""
+    """The body of an answer.
+
+    The request lasts until it is closed, and is the current one while the server reads it.
+    """
 
     def __init__(self, body: Iterable[bytes], request: _Request) -> None:
         self._body = body
@@ -225,7 +237,9 @@ def _header(headers: Any) -> Any:
     """The traceparent. Several are none, as in WSGI, where they are one with commas."""
     pairs = headers if isinstance(headers, (list, tuple)) else ()
     found = [
-        pair[1] for pair in pairs if isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] == b"traceparent"
+        pair[1]
+        for pair in pairs
+        if isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] == b"traceparent"
     ]
     return found[0] if len(found) == 1 else None
 
@@ -233,7 +247,11 @@ def _header(headers: Any) -> Any:
 def _is_plain(body: Any, environ: Dict[str, Any]) -> bool:
     """Has it nothing to close, or do servers treat it in a way of their own?"""
     wrapper = environ.get("wsgi.file_wrapper")
-    return body is None or isinstance(body, (list, tuple)) or (isinstance(wrapper, type) and isinstance(body, wrapper))
+    return (
+        body is None
+        or isinstance(body, (list, tuple))
+        or (isinstance(wrapper, type) and isinstance(body, wrapper))
+    )
 
 
 def _of_flask(environ: Dict[str, Any]) -> Any:
@@ -242,8 +260,9 @@ def _of_flask(environ: Dict[str, Any]) -> Any:
 
 
 def _of_starlette(scope: Scope) -> Any:
-    """FastAPI and Starlette leave the route itself, which knows nothing of what it is mounted below; older Starlettes only the
-    endpoint, which several routes can have."""
+    """FastAPI and Starlette leave the route itself, which knows nothing of what it is mounted
+    below; older Starlettes only the endpoint, which several routes can have.
+    """
     route, endpoint = scope.get("route"), scope.get("endpoint")
     if route is None and endpoint is None:
         return None
@@ -252,7 +271,12 @@ def _of_starlette(scope: Scope) -> Any:
     if key not in _templates and len(_templates) < MOST_TEMPLATES:
         found = list(_paths_to(route, endpoint, routes, ""))
         # What the numbers stand for is kept, or others could get them.
-        _templates[key] = (found[0] if len(found) == 1 else getattr(route, "path", None), route, endpoint, routes)
+        _templates[key] = (
+            found[0] if len(found) == 1 else getattr(route, "path", None),
+            route,
+            endpoint,
+            routes,
+        )
     return _templates.get(key, (None,))[0]
 
 

@@ -1,7 +1,9 @@
-"""Runs setup.py for a Python that this machine need not have: cross_setup.py VERSION TRIPLET HEADERS ARGUMENT...
+"""Runs setup.py for a Python that this machine need not have: cross_setup.py VERSION TRIPLET
+HEADERS ARGUMENT...
 
-VERSION: 3.13. TRIPLET: of the machine that it is for, aarch64-linux-gnu. HEADERS: the directory with Python.h. The compiler is that of the
-environment (CC, LDSHARED, CFLAGS), and _PYTHON_HOST_PLATFORM names the platform.
+VERSION: 3.13. TRIPLET: of the machine that it is for, aarch64-linux-gnu. HEADERS: the directory
+with Python.h. The compiler is that of the environment (CC, LDSHARED, CFLAGS), and
+_PYTHON_HOST_PLATFORM names the platform.
 """
 
 import runpy

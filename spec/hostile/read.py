@@ -1,4 +1,6 @@
-"""What the readers of the wheel make of an input: a line of JSON for each line "READER PATH" on stdin. read.rb is the gem's."""
+"""What the readers of the wheel make of an input: a line of JSON for each line "READER PATH" on
+stdin. read.rb is the gem's.
+"""
 
 import json
 import os

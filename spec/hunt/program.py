@@ -1,9 +1,11 @@
-"""A program that does at random what CPython can do, for `rake hunt`, which raises and lowers probes meanwhile.
+"""A program that does at random what CPython can do, for `rake hunt`, which raises and lowers
+probes meanwhile.
 
     python spec/hunt/program.py SEED SECONDS [WITHOUT,...]
 
-It is right when it ends by itself and says "done". Each method of Doings without an underscore is one thing to do; the seed decides
-what is done in which order, in each thread by itself. WITHOUT leaves some out: what CPython crashes in by itself is no finding.
+It is right when it ends by itself and says "done". Each method of Doings without an underscore is
+one thing to do; the seed decides what is done in which order, in each thread by itself. WITHOUT
+leaves some out: what CPython crashes in by itself is no finding.
 """
 
 from __future__ import annotations
@@ -40,11 +42,13 @@ for name in ("_interpreters", "_xxsubinterpreters"):
         interpreters = interpreters or importlib.import_module(name)
 
 MAIN = os.getpid()
-# What hangs or crashes CPython 3.11 and 3.12 by itself beside subinterpreters: threads; tracemalloc, which takes the GIL in
-# Py_NewInterpreter().
-NOT_BESIDE_SUBINTERPRETERS = ["starts_threads", "interrupts_threads", "waits", "switches_often", "traces_memory"]
-# What a child does that was forked beside threads. The rest waits for ever where one of them had a lock as it was forked: those of
-# imports, files, tracemalloc, the dynamic linker.
+# What hangs or crashes CPython 3.11 and 3.12 by itself beside subinterpreters: threads;
+# tracemalloc, which takes the GIL in Py_NewInterpreter().
+NOT_BESIDE_SUBINTERPRETERS = [
+    "starts_threads", "interrupts_threads", "waits", "switches_often", "traces_memory"
+]
+# What a child does that was forked beside threads. The rest waits for ever where one of them had a
+# lock as it was forked: those of imports, files, tracemalloc, the dynamic linker.
 IN_A_CHILD = [
     "calls_from_c",
     "calls_in_a_loop",
@@ -67,7 +71,8 @@ IN_A_CHILD = [
     "traces_by_itself",
     "walks_the_heap",
 ]
-# What a process does that a child becomes by exec: the library is loaded again, and probes may be raised already.
+# What a process does that a child becomes by exec: the library is loaded again, and probes may be
+# raised already.
 ANOTHER = """
 import time
 def f(n):
@@ -274,7 +279,8 @@ class Doings:
         elif choice == 2:
             self._kept.append(one)
         elif choice == 3:
-            one.gi_frame.clear() if self._rare(2) and not one.gi_running and sys.version_info < (3, 13) else one.close()
+            clears = self._rare(2) and not one.gi_running and sys.version_info < (3, 13)
+            one.gi_frame.clear() if clears else one.close()
         del one
         if self._rare(4):
             self._kept.clear()
@@ -375,17 +381,27 @@ class Doings:
 
     def groups_exceptions(self):
         try:
-            raise ExceptionGroup("several", [Declined(1), ValueError(2), ExceptionGroup("inner", [Loud(3)])])  # noqa: F821
+            raise ExceptionGroup(  # noqa: F821
+                "several",
+                [Declined(1), ValueError(2), ExceptionGroup("inner", [Loud(3)])],  # noqa: F821
+            )
         except Exception as group:
             group.split(ValueError), group.derive([Declined(4)])
-        exec("try:\n raise ExceptionGroup('x', [KeyError(1), OSError(2)])\nexcept* KeyError:\n pass\nexcept* OSError:\n pass\n", {})
+        exec(
+            "try:\n raise ExceptionGroup('x', [KeyError(1), OSError(2)])\n"
+            "except* KeyError:\n pass\nexcept* OSError:\n pass\n",
+            {},
+        )
 
     # Definitions
 
     def executes(self):
         number = self._dice.randrange(100)
         space = {"leaf": self._object.leaf, "__name__": f"made{number}"}
-        source = f"def made(n):\n{chr(10) * number}    return leaf(n) if n else [made(m) for m in (1, 2)]\nmade(0)\n"
+        source = (
+            f"def made(n):\n{chr(10) * number}"
+            "    return leaf(n) if n else [made(m) for m in (1, 2)]\nmade(0)\n"
+        )
         exec(compile(source, f"made{number}.py", "exec"), space)
         eval("made(0)", space)
         exec(compile(ast.parse("try:\n  made(None) / 0\nexcept TypeError:\n  pass"), "<ast>", "exec"), space)
@@ -407,7 +423,8 @@ class Doings:
 
     def makes_classes(self):
         for number in range(5):
-            one = Meta(f"Made{number}", (Base,), {"leaf": lambda self, n=1: Base.leaf(self, n), "__slots__": ()})
+            body = {"leaf": lambda self, n=1: Base.leaf(self, n), "__slots__": ()}
+            one = Meta(f"Made{number}", (Base,), body)
             one().leaf(number)
             with contextlib.suppress(Declined):
                 one.nothing
@@ -421,7 +438,9 @@ class Doings:
         name = f"loaded{self._dice.randrange(1000)}"
         with tempfile.TemporaryDirectory() as directory:
             with open(os.path.join(directory, f"{name}.py"), "w") as file:
-                file.write("def work(n):\n    return work(n - 1) if n else n\nwork(3)\nclass One:\n    pass\n")
+                file.write(
+                    "def work(n):\n    return work(n - 1) if n else n\nwork(3)\nclass One:\n    pass\n"
+                )
             sys.path.insert(0, directory)
             try:
                 importlib.invalidate_caches()
@@ -457,14 +476,16 @@ class Doings:
     def walks_the_heap(self):
         if not self._rare(5):
             return
-        # The old ones: among the young are tuples that C code still writes. The debug build of CPython 3.14 aborts where they are seen
-        # (functools.reduce asserts that its tuple of arguments is its own), without the library, too.
+        # The old ones: among the young are tuples that C code still writes. The debug build of
+        # CPython 3.14 aborts where they are seen (functools.reduce asserts that its tuple of
+        # arguments is its own), without the library, too.
         for one in gc.get_objects(generation=2)[-300:]:
             type(one).__name__, gc.get_referents(one)[:2], sys.getsizeof(one)
 
     def traces_memory(self):
         if tracemalloc.is_tracing():
-            # cpython#128679: stop() crashes threads that allocate without the GIL, which worker.c does once for each tracer.
+            # cpython#128679: stop() crashes threads that allocate without the GIL, which worker.c
+            # does once for each tracer.
             mended = sys.version_info >= ((3, 13, 2) if sys.version_info >= (3, 13) else (3, 12, 9))
             tracemalloc.stop() if mended and self._rare(4) else tracemalloc.take_snapshot()
         else:
@@ -514,11 +535,16 @@ class Doings:
         tool, events = self._dice.randrange(6), monitoring.events
         if monitoring.get_tool(tool) is None:
             monitoring.use_tool_id(tool, "hunt")
-            chosen = [events.PY_START, events.PY_RETURN, events.LINE, events.CALL, events.RAISE, events.PY_YIELD, events.JUMP]
+            chosen = [
+                events.PY_START, events.PY_RETURN, events.LINE, events.CALL, events.RAISE, events.PY_YIELD,
+                events.JUMP,
+            ]
             for event in self._dice.sample(chosen, 3):
                 answer = self._dice.choice([None, monitoring.DISABLE])
                 keeps = event == events.RAISE
-                monitoring.register_callback(tool, event, lambda *_, answer=answer, keeps=keeps: None if keeps else answer)
+                monitoring.register_callback(
+                    tool, event, lambda *_, answer=answer, keeps=keeps: None if keeps else answer
+                )
                 monitoring.set_events(tool, monitoring.get_events(tool) | event)
             monitoring.set_local_events(tool, Child.leaf.__code__, events.PY_START | events.INSTRUCTION)
             self._step()
@@ -547,7 +573,8 @@ class Doings:
             one.join(0.2)
 
     def interrupts_threads(self):
-        # What is interrupted outside of these functions leaves a lock of threading's held (`with lock` of CPython 3.13 and 3.14).
+        # What is interrupted outside of these functions leaves a lock of threading's held (`with
+        # lock` of CPython 3.13 and 3.14).
         state = types.SimpleNamespace(begun=False, over=False, told=False)
 
         def works(mine):
@@ -560,14 +587,17 @@ class Doings:
                 while not state.told:
                     time.sleep(0.001)
 
-        # What is interrupted between `finally` and the next line ends without a word, and another thread may have its number then: one
-        # that is interrupted as it begins never says so to the thread that waits for that.
+        # What is interrupted between `finally` and the next line ends without a word, and another
+        # thread may have its number then: one that is interrupted as it begins never says so to the
+        # thread that waits for that.
         victim = self._thread(works)
         try:
             time.sleep(self._dice.random() / 200)
             for _ in range(100):
                 if state.begun and not state.over and victim.is_alive():
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(victim.ident), ctypes.py_object(Interrupt))
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(victim.ident), ctypes.py_object(Interrupt)
+                    )
                 victim.join(0.05)
                 if state.over:
                     break
@@ -605,7 +635,8 @@ class Doings:
             interpreters.run_string(
                 one,
                 "def work(n):\n    return work(n - 1) if n else 0\nfor _ in range(100): work(5)\n"
-                "try:\n    {}['none']\nexcept KeyError:\n    pass\n" + self._dice.choice(["", IMPORT, "import gc; gc.collect()\n"]),
+                "try:\n    {}['none']\nexcept KeyError:\n    pass\n"
+                + self._dice.choice(["", IMPORT, "import gc; gc.collect()\n"]),
             )
         finally:
             interpreters.destroy(one)
@@ -615,8 +646,8 @@ class Doings:
             self._fork(self._names)
 
     def forks_beside_threads(self):
-        # Threads that end take tracemalloc's lock without the GIL, and a child waits for ever for one that was taken as it was forked
-        # (CPython 3.11 by itself, once in 100 to 2,000 forks).
+        # Threads that end take tracemalloc's lock without the GIL, and a child waits for ever for
+        # one that was taken as it was forked (CPython 3.11 by itself, once in 100 to 2,000 forks).
         if self._first() and threading.active_count() > 1 and not tracemalloc.is_tracing() and self._rare(4):
             self._fork([name for name in IN_A_CHILD if name in self._names], self._rare(3))
 
@@ -642,7 +673,8 @@ class Doings:
 
     def runs_commands(self):
         if self._rare(20) and os.getpid() == MAIN:
-            # With a function of its own for the child it forks, as os.fork() does (forks_beside_threads); without one it need not.
+            # With a function of its own for the child it forks, as os.fork() does
+            # (forks_beside_threads); without one it need not.
             forks = self._rare(2) and not tracemalloc.is_tracing()
             subprocess.run(["true"], check=True, preexec_fn=self._object.leaf if forks else None)
 
@@ -685,7 +717,9 @@ def main():
     deadline = time.monotonic() + float(seconds)
     Doings(random.Random(0), 0, []).handles_by_itself()  # which imports what a child may not import
     print("ready", flush=True)
-    all_doings = [Doings(random.Random(int(seed) + number), deadline, without) for number in range(1 if alone else 3)]
+    all_doings = [
+        Doings(random.Random(int(seed) + number), deadline, without) for number in range(1 if alone else 3)
+    ]
     threads = [threading.Thread(target=one._run) for one in all_doings[1:]]
     for thread in threads:
         thread.start()

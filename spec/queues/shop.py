@@ -1,7 +1,8 @@
 """Tasks of Celery, which count by themselves in Redis what becomes of each try, and what it raises:
 
     celery -A shop worker    runs them
-    python shop.py           asks for them, waits until all are over, and says what was counted, and what Celery has
+    python shop.py           asks for them, waits until all are over, and says what was counted, and
+                             what Celery has
 
 REDIS_URL says where.
 """
@@ -17,7 +18,11 @@ import redis
 
 URL = os.environ["REDIS_URL"]
 app = celery.Celery("shop", broker=URL, backend=URL)
-app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logger=False, task_default_queue="orders")
+app.conf.update(
+    broker_connection_retry_on_startup=True,
+    worker_hijack_root_logger=False,
+    task_default_queue="orders",
+)
 probescope.celery()
 counted = redis.Redis.from_url(URL)
 
@@ -95,7 +100,10 @@ def main(expected):
             task.delay()
     while sum(int(number) for number in counted.hvals("tries")) < expected:
         time.sleep(0.05)
-    told = {name: {key.decode(): int(n) for key, n in counted.hgetall(name).items()} for name in ("tries", "raised")}
+    told = {
+        name: {key.decode(): int(n) for key, n in counted.hgetall(name).items()}
+        for name in ("tries", "raised")
+    }
     totals = {}
     for worker in app.control.inspect(timeout=5).stats().values():
         for name, number in worker["total"].items():

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# OpenTelemetry as an application has it that sends traces: a span for each request, one for each request that it makes itself.
-# Loaded where OTEL_EXPORTER_OTLP_ENDPOINT says where to send them.
+# OpenTelemetry as an application has it that sends traces: a span for each request, one for each
+# request that it makes itself. Loaded where OTEL_EXPORTER_OTLP_ENDPOINT says where to send them.
 require "opentelemetry-sdk"
 require "opentelemetry/exporter/otlp"
 require "opentelemetry-instrumentation-net_http"

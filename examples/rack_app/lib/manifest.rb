@@ -7,8 +7,8 @@ class Manifest
   # The text is no manifest.
   class Invalid < StandardError; end
 
-  # Text to read from, which is a StringIO or a String. This is the first mistake: a String has no method #string, so each one
-  # makes a NoMethodError whose backtrace holds every frame below, and `rescue` throws it away.
+  # Text to read from, a StringIO or a String. This is the first mistake: a String has no #string
+  # and makes a NoMethodError, whose backtrace holds every frame below. `rescue` throws it away.
   class Source
     def initialize(from)
       @text = (from.string rescue from)

@@ -1,4 +1,6 @@
-"""In PYTHONPATH by `probescope run` where the package is not installed with its .pth file: see probescope/command/run.py."""
+"""In PYTHONPATH by `probescope run` where the package is not installed with its .pth file: see
+probescope/command/run.py.
+"""
 
 import os
 import sys

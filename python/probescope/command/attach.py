@@ -31,7 +31,8 @@ def run(options: Any) -> int:
     inject: Any = getattr(sys, "remote_exec", None)
     if not inject:
         raise CommandError(
-            f"to attach takes Python 3.14 or later, here and in the process, and this is {platform.python_version()}",
+            "to attach takes Python 3.14 or later, here and in the process, "
+            f"and this is {platform.python_version()}",
             RESTART,
         )
     with script_for(pid) as script:
@@ -43,7 +44,10 @@ def run(options: Any) -> int:
 
 @contextmanager
 def script_for(pid: int) -> Iterator[str]:
-    """A file for the process to run. It has to name the package's folder, because CPython does not tell a script where it lies."""
+    """A file for the process to run.
+
+    It has to name the package's folder, because CPython does not tell a script where it lies.
+    """
     text = (PACKAGE / "attached.py").read_text(encoding="utf-8")
     # /tmp may be another one there: systemd's PrivateTmp.
     for folder in (tempfile.gettempdir(), "/run"):
@@ -52,7 +56,9 @@ def script_for(pid: int) -> Iterator[str]:
         except OSError:
             continue
         with open(file, "w", encoding="utf-8") as script:
-            script.write(f"{text}\n_probescope_attach({str(PACKAGE.parent)!r}, {path!r})\ndel _probescope_attach\n")
+            script.write(
+                f"{text}\n_probescope_attach({str(PACKAGE.parent)!r}, {path!r})\ndel _probescope_attach\n"
+            )
         os.chmod(path, 0o644)
         if readable_for(pid, path, str(PACKAGE / "__init__.py")):
             break
@@ -110,8 +116,8 @@ def await_installed(pid: int, script: str) -> None:
                 step = f"`readlink /proc/{pid}/exe` says which Python that is; or {RESTART}"
                 raise CommandError(f"process {pid} cannot load the probescope in {PACKAGE.parent}", step)
             raise StillWaiting(
-                f"process {pid} has not loaded it within {SECONDS} s: its main thread may wait in a system call, and loads it as soon "
-                "as it runs Python code again",
+                f"process {pid} has not loaded it within {SECONDS} s: its main thread may wait in a system "
+                "call, and loads it as soon as it runs Python code again",
                 f"later: probescope doctor -p {pid}",
             )
         time.sleep(0.02)
@@ -148,7 +154,9 @@ def readable_as(pid: int, user: int, group: int, groups: List[int], paths: Seque
 
 
 def in_child(question: Callable[[], bool]) -> bool:
-    """False also where there is no answer: the root of a process may be a file system that gives none."""
+    """False also where there is no answer: the root of a process may be a file system that gives
+    none.
+    """
     pid = os.fork()
     if pid == 0:
         answer = False

@@ -25,7 +25,10 @@ def caller() -> Optional[pwd.struct_passwd]:
 
 
 def become(user: pwd.struct_passwd) -> Dict[str, str]:
-    """This process becomes that user for good, with the user's groups and no capability. Returns the environment that goes with it."""
+    """This process becomes that user for good, with the user's groups and no capability.
+
+    Returns the environment that goes with it.
+    """
     try:
         os.initgroups(user.pw_name, user.pw_gid)
         os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
@@ -34,7 +37,13 @@ def become(user: pwd.struct_passwd) -> Dict[str, str]:
         raise _refused(f"{user.pw_name} ({error.strerror})") from None
     print(f"probescope: `run` needs no sudo: the application runs as {user.pw_name}", file=sys.stderr)
     kept = {name: value for name, value in os.environ.items() if name not in OF_SUDO}
-    return {**kept, "HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "SHELL": user.pw_shell}
+    return {
+        **kept,
+        "HOME": user.pw_dir,
+        "USER": user.pw_name,
+        "LOGNAME": user.pw_name,
+        "SHELL": user.pw_shell,
+    }
 
 
 def _refused(whom: str) -> CommandError:

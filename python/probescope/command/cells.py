@@ -1,5 +1,6 @@
-"""The cells of tables: a function of a row and a column's key for each kind of column that docs/schema/schemas.yml names. What is not
-known is "-"."""
+"""The cells of tables: a function of a row and a column's key for each kind of column that
+docs/schema/schemas.yml names. What is not known is "-".
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def of(column: Column, row: Row) -> str:
 
 
 def ordered(rows: List[Row], column: Column) -> List[Row]:
-    """By a column: figures from the largest to the smallest, texts in their order; what is not known comes last."""
+    """By a column: figures from the largest to the smallest, texts in their order; what is not
+    known comes last.
+    """
     known = [row for row in rows if of(column, row) != "-"]
     unknown = [row for row in rows if of(column, row) == "-"]
     if column.kind in RIGHT:

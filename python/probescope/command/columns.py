@@ -14,9 +14,11 @@ ON = ("on", "degraded")
 
 class Columns(NamedTuple):
     heading: str
-    # Raise ValueError or IndexError for what the program did not mean as a line: a name of the target may have line breaks.
+    # Raise ValueError or IndexError for what the program did not mean as a line: a name of the
+    # target may have line breaks.
     line: Callable[[str, Result], str]
-    # The same as an object of the command's JSON, or None for what is none. None where that is not told line by line.
+    # The same as an object of the command's JSON, or None for what is none. None where that is not
+    # told line by line.
     event: Optional[Callable[[str, Result], Optional[Dict[str, Any]]]] = None
 
     def show(self, line: str, result: Result) -> str:
@@ -47,8 +49,8 @@ CALL = "{:>9} {:>9}  {}".format
 
 # The words of stat's lines, behind "=" and the process, and the probes that some of them take.
 SECOND_WORDS = (
-    "wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details ended "
-    "looking_ns cut"
+    "wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details "
+    "ended looking_ns cut"
 ).split()
 TAKES = {
     "calls": "function__stats",
@@ -68,7 +70,10 @@ def _figures(line: str, result: Result, light: bool) -> Dict[str, Optional[int]]
     mark, _, *words = line.split()
     if mark != "=" or len(words) < len(SECOND_WORDS) - 2:
         raise ValueError("no line of figures")
-    found: Dict[str, Optional[int]] = {**dict.fromkeys(SECOND_WORDS), **dict(zip(SECOND_WORDS, map(int, words)))}
+    found: Dict[str, Optional[int]] = {
+        **dict.fromkeys(SECOND_WORDS),
+        **dict(zip(SECOND_WORDS, map(int, words))),
+    }
     if not result.tells_of_looking:
         found["looking_ns"] = None
     for name, probe in TAKES.items():
@@ -95,7 +100,9 @@ def _second(line: str, result: Result, light: bool = False) -> str:
     return SECOND(*cells)
 
 
-def _interval(begin: datetime, end: datetime, wall: int, cpu: Optional[int], looking: Optional[int]) -> Dict[str, Any]:
+def _interval(
+    begin: datetime, end: datetime, wall: int, cpu: Optional[int], looking: Optional[int]
+) -> Dict[str, Any]:
     """In JSON. CPU time in ns."""
     return {
         "begin": iso(begin),
@@ -122,8 +129,10 @@ def _second_event(line: str, result: Result, light: bool = False) -> Dict[str, A
 
 
 def _call(line: str, result: Result) -> str:
-    """ "> NUMBER PID THREAD CONTEXT DEPTH LINE\\tNAME\\tFILE", "< NUMBER PID THREAD CONTEXT DEPTH ELAPSED SELF OUTCOME\\tNAME",
-    and each second "= NUMBER PID FROM TO WALL CPU LOOKING"."""
+    """ "> NUMBER PID THREAD CONTEXT DEPTH LINE\\tNAME\\tFILE",
+    "< NUMBER PID THREAD CONTEXT DEPTH ELAPSED SELF OUTCOME\\tNAME",
+    and each second "= NUMBER PID FROM TO WALL CPU LOOKING".
+    """
     figures, _, names = line.partition("\t")
     kind, *words = figures.split()
     numbers = list(map(int, words))
@@ -157,7 +166,13 @@ def _call_event(line: str, result: Result) -> Optional[Dict[str, Any]]:
         return _covered(numbers, result)
     if kind not in ("<", ">"):
         return None
-    who = {"command": "flow", "pid": numbers[1], "thread_id": numbers[2], "context_id": numbers[3], "depth": numbers[4]}
+    who = {
+        "command": "flow",
+        "pid": numbers[1],
+        "thread_id": numbers[2],
+        "context_id": numbers[3],
+        "depth": numbers[4],
+    }
     if kind == ">":
         name, _, file = names.rpartition("\t")
         return {**who, "event": "enter", "function": name, "file": file or None, "line": numbers[5]}

@@ -11,7 +11,10 @@ MOST_LINES = 20
 
 
 def complaint(text: str, what: str, next_step: str) -> CommandError:
-    """An error for that text of bpftrace's. what: what it was to do. next_step: where the text is none that we know."""
+    """An error for that text of bpftrace's.
+
+    what: what it was to do. next_step: where the text is none that we know.
+    """
     said = lines(text)
     if said and said[0].startswith("sudo: "):  # bpftrace never began
         step = "run the command as root, or as a user who may use sudo"

@@ -17,14 +17,17 @@ class Crash(CommandError):
     def __init__(self, error: Exception) -> None:
         super().__init__(
             f"this is a fault of probescope: {describe(error)}",
-            f"report it as an issue of probescope's repository, with the line above and this one: {versions()}",
+            "report it as an issue of probescope's repository, with the line above and this one: "
+            f"{versions()}",
         )
 
 
 def describe(error: Exception) -> str:
     """The exception's class and message, and the last line of ours that it came from."""
-    passed = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(FOLDER)]
-    place = f" at {passed[-1].filename[len(FOLDER) + 1 :]}:{passed[-1].lineno} in {passed[-1].name}" if passed else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    passed = [frame for frame in frames if frame.filename.startswith(FOLDER)]
+    last = passed[-1] if passed else None
+    place = f" at {last.filename[len(FOLDER) + 1 :]}:{last.lineno} in {last.name}" if last else ""
     return f"{type(error).__name__}: {str(error)[:MESSAGE_LENGTH]}{place}"
 
 

@@ -14,8 +14,8 @@ from probescope.command.text import SCHEMA, clean, to_json
 
 FORCED = ("line", "exception__raise", "exception__rescue")
 TRACE_HOOK = (
-    "before Python 3.12 only with PROBESCOPE_FORCE=1 in its environment: they need the trace hook, with which a call takes "
-    "6.4 times as long while somebody listens"
+    "before Python 3.12 only with PROBESCOPE_FORCE=1 in its environment: they need the trace hook, "
+    "with which a call takes 6.4 times as long while somebody listens"
 )
 TOOL_IDS_TAKEN = "tool ids are taken"  # a reason of ext/python/monitoring.c
 MARKS = {"good": "ok", "note": "--", "bad": "NO"}
@@ -25,7 +25,8 @@ def run(options: Any) -> int:
     checks = Checks(options.pid)
     if options.json:
         pids = [options.pid] if options.pid else []
-        print(to_json({"schema": SCHEMA, "command": "doctor", "pids": pids, "rows": checks.rows, "warnings": []}))
+        answer = {"schema": SCHEMA, "command": "doctor", "pids": pids, "rows": checks.rows, "warnings": []}
+        print(to_json(answer))
     else:
         for row in checks.rows:
             step = f" -> {row['next_step']}" if row["next_step"] else ""
@@ -68,7 +69,8 @@ class Checks:
 
     def _providers(self) -> str:
         library = probescope._native.PROVIDERS
-        text = f"run-time probes (probescope.Provider) by {'its own library' if library == 'own' else library}"
+        by = "its own library" if library == "own" else library
+        text = f"run-time probes (probescope.Provider) by {by}"
         if probescope._native.MOST_ARGUMENTS > 6:
             return text
         step = "build probescope without PROBESCOPE_STAPSDT_DIR: it has its own"
@@ -79,18 +81,30 @@ class Checks:
         name = f"{platform.python_implementation()} {platform.python_version()}"
         reason = probescope.unavailable_reason()
         if reason:
-            step = "once that is mended, install it again: pip install --force-reinstall --no-cache-dir, from the same place"
+            step = (
+                "once that is mended, install it again: pip install --force-reinstall --no-cache-dir, "
+                "from the same place"
+            )
             raise CommandError(f"this Python ({name}) cannot be traced: {reason}", step)
         path, probes = machine.library()
         if probes != len(abi.PROBES):
-            step = "whatever packed it stripped the section .note.stapsdt: install the wheel as it was released"
+            step = (
+                "whatever packed it stripped the section .note.stapsdt: install the wheel as it was released"
+            )
             raise CommandError(f"{probes} of {len(abi.PROBES)} probes are in {path}", step)
         return f"the native library for this Python ({name}), with {probes} probes"
 
     def _process(self) -> str:
         known = find(self._pid or 0).to_dict()
-        found: List[Callable[[], str]] = [lambda: _watched(known), lambda: _on_disk(known), lambda: _memory(known)]
-        text = f"process {self._pid}: {known['runtime']} {known['version']}, probescope {known['library']}, ABI {known['abi']}"
+        found: List[Callable[[], str]] = [
+            lambda: _watched(known),
+            lambda: _on_disk(known),
+            lambda: _memory(known),
+        ]
+        text = (
+            f"process {self._pid}: {known['runtime']} {known['version']}, "
+            f"probescope {known['library']}, ABI {known['abi']}"
+        )
         self.rows.append({"state": "good", "text": text, "next_step": None})
         self._check(found[0])
         for what in found[1:]:
@@ -104,7 +118,8 @@ class Checks:
             self.rows.append({"state": "note", "text": text, "next_step": step})
         traced = [name for name in FORCED if name in known["probes"]] if _takes_trace_hook(known) else []
         if traced:
-            self.rows.append({"state": "note", "text": f"{', '.join(traced)}: {TRACE_HOOK}", "next_step": None})
+            text = f"{', '.join(traced)}: {TRACE_HOOK}"
+            self.rows.append({"state": "note", "text": text, "next_step": None})
         if known["note"]:
             self.rows.append({"state": "note", "text": known["note"], "next_step": None})
         served = len(known["probes"]) - len({*traced, *(row[0] for row in refused)})

@@ -1,7 +1,8 @@
-"""As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little endian.
+"""As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little
+endian.
 
-The files are those that some process maps, so nothing in them is believed. Whatever does not fit, or is larger than what a library of ours
-can be, raises Malformed.
+The files are those that some process maps, so nothing in them is believed. Whatever does not fit,
+or is larger than what a library of ours can be, raises Malformed.
 """
 
 from __future__ import annotations
@@ -66,13 +67,16 @@ class Elf:
         symbols = self._read(table.offset, table.bytes)
         # A name may be the tail of a longer one, so the table is searched for its offset.
         value: int
-        for string, _, _, section, value, _ in SYMBOL.iter_unpack(symbols[: len(symbols) // SYMBOL.size * SYMBOL.size]):
+        whole = symbols[: len(symbols) // SYMBOL.size * SYMBOL.size]
+        for string, _, _, section, value, _ in SYMBOL.iter_unpack(whole):
             if string == wanted and section:
                 return value
         return None
 
     def bias(self, start: int) -> int:
-        """What has to be added to a virtual address once the file's first bytes are mapped at `start`."""
+        """What has to be added to a virtual address once the file's first bytes are mapped at
+        `start`.
+        """
         address: int
         for kind, offset, address in self._rows(
             self._programs_at, self._program_bytes, self._program_count, struct.Struct("<I4xQQ")
@@ -98,7 +102,9 @@ class Elf:
 
     def _all_sections(self) -> List[Section]:
         if self._sections is None:
-            rows = self._rows(self._sections_at, self._section_bytes, self._section_count, struct.Struct("<4xI16xQQI"))
+            rows = self._rows(
+                self._sections_at, self._section_bytes, self._section_count, struct.Struct("<4xI16xQQI")
+            )
             self._sections = [Section(*row) for row in rows]
         return self._sections
 
@@ -128,7 +134,11 @@ def _probes_in(notes: bytes) -> Iterator[Probe]:
         described = at + _align(name)
         description = notes[described : described + size]
         # Three addresses, the last one the semaphore's, and three strings.
-        if kind == NOTE_OF_PROBE and notes[at : at + name] == b"stapsdt\0" and description.count(b"\0", 24) >= 3:
+        if (
+            kind == NOTE_OF_PROBE
+            and notes[at : at + name] == b"stapsdt\0"
+            and description.count(b"\0", 24) >= 3
+        ):
             texts = description[24:].split(b"\0", 3)
             names = [text.decode(errors="replace") for text in texts[:2]]
             semaphore = int.from_bytes(description[16:24], "little")

@@ -7,8 +7,8 @@ import site
 import sys
 from pathlib import Path
 
-# What the command begins as: without the folders of PYTHON* and of the user, and without the current one, where anybody may have put a
-# module of any name. Whoever traces is root.
+# What the command begins as: without the folders of PYTHON* and of the user, and without the
+# current one, where anybody may have put a module of any name. Whoever traces is root.
 ISOLATED = "from probescope.command.entry import main; main()"
 
 

@@ -16,8 +16,10 @@ class NotLoaded(CommandError):
 
 
 class Refused(CommandError):
-    """Why a foreign process is not looked at. kind: "gone", "denied" (by the kernel), "malformed" (what it has makes no sense), "busy" (it
-    is writing), "slow" (it was not read in time) or "other"."""
+    """Why a foreign process is not looked at. kind: "gone", "denied" (by the kernel), "malformed"
+    (what it has makes no sense), "busy" (it is writing), "slow" (it was not read in time) or
+    "other".
+    """
 
     def __init__(self, kind: str, message: str, next_step: Optional[str] = None) -> None:
         super().__init__(message, next_step)

@@ -1,7 +1,8 @@
 """All that is read of foreign processes and of the files that they map, in one place.
 
-It runs in a child (reader.py), because whatever a process maps may keep its reader waiting: a file of FUSE does, opened, read or as memory.
-Each question returns plain data. What goes wrong is a CommandError with a reason; whatever else were raised here becomes one in reader.py.
+It runs in a child (reader.py), because whatever a process maps may keep its reader waiting: a file
+of FUSE does, opened, read or as memory. Each question returns plain data. What goes wrong is a
+CommandError with a reason; whatever else were raised here becomes one in reader.py.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from probescope.command.own import own_probes
 
 SYMBOL = "probescope_info"
 HOW_TO_LOAD = (
-    "start it with PROBESCOPE=1 where the package is installed, or with `probescope run`; on Python 3.14 and later "
-    "`probescope attach PID` loads it; where that was done, `probescope doctor` says whether the library was built"
+    "start it with PROBESCOPE=1 where the package is installed, or with `probescope run`; on Python 3.14 "
+    "and later `probescope attach PID` loads it; where that was done, `probescope doctor` says whether the "
+    "library was built"
 )
 
 
@@ -128,7 +130,9 @@ def _check(pid: int) -> None:
         with open(f"/proc/{pid}/status", "rb") as file:
             status = file.read()
     except (FileNotFoundError, ProcessLookupError):
-        raise Refused("other", f"there is no process {pid}", "`ps aux | grep python` lists those of Python") from None
+        raise Refused(
+            "other", f"there is no process {pid}", "`ps aux | grep python` lists those of Python"
+        ) from None
     group = re.search(rb"^Tgid:\s+(\d+)", status, re.MULTILINE)
     if group and int(group[1]) != pid:
         raise Refused("other", f"{pid} is a thread of process {int(group[1])}", f"use -p {int(group[1])}")

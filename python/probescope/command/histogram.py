@@ -1,4 +1,6 @@
-"""Counts by powers of two, and times as providers/requests.bt counts them: sixteen steps for each power of two ns."""
+"""Counts by powers of two, and times as providers/requests.bt counts them: sixteen steps for each
+power of two ns.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ STEPS = 16
 
 
 def buckets(values: Any) -> Buckets:
-    """Of what bpftrace's hist() prints: values from min up to and not including max, without the empty ones at the ends."""
+    """Of what bpftrace's hist() prints: values from min up to and not including max, without the
+    empty ones at the ends.
+    """
     found = [
         {"min": one.get("min", 0), "max": one["max"] + 1 if "max" in one else None, "count": one["count"]}
         for one in values or []
@@ -50,7 +54,9 @@ class Steps:
         self._total = sum(counts.values())
 
     def quantile(self, share: float, most: Optional[int]) -> Optional[int]:
-        """The time that this share of them took at most, the middle of its step; never more than `most`. None without any."""
+        """The time that this share of them took at most, the middle of its step; never more than
+        `most`. None without any.
+        """
         wanted = math.ceil(self._total * share)
         seen = 0
         for step, count in self._counts:

@@ -1,7 +1,7 @@
 """Reads `probescope_info` (providers/info.yml) out of a process.
 
-The library may be older or newer than this command: sizes and offsets are those that its head announces, fields that it does not have
-read as 0, those of APPENDED as None.
+The library may be older or newer than this command: sizes and offsets are those that its head
+announces, fields that it does not have read as 0, those of APPENDED as None.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ class Info:
         self._address = address
 
     def snapshot(self) -> Dict[str, Any]:
-        """A consistent copy: the head's fields, `flags` as names, and `probes`: {name: {state, enabled, semaphore, reason, out_ns}}.
+        """A consistent copy: the head's fields, `flags` as names, and `probes`: {name: {state,
+        enabled, semaphore, reason, out_ns}}.
 
-        Raises Refused when what is there is none, or is being written ("busy"), and OSError when the process is gone.
+        Raises Refused when what is there is none, or is being written ("busy"), and OSError when
+        the process is gone.
         """
         head = dict(zip(FIRST, HEAD.unpack(self._read(self._address, HEAD.size))))
         if head["magic"].split(b"\0")[0] != layout.MAGIC:
@@ -61,7 +63,10 @@ class Info:
         return self._one("flushes")
 
     def listened(self, semaphore: int) -> bool:
-        """Whether a tracer listens to a probe now. semaphore: from a snapshot. Several tracers need not count as several."""
+        """Whether a tracer listens to a probe now.
+
+        semaphore: from a snapshot. Several tracers need not count as several.
+        """
         return self._read(semaphore, 2) != b"\0\0"
 
     def _appended(self, probes_offset: int) -> Dict[str, Any]:
@@ -87,7 +92,9 @@ class Info:
         for i in range(head["probe_count"]):
             row = rows[i * size : (i + 1) * size][: PROBE.size].ljust(PROBE.size, b"\0")
             probe = dict(zip(layout.PROBE, map(_text, PROBE.unpack(row))))
-            probe["state"] = layout.STATES[probe["state"]] if probe["state"] < len(layout.STATES) else "unknown"
+            probe["state"] = (
+                layout.STATES[probe["state"]] if probe["state"] < len(layout.STATES) else "unknown"
+            )
             probes[probe.pop("name")] = probe
         known = {name: _text(head[name]) for name in layout.PROCESS}
         known["flags"] = [name for name, bit in layout.FLAGS.items() if head["flags"] & bit]

@@ -1,4 +1,7 @@
-"""What tracing needs of this machine. Each function returns a line for doctor, or raises CommandError with the next step."""
+"""What tracing needs of this machine.
+
+Each function returns a line for doctor, or raises CommandError with the next step.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,18 @@ OLDEST_BPFTRACE = (0, 17)
 # The initial PID namespace has this number: PROC_PID_INIT_INO of the kernel.
 INITIAL_PIDS = "pid:[4026531836]"
 THREADS_FOR_PROCESSES = ((0, 23), (0, 24, 2))
-# sudo runs as who calls it, and so is looked for where he does. Debian keeps some programs where a user's PATH does not look.
+# sudo runs as who calls it, and so is looked for where he does. Debian keeps some programs where a
+# user's PATH does not look.
 PATH = os.pathsep.join(filter(None, [os.environ.get("PATH"), "/usr/sbin:/usr/bin:/sbin:/bin"]))
-# It needs what every program of ours needs: a map, a probe in user space (which BEGIN is) and the verifier.
+# It needs what every program of ours needs: a map, a probe in user space (which BEGIN is) and the
+# verifier.
 TRIAL = "BEGIN { @tried = 1; exit(); }"
 TRIAL_SECONDS = 30
-# What bpftrace keeps: docs/how-to/run-the-bridge-as-a-service.md says what for. With CAP_SYS_CHROOT it
-# enters the mounts of a container.
-TRACING = "sys_admin sys_ptrace dac_read_search kill sys_resource sys_chroot perfmon bpf checkpoint_restore".split()
+# What bpftrace keeps: docs/how-to/run-the-bridge-as-a-service.md says what for. With CAP_SYS_CHROOT
+# it enters the mounts of a container.
+TRACING = (
+    "sys_admin sys_ptrace dac_read_search kill sys_resource sys_chroot perfmon bpf checkpoint_restore"
+).split()
 DAC_READ_SEARCH = 2
 CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_PTRACE": 19}
 
@@ -37,10 +44,14 @@ class Bpftrace(NamedTuple):
 
 def kernel() -> str:
     if sys.platform != "linux":
-        raise CommandError(f"USDT probes need Linux, and this is {sys.platform}", "run it where the process runs")
+        raise CommandError(
+            f"USDT probes need Linux, and this is {sys.platform}", "run it where the process runs"
+        )
     release = os.uname().release
     if tuple(map(int, re.findall(r"\d+", release)[:2])) < OLDEST_KERNEL:
-        raise CommandError(f"Linux {release} does not count the tracers of a probe", "run it on Linux 4.20 or later")
+        raise CommandError(
+            f"Linux {release} does not count the tracers of a probe", "run it on Linux 4.20 or later"
+        )
     return f"Linux {release}"
 
 
@@ -73,7 +84,8 @@ def bpftrace() -> Bpftrace:
     version = found[0] if found else "of an unknown version"
     if not found or tuple(map(int, version.split(".")[:2])) < OLDEST_BPFTRACE:
         raise CommandError(
-            f"{path} is bpftrace {version}, and 0.17 is the oldest that works", "update it: apt install bpftrace"
+            f"{path} is bpftrace {version}, and 0.17 is the oldest that works",
+            "update it: apt install bpftrace",
         )
     return Bpftrace(path, version)
 
@@ -81,8 +93,8 @@ def bpftrace() -> Bpftrace:
 def check_numbers(found: Bpftrace, probes: List[str]) -> None:
     """Raises where bpftrace gives events of a process the number of each of its threads.
 
-    0.23.0 to 0.24.1 have `pid` and `tid` the wrong way round in a PID namespace of their own (bpftrace#4813). Rows of a flush come from
-    one thread, all else from the application's.
+    0.23.0 to 0.24.1 have `pid` and `tid` the wrong way round in a PID namespace of their own
+    (bpftrace#4813). Rows of a flush come from one thread, all else from the application's.
     """
     if os.readlink("/proc/self/ns/pid") == INITIAL_PIDS or all(
         re.search("__stats$|^stats__done$", name) for name in probes
@@ -91,14 +103,17 @@ def check_numbers(found: Bpftrace, probes: List[str]) -> None:
     if THREADS_FOR_PROCESSES[0] <= tuple(map(int, found.version.split("."))) < THREADS_FOR_PROCESSES[1]:
         raise CommandError(
             f"bpftrace {found.version} takes threads for processes in a PID namespace like this one",
-            "use bpftrace 0.24.2 or later, or run the command on the host; exceptions, hot, calls and alloc work",
+            "use bpftrace 0.24.2 or later, or run the command on the host; "
+            "exceptions, hot, calls and alloc work",
         )
 
 
 def setpriv() -> str:
     path = tool("setpriv")
     if not path:
-        raise CommandError("no setpriv: a command that is killed with -9 leaves bpftrace behind", "install util-linux")
+        raise CommandError(
+            "no setpriv: a command that is killed with -9 leaves bpftrace behind", "install util-linux"
+        )
     return path
 
 

@@ -1,5 +1,7 @@
-"""The command line. Exit status: 0 done, 1 it could not be done (one line on stderr says why, the next one what to do), 2 the command
-line was wrong, 130 interrupted before there was anything to show."""
+"""The command line. Exit status: 0 done, 1 it could not be done (one line on stderr says why, the
+next one what to do), 2 the command line was wrong, 130 interrupted before there was anything to
+show.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ NAME = "probescope"
 # Options of `trace`, before those of the command line.
 DEFAULTS = "PROBESCOPE_OPTS"
 ABOUT = """\
-For a machine without the gem: loads probescope into a Python application, and runs a bpftrace program on a process that has it.
+For a machine without the gem: loads probescope into a Python application, and runs a bpftrace \
+program on a process that has it.
 """
 EXAMPLES = """\
 examples:
@@ -60,7 +63,9 @@ def percentage(text: str) -> float:
     except ValueError:
         value = 0
     if not 0 < value < 1e6:
-        raise Usage("--max-overhead takes a percentage above 0", f"{NAME} trace calls -p 4711 --max-overhead 5%")
+        raise Usage(
+            "--max-overhead takes a percentage above 0", f"{NAME} trace calls -p 4711 --max-overhead 5%"
+        )
     return value / 100
 
 
@@ -68,7 +73,9 @@ def share(text: str) -> float:
     try:
         return float(text[:-1] if text.endswith("%") else text)
     except ValueError:
-        raise Usage(f"--min takes a percentage, and not {text!r}", f"{NAME} trace exceptions -p 4711 --min 5") from None
+        raise Usage(
+            f"--min takes a percentage, and not {text!r}", f"{NAME} trace exceptions -p 4711 --min 5"
+        ) from None
 
 
 def time(text: str) -> int:
@@ -89,7 +96,9 @@ COMMANDS = ["run", "attach", "trace", "script", "doctor", "status"]
 
 
 def parser() -> argparse.ArgumentParser:
-    top = Parser(prog=NAME, description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top = Parser(
+        prog=NAME, description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     top.add_argument("--version", "-v", action="store_true", help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
@@ -105,11 +114,14 @@ def parser() -> argparse.ArgumentParser:
         f"{NAME} run -m gunicorn app:app",
         f"{NAME} run --functions '*/app/*,Invoice.*' gunicorn app:app",
     )
-    run.add_argument("--functions", metavar="GLOBS", help="which functions are covered, as PROBESCOPE_FUNCTIONS has it")
+    run.add_argument(
+        "--functions", metavar="GLOBS", help="which functions are covered, as PROBESCOPE_FUNCTIONS has it"
+    )
     run.add_argument("arguments", nargs="*", metavar="app.py | -m MODULE | -c CODE | PROGRAM [ARGUMENT ...]")
     attach = add(
         "attach",
-        "load probescope into a process that never imported it (Python 3.14 and later, the same version as this one)",
+        "load probescope into a process that never imported it "
+        "(Python 3.14 and later, the same version as this one)",
         f"sudo {NAME} attach 4711",
     )
     attach.add_argument("pid", type=process_id, metavar="PID")
@@ -151,11 +163,16 @@ def parser() -> argparse.ArgumentParser:
     trace.add_argument("--min", type=share, default=0, metavar="PERCENT", help="hide rows below this share")
     trace.add_argument("--sort", metavar="COLUMN", help="by another column of the table, the largest first")
     trace.add_argument(
-        "--json", action="store_true", help="one JSON object with every row, or one a line; docs/schema describes them"
+        "--json",
+        action="store_true",
+        help="one JSON object with every row, or one a line; docs/schema describes them",
     )
     trace.add_argument("-o", "--output", metavar="FILE", help="into a file and not on the terminal")
     trace.add_argument(
-        "--color", choices=COLORS, default="auto", help="of large shares and of warnings: auto by default (NO_COLOR)"
+        "--color",
+        choices=COLORS,
+        default="auto",
+        help="of large shares and of warnings: auto by default (NO_COLOR)",
     )
     script = add(
         "script",
@@ -166,13 +183,16 @@ def parser() -> argparse.ArgumentParser:
     script.add_argument("name", metavar="NAME", nargs="?")
     doctor = add(
         "doctor",
-        "check what tracing needs on this machine, and with -p in that process, and say what to do about what is missing",
+        "check what tracing needs on this machine, and with -p in that process, "
+        "and say what to do about what is missing",
         f"{NAME} doctor",
         f"sudo {NAME} doctor -p 4711 --json",
     )
     doctor.add_argument("-p", "--pid", type=process_id, help="the process")
     status = add(
-        "status", "what a process says about its probes, and which it has defined itself", f"sudo {NAME} status -p 4711"
+        "status",
+        "what a process says about its probes, and which it has defined itself",
+        f"sudo {NAME} status -p 4711",
     )
     status.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
     for command in (doctor, status):
@@ -181,7 +201,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def split_run(argv: List[str]) -> int:
-    """Where the options of `run` end and the application's command line begins, which is not ours to read."""
+    """Where the options of `run` end and the application's command line begins, which is not ours
+    to read.
+    """
     i = 1
     while i < len(argv) and argv[i].startswith(("--functions", "-h", "--help")):
         i += 2 if argv[i] == "--functions" else 1
@@ -189,7 +211,9 @@ def split_run(argv: List[str]) -> int:
 
 
 def expanded(argv: List[str]) -> List[str]:
-    """With what PROBESCOPE_OPTS says, and with `trace` where the name of one of the gem's commands stands in its place."""
+    """With what PROBESCOPE_OPTS says, and with `trace` where the name of one of the gem's commands
+    stands in its place.
+    """
     if argv[:1] and argv[0] in (*ALL, "stat", "flow"):
         argv = ["trace", *argv]
     if argv[:1] != ["trace"]:

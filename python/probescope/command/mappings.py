@@ -16,7 +16,10 @@ CHUNK = 1 << 18
 
 
 class Mapped(NamedTuple):
-    """A file that the process maps. range names the mapping in map_files; start is where its first byte is."""
+    """A file that the process maps.
+
+    range names the mapping in map_files; start is where its first byte is.
+    """
 
     pid: int
     device: bytes
@@ -26,8 +29,10 @@ class Mapped(NamedTuple):
     start: int
 
     def open(self) -> int:
-        """A descriptor: through map_files, which also reaches files that were deleted or replaced; without the privilege for that by its
-        path in the process's own root, as long as that leads to the same file. Raises OSError."""
+        """A descriptor: through map_files, which also reaches files that were deleted or replaced;
+        without the privilege for that by its path in the process's own root, as long as that leads
+        to the same file. Raises OSError.
+        """
         try:
             return opened.link(f"/proc/{self.pid}/map_files/{self.range}")
         except (PermissionError, FileNotFoundError):
@@ -41,8 +46,9 @@ class Mapped(NamedTuple):
 
 
 def files(pid: int) -> List[Mapped]:
-    """Each executable file once, those first that are named like the library. Raises OSError when the process is gone or not to be read,
-    and Refused."""
+    """Each executable file once, those first that are named like the library. Raises OSError when
+    the process is gone or not to be read, and Refused.
+    """
     with open(f"/proc/{pid}/maps", "rb") as maps:
         return in_text(maps, pid)
 

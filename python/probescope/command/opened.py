@@ -1,7 +1,7 @@
 """Opens a file that a foreign process chose, and nothing but a regular file.
 
-A FIFO would hang whoever opens it, and to open a device may do something. So a file is looked at first (O_PATH), which opens nothing, and
-then opened by what was looked at.
+A FIFO would hang whoever opens it, and to open a device may do something. So a file is looked at
+first (O_PATH), which opens nothing, and then opened by what was looked at.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ HOW = struct.pack("<3Q", LOOK, 0, RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS | 
 
 
 def link(path: str) -> int:
-    """The file of a link in /proc, which the kernel leads to an open file: a descriptor. Raises OSError."""
+    """The file of a link in /proc, which the kernel leads to an open file: a descriptor.
+
+    Raises OSError.
+    """
     return _reopened(os.open(path, LOOK))
 
 
 def beneath(pid: int, path: bytes) -> int:
-    """The file of that path below the root of a process, where no part of the path is a link: a descriptor. Raises OSError."""
+    """The file of that path below the root of a process, where no part of the path is a link: a
+    descriptor. Raises OSError.
+    """
     root = os.open(f"/proc/{pid}/root", LOOK)
     try:
         return _reopened(_openat2(root, path))

@@ -1,4 +1,6 @@
-"""The probes that an application has defined while it runs (Provider, latency), from the libraries that it maps for them."""
+"""The probes that an application has defined while it runs (Provider, latency), from the libraries
+that it maps for them.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ Listened = Callable[[int], Optional[bool]]
 def own_probes(pid: int, listened: Listened) -> List[Dict[str, Any]]:
     """[{name: "shop:checkout", arguments: 2, listened, path}, ...], by name.
 
-    listened: what the function says of its semaphore's address. path: the file by which every process with the same provider is reached,
-    or None. Raises OSError when the process has ended.
+    listened: what the function says of its semaphore's address. path: the file by which every
+    process with the same provider is reached, or None. Raises OSError when the process has ended.
     """
     libraries = [file for file in files(pid) if LIBRARY.search(file.path)][: bounds.OWN_LIBRARIES]
-    return sorted((probe for file in libraries for probe in _in(file, listened)), key=lambda probe: str(probe["name"]))
+    return sorted(
+        (probe for file in libraries for probe in _in(file, listened)), key=lambda probe: str(probe["name"])
+    )
 
 
 def _in(file: Mapped, listened: Listened) -> List[Dict[str, Any]]:

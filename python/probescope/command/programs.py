@@ -9,7 +9,8 @@ from typing import Dict, List
 from probescope.command.errors import CommandError
 
 PACKAGE = Path(__file__).resolve().parent.parent
-# Names of the gem's commands whose program has another one: a program waits for one of slow's thresholds.
+# Names of the gem's commands whose program has another one: a program waits for one of slow's
+# thresholds.
 ALIASES = {"slow": "slow10ms", "slow_by_request": "slow10ms_by_request"}
 
 
@@ -38,4 +39,6 @@ def question(path: Path) -> str:
 
 def probes(path: Path) -> List[str]:
     """Those that it attaches to."""
-    return sorted(set(re.findall(r"^usdt:\$1:probescope:(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)))
+    return sorted(
+        set(re.findall(r"^usdt:\$1:probescope:(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+    )

@@ -1,8 +1,10 @@
-"""Puts questions about foreign processes (foreign.py) to a child, and has an answer or a CommandError within seconds.
+"""Puts questions about foreign processes (foreign.py) to a child, and has an answer or a
+CommandError within seconds.
 
-A child that does not answer is killed, and the next question starts another one. A child that waits for a file of FUSE may outlive its KILL
-until that file answers, so nobody waits for its end. As long as it has not ended, its process is asked nothing more: each question would
-leave one more such child behind.
+A child that does not answer is killed, and the next question starts another one. A child that waits
+for a file of FUSE may outlive its KILL until that file answers, so nobody waits for its end. As
+long as it has not ended, its process is asked nothing more: each question would leave one more such
+child behind.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ class Reader:
         self._left: Dict[int, int] = {}  # by the process that it read: a killed child that has not ended
 
     def ask(self, question: str, subject: Any, *arguments: Any) -> Any:
-        """question: a function of foreign.py, which takes a PID or a Place first. Returns what it returns. Raises CommandError."""
+        """question: a function of foreign.py, which takes a PID or a Place first.
+
+        Returns what it returns. Raises CommandError.
+        """
         pid = subject if isinstance(subject, int) else subject.pid
         if not self._has_ended(pid):
             raise Refused("slow", f"process {pid}: {LATE}")
@@ -45,7 +50,8 @@ class Reader:
             self._stop()
             why = LATE if isinstance(error, TimeoutError) else "its reader ended"
             raise Refused("slow", f"process {pid}: {why}") from None
-        except BaseException:  # Ctrl-C: the answer that is still to come would be taken for that of the next question
+        except BaseException:
+            # Ctrl-C: the answer that is still to come would be taken for that of the next question.
             self._stop()
             raise
         if isinstance(answer, CommandError):
@@ -67,7 +73,9 @@ class Reader:
         return _read(self._socket)
 
     def _running(self) -> bool:
-        """What is slow for want of a CPU does not hang, nor what has used one since it was looked at last."""
+        """What is slow for want of a CPU does not hang, nor what has used one since it was looked
+        at last.
+        """
         with open(f"/proc/{self._pid}/stat", "rb") as file:
             state, *fields = file.read().rpartition(b") ")[2].split()
         before, self._cpu = self._cpu, fields[10:12]
@@ -132,7 +140,9 @@ def _answer(question: str, subject: Any, arguments: List[Any]) -> Any:
         return error
     except PermissionError:
         step = (
-            "run the command as root (sudo)" if os.geteuid() else "run the command on the host, outside of containers"
+            "run the command as root (sudo)"
+            if os.geteuid()
+            else "run the command on the host, outside of containers"
         )
         return _refused("denied", f"process {pid} may not be read", step)
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,6 @@
-"""What is said of a program's result: rows, in the order and with the keys that the gem's command has (docs/schema/schemas.yml)."""
+"""What is said of a program's result: rows, in the order and with the keys that the gem's command
+has (docs/schema/schemas.yml).
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ BY_REQUEST = "_by_request"
 
 
 class Report:
-    """The rows of one command's answer. What is in a row and not in the definition's fields is for its cells alone.
+    """The rows of one command's answer. What is in a row and not in the definition's fields is for
+    its cells alone.
 
-    SHARE: the key of what --min compares."""
+    SHARE: the key of what --min compares.
+    """
 
     SHARE = ""
 
@@ -66,10 +70,16 @@ class Hot(Report):
 
     def rows(self) -> List[Row]:
         found = [
-            {**self.request(row), **place(row, "function"), "self": row.number("self_ns"), "total": row.number("total_ns"),
-             "samples": row.number("samples"), "builtins": row.parts("in_builtin_ns")}
+            {
+                **self.request(row),
+                **place(row, "function"),
+                "self": row.number("self_ns"),
+                "total": row.number("total_ns"),
+                "samples": row.number("samples"),
+                "builtins": row.parts("in_builtin_ns"),
+            }
             for row in self.result.rows()
-        ]  # fmt: skip
+        ]
         on_cpu = total(found, "self")
         names = {int(number): name for number, name in self.result.values("builtin")}
         for row in ordered(found, "self", "total"):
@@ -169,7 +179,10 @@ class Backtraces(Report):
 
 class Calls(Report):
     SHARE = "share"
-    ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
+    ENDED = (
+        "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; "
+        "what it takes since is its callers' SELF"
+    )
 
     def rows(self) -> List[Row]:
         found = []
@@ -198,23 +211,36 @@ class Alloc(Report):
 
     def rows(self) -> List[Row]:
         found = [
-            {**self.request(row), **place(row, "class"), "count": row.number("allocated"), "bytes": row.number("bytes")}
+            {
+                **self.request(row),
+                **place(row, "class"),
+                "count": row.number("allocated"),
+                "bytes": row.number("bytes"),
+            }
             for row in self.result.rows()
         ]
         every = total(found, "count")
-        return [{**row, "count_share": ratio(row["count"], every)} for row in ordered(found, "count", "bytes")]
+        return [
+            {**row, "count_share": ratio(row["count"], every)} for row in ordered(found, "count", "bytes")
+        ]
 
     def below(self, rows: List[Row]) -> str:
         """Where it is the allocator that tells, the state of the probe says so."""
         state = self.result.known.get("probes", {}).get("object__stats", {}).get("state")
         if self.result.known.get("runtime") != "python" or state != "on":
             return ""
-        return "Told by CPython's reference tracer: every object. Not in BYTES: what it keeps elsewhere, as a bytearray does its bytes."
+        return (
+            "Told by CPython's reference tracer: every object. "
+            "Not in BYTES: what it keeps elsewhere, as a bytearray does its bytes."
+        )
 
 
 class Requests(Report):
     SHARE = "time_share"
-    LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` (docs/how-to/which-requests-are-slow-or-fail.md)"
+    LINES = (
+        "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` "
+        "(docs/how-to/which-requests-are-slow-or-fail.md)"
+    )
     # By the first digit.
     STATUSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
     FAILED = 5
@@ -222,7 +248,10 @@ class Requests(Report):
     def rows(self) -> List[Row]:
         found = [self._route(row) for row in self.result.rows()]
         every = total(found, "total_ns")
-        return [{**row, "time_share": ratio(row["total_ns"], every)} for row in ordered(found, "total_ns", "count")]
+        return [
+            {**row, "time_share": ratio(row["total_ns"], every)}
+            for row in ordered(found, "total_ns", "count")
+        ]
 
     def _route(self, row: Kept) -> Row:
         method, route, digit = row.names
@@ -254,8 +283,8 @@ class Requests(Report):
         missing = self.result.sum("requests") - self.result.sum("steps")
         if missing:
             found.append(
-                f"{missing} times had no room, and their routes have no percentiles: give bpftrace's maps more: "
-                f"PROBESCOPE_MAP_KEYS={room * 4}"
+                f"{missing} times had no room, and their routes have no percentiles: "
+                f"give bpftrace's maps more: PROBESCOPE_MAP_KEYS={room * 4}"
             )
         return found
 
@@ -269,7 +298,9 @@ class Gc(Report):
     def rows(self) -> List[Row]:
         found = [self._kind(row) for row in self.result.rows()]
         every = total(found, "total_ns")
-        return [{**row, "share": ratio(row["total_ns"], every)} for row in ordered(found, "total_ns", "count")]
+        return [
+            {**row, "share": ratio(row["total_ns"], every)} for row in ordered(found, "total_ns", "count")
+        ]
 
     def _kind(self, row: Kept) -> Row:
         kind, took, times = known(row.names[0]), row.number("total_ns"), row.number("collections")
@@ -401,7 +432,10 @@ def total(rows: List[Row], name: str) -> int:
 def ordered(rows: List[Row], *names: str) -> List[Row]:
     """In place: the largest first, ties by place."""
     rows.sort(
-        key=lambda row: ([-(row[name] or 0) for name in names], f"{row.get('file') or ''}:{row.get('line') or ''}")
+        key=lambda row: (
+            [-(row[name] or 0) for name in names],
+            f"{row.get('file') or ''}:{row.get('line') or ''}",
+        )
     )
     return rows
 

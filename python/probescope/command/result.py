@@ -66,7 +66,9 @@ class Result:
         self._requests: Optional[Dict[int, Tuple[Optional[str], str]]] = None
 
     def add(self, maps: Dict[str, Dict[str, Any]]) -> None:
-        """maps: as `bpftrace -f json` prints them; their keys mean something to that bpftrace alone."""
+        """maps: as `bpftrace -f json` prints them; their keys mean something to that bpftrace
+        alone.
+        """
         for name, rows in maps.items():
             self._maps.setdefault(name[1:], {}).update(rows)
 
@@ -83,7 +85,10 @@ class Result:
 
     @property
     def requests(self) -> Dict[int, Tuple[Optional[str], str]]:
-        """Those that the program tells apart: {number: (method, route)}. It keeps both as one text, or as two."""
+        """Those that the program tells apart: {number: (method, route)}.
+
+        It keeps both as one text, or as two.
+        """
         if self._requests is None:
             found = {}
             for number, *names in self._maps.get("request", {}).values():
@@ -110,7 +115,9 @@ class Result:
         return round(self.sum("samples_taken") * 1e9 / self.cpu_ns, 1) if self.cpu_ns else None
 
     def time(self, nsecs: int) -> datetime:
-        """From bpftrace's `nsecs`, which goes on while the machine is suspended, on Linux 5.8 and later."""
+        """From bpftrace's `nsecs`, which goes on while the machine is suspended, on Linux 5.8 and
+        later.
+        """
         release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
         return moment_of(nsecs, time.CLOCK_BOOTTIME if release >= (5, 8) else time.CLOCK_MONOTONIC)
 
@@ -132,7 +139,9 @@ class Result:
     def taken_out(self) -> Dict[str, datetime]:
         """Probes whose hooks the process took out in that time for taking too much, and when."""
         probes = self.known.get("probes", {})
-        found = {name: self.monotonic(probe["out_ns"]) for name, probe in probes.items() if probe.get("out_ns")}
+        found = {
+            name: self.monotonic(probe["out_ns"]) for name, probe in probes.items() if probe.get("out_ns")
+        }
         began = self.interval[0]
         return {name: at for name, at in found.items() if began and at > began}
 
@@ -158,9 +167,12 @@ class Result:
         )
 
     def moment(self, fired: int, cut: int) -> datetime:
-        """Up to when the rows of a flush count. fired: bpftrace's `nsecs` at its stats__done. cut: what that says, or 0.
+        """Up to when the rows of a flush count. fired: bpftrace's `nsecs` at its stats__done. cut:
+        what that says, or 0.
 
-        An older library has something else there. A machine that was suspended since then has set one clock back against the other."""
+        An older library has something else there. A machine that was suspended since then has set
+        one clock back against the other.
+        """
         late = self.time(fired)
         found = self.monotonic(cut) if cut and self.tells_of_cut else late
         return found if (late - found).total_seconds() < LATE else late
@@ -189,7 +201,9 @@ def folder_of(pid: int) -> Optional[str]:
 def moment_of(nsecs: int, clock: int) -> datetime:
     """From ns of that clock.
 
-    Who reads two clocks may lose the CPU in between, for tens of ms on a busy machine: the closest of several readings counts."""
+    Who reads two clocks may lose the CPU in between, for tens of ms on a busy machine: the closest
+    of several readings counts.
+    """
     readings = []
     for _ in range(READINGS):
         before, day, after = time.clock_gettime_ns(clock), time.time_ns(), time.clock_gettime_ns(clock)

@@ -1,4 +1,6 @@
-"""Becomes another Python, or a program of Python, with probescope loaded into it and into those that it starts."""
+"""Becomes another Python, or a program of Python, with probescope loaded into it and into those
+that it starts.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def run(options: Any) -> int:
 
 
 def _is_of_python(path: str) -> bool:
-    """Is it a file or a folder for the interpreter? Not a program of machine code, such as a Python, and no script of another language."""
+    """Is it a file or a folder for the interpreter?
+
+    Not a program of machine code, such as a Python, and no script of another language.
+    """
     if not os.path.isfile(path):
         return os.path.exists(path)  # a folder; or a pipe, from which nothing may be taken here
     try:
@@ -70,19 +75,30 @@ def _tell_of_no_probes() -> None:
 
 
 def added_to_environment() -> Dict[str, str]:
-    """Where the package is installed its .pth file does all. A checkout has none: a folder with a sitecustomize does it there."""
+    """Where the package is installed its .pth file does all.
+
+    A checkout has none: a folder with a sitecustomize does it there.
+    """
     added = {"PROBESCOPE": "1"}
-    places = [*getattr(site, "getsitepackages", list)(), site.getusersitepackages() if site.ENABLE_USER_SITE else ""]
+    places = [
+        *getattr(site, "getsitepackages", list)(),
+        site.getusersitepackages() if site.ENABLE_USER_SITE else "",
+    ]
     folder = PACKAGE.parent
-    if not (folder / "probescope.pth").exists() or str(folder) not in [os.path.realpath(place) for place in places]:
+    real = [os.path.realpath(place) for place in places]
+    if not (folder / "probescope.pth").exists() or str(folder) not in real:
         before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         wanted = [str(PACKAGE / "bootstrap"), str(folder)]
-        added["PYTHONPATH"] = os.pathsep.join([*wanted, *(path for path in before if path and path not in wanted)])
+        others = [path for path in before if path and path not in wanted]
+        added["PYTHONPATH"] = os.pathsep.join([*wanted, *others])
     return added
 
 
 def interpreter_options() -> List[str]:
-    """Those that this Python was started with, before -m probescope. None of the command's own, which begins as -c: see entry.py."""
+    """Those that this Python was started with, before -m probescope.
+
+    None of the command's own, which begins as -c: see entry.py.
+    """
     options: List[str] = []
     words = iter(sys.orig_argv[1:])
     for word in words:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional
 
-# A call within another one only made the next one when a single call that it made took this share of its time.
+# A call within another one only made the next one when a single call that it made took this share
+# of its time.
 PASSED_ON = 0.95
 
 
@@ -54,8 +55,11 @@ class SlowCalls:
         return found
 
     def _by_caller(self) -> Dict[Optional[int], List[Call]]:
-        """The calls that are shown, by the id of the nearest one of them around each, None where there is none."""
-        nearest: Dict[Optional[int], Optional[int]] = {own: own for own in self._shown}  # by the id of any call
+        """The calls that are shown, by the id of the nearest one of them around each, None where
+        there is none.
+        """
+        # By the id of any call.
+        nearest: Dict[Optional[int], Optional[int]] = {own: own for own in self._shown}
         made: Dict[Optional[int], List[Call]] = {}
         for call in self._shown.values():
             passed = []

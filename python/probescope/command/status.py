@@ -9,7 +9,8 @@ from probescope.command.text import SCHEMA, clean, to_json
 
 # Of the process, for JSON.
 PROCESS = (
-    "pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped flushes switches watcher_ticks note"
+    "pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped flushes "
+    "switches watcher_ticks note"
 ).split()
 LISTENED = {True: "yes", False: "no", None: "?"}  # "?": nothing says so
 
@@ -38,15 +39,19 @@ def _shaped(known: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def show(known: Dict[str, Any]) -> None:
-    watched = "its watcher looks for tracers" if "watcher" in known["flags"] else "NOBODY looks for tracers in it"
+    watched = (
+        "its watcher looks for tracers" if "watcher" in known["flags"] else "NOBODY looks for tracers in it"
+    )
     kib = known["memory_used"] >> 10, known["memory_limit"] >> 10
     print(
         clean(
-            f"process {known['pid']}: {known['runtime']} {known['version']}, probescope {known['library']}: {watched}"
+            f"process {known['pid']}: {known['runtime']} {known['version']}, "
+            f"probescope {known['library']}: {watched}"
         )
     )
     print(
-        f"{kib[0]} of {kib[1]} KiB for names and rows used, {known['rows_dropped']} events without a row of their own"
+        f"{kib[0]} of {kib[1]} KiB for names and rows used, "
+        f"{known['rows_dropped']} events without a row of their own"
     )
     if known["note"]:
         print(clean(known["note"]))
@@ -55,7 +60,8 @@ def show(known: Dict[str, Any]) -> None:
         print(f"\n{'OF ITS OWN':<{width}}{'ARGUMENTS':>9}  {'LISTENED':<10}LIBRARY")
         for probe in known["own"]:
             path = clean(probe["path"] or "none")
-            print(f"{clean(probe['name']):<{width}}{probe['arguments']:>9}  {LISTENED[probe['listened']]:<10}{path}")
+            listened = LISTENED[probe["listened"]]
+            print(f"{clean(probe['name']):<{width}}{probe['arguments']:>9}  {listened:<10}{path}")
     print(f"\n{'PROBE':<22}{'STATE':<13}{'LISTENED':<10}REASON")
     for name, probe in known["probes"].items():
         print(

@@ -29,7 +29,11 @@ LOST = {
 def head(command: str, result: Result) -> List[str]:
     """What the figures are of."""
     cpu = share(result.cpu_ns / result.wall_ns)
-    rate = f", {result.sample_rate:.0f} samples a second of it" if result.sample_rate and result.has_samples else ""
+    rate = (
+        f", {result.sample_rate:.0f} samples a second of it"
+        if result.sample_rate and result.has_samples
+        else ""
+    )
     looking = f", {share(result.looking_share)} of it for looking" if result.looking_share is not None else ""
     begin, end = map(clock, result.interval)
     waited = "" if result.waited_ns is None else f"; waited {duration(result.waited_ns)} for the hooks"
@@ -50,7 +54,9 @@ def table(
     columns = [*([REQUEST] if report.by_request else []), *report.definition.columns]
     told = {column: [clean(cells.of(column, row)) for row in shown] for column in columns}
     told = {
-        column: texts for column, texts in told.items() if not column.optional or any(text != "-" for text in texts)
+        column: texts
+        for column, texts in told.items()
+        if not column.optional or any(text != "-" for text in texts)
     }
     lines = ["", *_aligned(_fitting(told, report, terminal) if terminal.width else told, shown, terminal)]
     left_out = [f"{len(rows) - len(shown):,} more rows; --top 0 shows all"] if len(rows) > len(shown) else []
@@ -65,16 +71,23 @@ def lost(result: Result, keys: int) -> List[str]:
 
 
 def _fitting(told: Dict[Column, List[str]], report: Report, terminal: Terminal) -> Dict[Column, List[str]]:
-    """As wide as the terminal: paths as the application's folder has them, and long names cut in the middle."""
+    """As wide as the terminal: paths as the application's folder has them, and long names cut in
+    the middle.
+    """
     root = f"{report.result.folder}/" if report.result.folder not in (None, "/") else None
     may = [column.kind not in cells.RIGHT for column in told]
     texts = [
         [one[len(root) :] if root and narrower and one.startswith(root) else one for one in column]
         for column, narrower in zip(told.values(), may)
     ]
-    widths = [max(width(one) for one in (column.heading, *column_texts)) for column, column_texts in zip(told, texts)]
+    widths = [
+        max(width(one) for one in (column.heading, *column_texts))
+        for column, column_texts in zip(told, texts)
+    ]
     widths = narrowed(widths, may, (terminal.width or 0) - 2 * (len(widths) - 1))
-    return {column: [shortened(one, room) for one in found] for column, found, room in zip(told, texts, widths)}
+    return {
+        column: [shortened(one, room) for one in found] for column, found, room in zip(told, texts, widths)
+    }
 
 
 def _aligned(told: Dict[Column, List[str]], rows: List[Row], terminal: Terminal) -> List[str]:

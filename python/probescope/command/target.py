@@ -9,14 +9,16 @@ from probescope.command.errors import Refused
 from probescope.command.foreign import Place
 from probescope.command.reader import Reader
 
-# Seconds for a process to end what it is writing: a moment on a busy machine, in which a process that was given a CPU once more has
-# written.
+# Seconds for a process to end what it is writing: a moment on a busy machine, in which a process
+# that was given a CPU once more has written.
 PATIENCE = 1.0
 _READER = Reader()
 
 
 class Target:
-    """What is asked of the process goes through Reader; so all of it raises CommandError, and nothing else."""
+    """What is asked of the process goes through Reader; so all of it raises CommandError, and
+    nothing else.
+    """
 
     def __init__(self, place: Place) -> None:
         self.pid = place.pid

@@ -1,5 +1,6 @@
-"""How wide a terminal is, what it has room for, and whether what it shows may have colours. As lib/probescope/host/terminal.rb and
-shortened.rb have it."""
+"""How wide a terminal is, what it has room for, and whether what it shows may have colours. As
+lib/probescope/host/terminal.rb and shortened.rb have it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ PLACE = re.compile(r"(?P<folder>.*/)(?P<file>[^/]+)", re.DOTALL)
 class Terminal:
     """width: columns; None where the output is no terminal, and nothing is shortened."""
 
-    def __init__(self, output: "IO[str]", color: str = "auto", env: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(
+        self, output: "IO[str]", color: str = "auto", env: Optional[Mapping[str, str]] = None
+    ) -> None:
         """color: one of COLORS. NO_COLOR (https://no-color.org) holds for auto."""
         env = os.environ if env is None else env
         is_terminal = output.isatty()
@@ -48,12 +51,16 @@ def heat(share: Optional[float]) -> Optional[str]:
 def width(text: str) -> int:
     """Columns of a terminal."""
     return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        for one in text
     )
 
 
 def narrowed(widths: Sequence[int], may: Sequence[bool], room: int) -> List[int]:
-    """The widths of columns, so that all of them together take no more than room. may: which of them may become narrower."""
+    """The widths of columns, so that all of them together take no more than room.
+
+    may: which of them may become narrower.
+    """
     fixed = sum(one for one, narrower in zip(widths, may) if not narrower)
     narrow = [one for one, narrower in zip(widths, may) if narrower]
     most = max(narrow, default=0)
@@ -63,8 +70,9 @@ def narrowed(widths: Sequence[int], may: Sequence[bool], room: int) -> List[int]
 
 
 def shortened(text: str, room: int) -> str:
-    """Of at most so many columns: cut in the middle, where names of functions and files say least. Of a file's path the name and the
-    line stay, if there is room."""
+    """Of at most so many columns: cut in the middle, where names of functions and files say least.
+    Of a file's path the name and the line stay, if there is room.
+    """
     if width(text) <= room:
         return text
     match = PLACE.fullmatch(text)

@@ -1,4 +1,7 @@
-"""Text and figures to show. What came from a target is made safe: a class may be named like an escape code."""
+"""Text and figures to show.
+
+What came from a target is made safe: a class may be named like an escape code.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def decimal(number: Optional[float]) -> str:
 
 
 def _scaled(number: Optional[int], units: Units) -> str:
-    """None, which is unknown, is "-". What would take a fourth digit once it is rounded is told in the next unit."""
+    """None, which is unknown, is "-".
+
+    What would take a fourth digit once it is rounded is told in the next unit.
+    """
     if number is None:
         return "-"
     unit, least = next((one for one in units if round(number / one[1]) < 1000), units[-1])
@@ -63,5 +69,7 @@ def _scaled(number: Optional[int], units: Units) -> str:
 
 
 def to_json(value: Any) -> str:
-    """In ASCII, with nothing in it that a terminal obeys: JSON itself escapes only the first 32 controls."""
+    """In ASCII, with nothing in it that a terminal obeys: JSON itself escapes only the first 32
+    controls.
+    """
     return json.dumps(value).replace("\x7f", "\\u007f")

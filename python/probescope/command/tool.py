@@ -1,7 +1,7 @@
 """Programs of this machine that may run with privilege.
 
-They are looked for in the system's own folders, never in PATH. Each file, folder and link on the way has to be root's, and nobody else
-may write to it. lib/probescope/host/tool.rb has the same.
+They are looked for in the system's own folders, never in PATH. Each file, folder and link on the
+way has to be root's, and nobody else may write to it. lib/probescope/host/tool.rb has the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from probescope.command.errors import CommandError
 FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 # The environment of what runs with privilege.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-# The initial user namespace has this number: PROC_USER_INIT_INO of the kernel, which asks for capabilities there.
+# The initial user namespace has this number: PROC_USER_INIT_INO of the kernel, which asks for
+# capabilities there.
 INITIAL = "user:[4026531837]"
 # As many as the kernel follows.
 MOST_LINKS = 40
@@ -25,7 +26,8 @@ MOST_LINKS = 40
 def tool(name: str) -> Optional[str]:
     """Absolute path of the first one that is root's alone; None where there is none of that name.
 
-    Raises CommandError where somebody else than root could put another program in the place of each of them.
+    Raises CommandError where somebody else than root could put another program in the place of each
+    of them.
     """
     paths = [os.path.join(folder, name) for folder in FOLDERS]
     found = [path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)]
@@ -45,8 +47,12 @@ def initial_namespace() -> bool:
 
 
 def weakness(path: str) -> Optional[str]:
-    """Why what lies there may be another's: "/opt/x belongs to user 1000". None where it is root's alone."""
-    # In a user namespace files of the machine's root may be nobody's; nothing has privilege there (machine.privilege).
+    """Why what lies there may be another's: "/opt/x belongs to user 1000".
+
+    None where it is root's alone.
+    """
+    # In a user namespace files of the machine's root may be nobody's; nothing has privilege there
+    # (machine.privilege).
     owners = (0,) if initial_namespace() else (0, 65534)
     try:
         for place in way(path):

@@ -24,9 +24,11 @@ from probescope.command.terminal import Terminal
 from probescope.command.text import SCHEMA, clean, share, to_json
 from probescope.command.tool import ENVIRONMENT
 
-# Runs bpftrace until its input ends, which it does whenever this command ends, also when that is killed. Ctrl-C and Ctrl-Z are for this
-# command: bpftrace has a session of its own. It is told to leave once it catches SIGINT. 0.17 forgets a signal that comes while it reads
-# events, and waits for them again; then it is told again. While it prints its maps a signal would end it, and the rest would be lost.
+# Runs bpftrace until its input ends, which it does whenever this command ends, also when that is
+# killed. Ctrl-C and Ctrl-Z are for this command: bpftrace has a session of its own. It is told to
+# leave once it catches SIGINT. 0.17 forgets a signal that comes while it reads events, and waits
+# for them again; then it is told again. While it prints its maps a signal would end it, and the
+# rest would be lost.
 KEEPER = """
 umask 077
 cd /
@@ -43,7 +45,8 @@ waits_for_events() {
   read -r where </proc/$tracer/wchan
   case $where in *epoll* | ep_*) return 0 ;; *) return 1 ;; esac
 }
-setsid ${SETPRIV:+"$SETPRIV" --pdeathsig KILL --no-new-privs --inh-caps -all --bounding-set "$BOUNDS" --} "$@" </dev/null &
+setsid ${SETPRIV:+"$SETPRIV" --pdeathsig KILL --no-new-privs --inh-caps -all \
+  --bounding-set "$BOUNDS" --} "$@" </dev/null &
 tracer=$!
 exec 3<&0
 (
@@ -56,11 +59,12 @@ wait $tracer
 """
 # How long bpftrace may take to attach.
 ATTACH_SECONDS = 30
-# The process flushes each second, first when its hooks are in. While other tracers leave it holds a flush back for up to 3 s
-# (LEAVING_FOR_NS in ext/core/watcher.c).
+# The process flushes each second, first when its hooks are in. While other tracers leave it holds a
+# flush back for up to 3 s (LEAVING_FOR_NS in ext/core/watcher.c).
 NEXT_FLUSH_SECONDS = 4.5
 FIRST_FLUSH_SECONDS = 5
-# Flushes drift by some milliseconds: one that comes so early ends the interval, here and in the program.
+# Flushes drift by some milliseconds: one that comes so early ends the interval, here and in the
+# program.
 EARLY = 0.25
 # A flush's counter moves just before its last event.
 SETTLE = 0.02
@@ -79,7 +83,8 @@ def run(options: Any) -> int:
     for name, value in (("--min", options.min), ("--sort", options.sort)):
         if value and not report:
             raise Usage(
-                f"{path.stem} has no table, which {name} is for", f"probescope trace {path.stem} -p {options.pid}"
+                f"{path.stem} has no table, which {name} is for",
+                f"probescope trace {path.stem} -p {options.pid}",
             )
     if options.sort:
         sort_column(path.stem, options.sort)
@@ -101,7 +106,10 @@ def run(options: Any) -> int:
     try:
         tracer.attach(semaphores)
         check_served(options.pid, tracer.answers(), output)
-        print(f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}", file=sys.stderr)
+        print(
+            f"{question(path)} Process {options.pid}{'' if options.seconds else ', until Ctrl-C'}",
+            file=sys.stderr,
+        )
         _print(output.head())
         tracer.read(options.seconds, options.max_overhead)
     except KeyboardInterrupt:
@@ -155,12 +163,15 @@ def sort_column(name: str, heading: str) -> Column:
     if found:
         return found
     raise Usage(
-        f"{name} has no column {heading!r} to sort by", f"one of: {', '.join(one.heading for one in known) or 'none'}"
+        f"{name} has no column {heading!r} to sort by",
+        f"one of: {', '.join(one.heading for one in known) or 'none'}",
     )
 
 
 def arguments(options: Any, name: str, report: Any) -> List[str]:
-    """What the program finds in $2 and later: for slow the least time, and that calls are kept; the time after which it ends by itself."""
+    """What the program finds in $2 and later: for slow the least time, and that calls are kept; the
+    time after which it ends by itself.
+    """
     closing = str(max(1, round((options.seconds - EARLY) * 1e9))) if options.seconds and report else ""
     if name.startswith("slow"):
         return [str(options.threshold or 0), "keep", *filter(None, [closing])]
@@ -223,9 +234,13 @@ def check_target(target: Target, names: List[str]) -> List[int]:
     known = target.to_dict()
     if "watcher" not in known["flags"]:
         step = "call probescope.install() there, or restart it with PROBESCOPE=1"
-        raise CommandError(f"nobody looks for tracers in process {target.pid}: its watcher does not run", step)
+        raise CommandError(
+            f"nobody looks for tracers in process {target.pid}: its watcher does not run", step
+        )
     if known["deleted"]:
-        raise CommandError(f"its library was replaced or deleted on disk ({known['path']})", "restart the process")
+        raise CommandError(
+            f"its library was replaced or deleted on disk ({known['path']})", "restart the process"
+        )
     found: Dict[str, Any] = {name: known["probes"].get(name) for name in names}
     missing = [name for name, probe in found.items() if not probe]
     if missing:
@@ -245,7 +260,8 @@ def check_served(pid: int, found: Dict[str, Any], output: Output) -> None:
 
 
 def message(line: bytes) -> Tuple[str, Any]:
-    """What one line of `bpftrace -f json` says: its type and its data. Of what is no JSON, as a warning, nothing.
+    """What one line of `bpftrace -f json` says: its type and its data. Of what is no JSON, as a
+    warning, nothing.
 
     Up to 0.27 a byte >= 0x80 is printed as a sign-extended \\uffffffXX.
     """
@@ -269,7 +285,10 @@ def has_ended(pid: int) -> bool:
 
 
 class Output:
-    """What is said of one process, as text or as JSON: lines to print. names: of the program's probes."""
+    """What is said of one process, as text or as JSON: lines to print.
+
+    names: of the program's probes.
+    """
 
     def __init__(self, options: Any, program: str, names: List[str]) -> None:
         self.result = Result(options.pid, program)
@@ -305,7 +324,9 @@ class Output:
             self.result.lost_events += int(data["events"])
         elif kind == "printf":
             text = str(data).rstrip("\n")
-            shown = self._columns.json(text, self.result) if self._json else self._columns.show(text, self.result)
+            shown = (
+                self._columns.json(text, self.result) if self._json else self._columns.show(text, self.result)
+            )
             self._told = self._told or bool(shown)
             return [*self.head(), shown] if shown else []
         return []
@@ -353,7 +374,9 @@ class Output:
     def _object(self, name: str, report: Report, rows: List[Dict[str, Any]], left_out: int) -> Dict[str, Any]:
         """As docs/schema has it."""
         result = self.result
-        taken_out = [{"probe": name, "at": iso(at)} for name, at in result.taken_out.items() if name in self._names]
+        taken_out = [
+            {"probe": name, "at": iso(at)} for name, at in result.taken_out.items() if name in self._names
+        ]
         interval = {
             "begin": iso(result.interval[0]),
             "end": iso(result.interval[1]),
@@ -368,7 +391,13 @@ class Output:
             **interval,
             **({"sample_rate": result.sample_rate} if report.definition.samples else {}),
             "processes": [
-                {"pid": result.pid, **interval, "waited_ns": result.waited_ns, "left_out": None, "taken_out": taken_out}
+                {
+                    "pid": result.pid,
+                    **interval,
+                    "waited_ns": result.waited_ns,
+                    "left_out": None,
+                    "taken_out": taken_out,
+                }
             ],
             "rows": [{name: row[name] for name in row if name in report.definition.fields} for row in rows],
             "rows_left_out": left_out,
@@ -389,7 +418,9 @@ class Tracer:
         self._target = target
         self._names = names
         self._began_ns = time.monotonic_ns()
-        self._room = int(next(word.partition("=")[2] for word in words if word.startswith("BPFTRACE_MAP_KEYS_MAX=")))
+        self._room = int(
+            next(word.partition("=")[2] for word in words if word.startswith("BPFTRACE_MAP_KEYS_MAX="))
+        )
         self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
         self._rest = {"out": b"", "err": b""}
         self._streams = {self._process.stdout: "out", self._process.stderr: "err"}
@@ -407,11 +438,15 @@ class Tracer:
             self._take(0.05)
 
     def answers(self) -> Dict[str, Any]:
-        """What the process says of these probes once it was asked: {name: {state, reason}}. Empty when nobody knows."""
+        """What the process says of these probes once it was asked: {name: {state, reason}}.
+
+        Empty when nobody knows.
+        """
         found: Dict[str, Any] = {}
         deadline = time.monotonic() + HOOK_SECONDS
         while self._streams and time.monotonic() < deadline:
-            if not self._look():  # the process has ended, and so will bpftrace; or only bpftrace may look at it
+            if not self._look():
+                # The process has ended, and so will bpftrace; or only bpftrace may look at it.
                 return {}
             found = {name: self._output.result.known["probes"][name] for name in self._names}
             if all(probe["state"] != "off" for probe in found.values()):
@@ -420,8 +455,9 @@ class Tracer:
         return found
 
     def read(self, seconds: Optional[float], max_overhead: Optional[float] = None) -> None:
-        """For so long, from the process's first flush to the one that is due then. max_overhead: the share of the process's CPU time; a
-        flush that tells of more is the last one."""
+        """For so long, from the process's first flush to the one that is due then. max_overhead:
+        the share of the process's CPU time; a flush that tells of more is the last one.
+        """
         began, flushes = None, self._flushes()
         first: Dict[str, Any] = {}
         started = time.monotonic()
@@ -435,7 +471,8 @@ class Tracer:
                     began, first = now, self._output.result.known
                     if max_overhead and first.get("looking_ns") is None:
                         self._output.say(
-                            f"process {self._pid} does not tell what looking takes: --max-overhead has no effect"
+                            f"process {self._pid} does not tell what looking takes: "
+                            "--max-overhead has no effect"
                         )
                 elif self._is_too_dear(max_overhead, first, now - began):
                     return self._until(now + SETTLE)
@@ -462,11 +499,19 @@ class Tracer:
         return True
 
     def read_to_the_flush(self) -> None:
-        """It was asked to end: the second that the process is in belongs to it. Asked again, it ends at once."""
+        """It was asked to end: the second that the process is in belongs to it.
+
+        Asked again, it ends at once.
+        """
         before = self._flushes()
         deadline = time.monotonic() + NEXT_FLUSH_SECONDS
         try:
-            while self._streams and before is not None and time.monotonic() < deadline and not has_ended(self._pid):
+            while (
+                self._streams
+                and before is not None
+                and time.monotonic() < deadline
+                and not has_ended(self._pid)
+            ):
                 if self._flushes() != before:
                     self._until(time.monotonic() + SETTLE)
                     break
@@ -496,7 +541,9 @@ class Tracer:
             errors = "\n".join(self._errors) or f"exit status {status}"
             raise complaint(errors, "failed", f"{CHECK} -p {self._pid}")
         if ended:
-            self._output.say(f"process {self._pid} ended while it was traced; this is what was told until then")
+            self._output.say(
+                f"process {self._pid} ended while it was traced; this is what was told until then"
+            )
         _print(self._output.finish(self._room))
         return 0
 

@@ -1,4 +1,6 @@
-"""Requests that take turns on one thread, a job on another, and work in none of them: as by_request.rb."""
+"""Requests that take turns on one thread, a job on another, and work in none of them: as
+by_request.rb.
+"""
 
 import asyncio
 import signal

@@ -1,5 +1,5 @@
-"""Requests and jobs that run beside each other in an application without OpenTelemetry: on threads and in tasks of two processes that
-it forks, with slow calls in them whose names say whose they are.
+"""Requests and jobs that run beside each other in an application without OpenTelemetry: on threads
+and in tasks of two processes that it forks, with slow calls in them whose names say whose they are.
 
     python own_requests.py COUNT REQUESTS FILE
 
@@ -45,7 +45,8 @@ def define():
     for number in range(2 * COUNT):
         threaded = number < COUNT
         text = WORK.replace("NUMBER", str(number))
-        text = text.replace("ASYNC ", "" if threaded else "async ").replace("AWAIT ", "" if threaded else "await ")
+        text = text.replace("ASYNC ", "" if threaded else "async ")
+        text = text.replace("AWAIT ", "" if threaded else "await ")
         globals()[f"pause{number}"] = time.sleep if threaded else asyncio.sleep
         exec(compile(text, os.path.join(os.path.dirname(__file__), "own_work.py"), "exec"), globals())
 
@@ -105,7 +106,12 @@ def threaded(number):
             with Job(f"request{number}", came(number, request)):
                 work()
         else:
-            environ = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "probescope.route": path, "wsgi.url_scheme": "http"}
+            environ = {
+                "REQUEST_METHOD": "GET",
+                "PATH_INFO": path,
+                "probescope.route": path,
+                "wsgi.url_scheme": "http",
+            }
             app({**environ, "HTTP_TRACEPARENT": came(number, request)}, lambda *_: None)
 
 

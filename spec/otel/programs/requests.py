@@ -1,9 +1,10 @@
-"""Requests that run beside each other, each in a trace of its own, with slow calls in it whose names say whose they are.
+"""Requests that run beside each other, each in a trace of its own, with slow calls in it whose
+names say whose they are.
 
     python requests.py threads|tasks COUNT REQUESTS FILE
 
-COUNT workers make REQUESTS requests each. What belongs to which request, as the program itself knows it, is written into FILE:
-support/parents.rb. Every tenth request is not sampled.
+COUNT workers make REQUESTS requests each. What belongs to which request, as the program itself
+knows it, is written into FILE: support/parents.rb. Every tenth request is not sampled.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ ASYNC def workerNUMBER():
 ASYNC def requestNUMBER(sampled):
     tracer = TRACERS[sampled]
     with tracer.start_as_current_span("request") as span:
-        known = {"number": NUMBER, "sampled": sampled, "trace": f"{span.get_span_context().trace_id:032x}", "spans": {}}
+        known = {"number": NUMBER, "sampled": sampled,
+                 "trace": f"{span.get_span_context().trace_id:032x}", "spans": {}}
         note(known, "request", span)
         AWAIT outerNUMBER(tracer, known)
         BESIDE
@@ -83,7 +85,10 @@ async def gather(workers):
 
 
 def run():
-    """What begins the requests, and what waits for their end. Threads are there before, so that they are traced from their first call."""
+    """What begins the requests, and what waits for their end.
+
+    Threads are there before, so that they are traced from their first call.
+    """
     workers = [globals()[f"worker{i}"] for i in range(COUNT)]
     if MODE == "tasks":
         return lambda: None, lambda: asyncio.run(gather(workers))

@@ -17,7 +17,8 @@ class Collections:
         gc.callbacks.append(self._told)
 
     def _told(self, phase, _):
-        # A thread that asks for its CPU time may lose its CPU there: within what others take for the collection, or before it.
+        # A thread that asks for its CPU time may lose its CPU there: within what others take for
+        # the collection, or before it.
         cpu = time.thread_time_ns()
         if phase == "start":
             self._began, self._cpu_began = time.monotonic_ns(), cpu
@@ -79,7 +80,10 @@ class Page:
         self.notes.append((time.monotonic_ns(), dict(self._counters)))
 
     def resume(self):
-        """After a pause, in which this thread counted nothing. The process may have: its other threads, and the library."""
+        """After a pause, in which this thread counted nothing.
+
+        The process may have: its other threads, and the library.
+        """
         now = time.monotonic_ns()
         if self.notes and now - self.notes[-1][0] > self.PAUSE:
             self.notes.append((now, {**self.notes[-1][1], **self._of_process()}))

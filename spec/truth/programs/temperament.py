@@ -64,7 +64,9 @@ class Temperament:
             work.litter()
 
     def pool(self):
-        """Four workers; the main thread hands out jobs of some 1, 5 or 20 ms, and is parked most of the time."""
+        """Four workers; the main thread hands out jobs of some 1, 5 or 20 ms, and is parked most of
+        the time.
+        """
         jobs = queue.Queue(8)
         workers = self._in_threads([jobs] * 4, units=[1, 5, 20][self._seed % 3])
         page = self._ledger.page(process=True)
@@ -86,7 +88,10 @@ class Temperament:
         return not self._over
 
     def served(self):
-        """Eight threads, of which one has a job every 0.2 s, from another thread. The main thread waits for their end."""
+        """Eight threads, of which one has a job every 0.2 s, from another thread.
+
+        The main thread waits for their end.
+        """
         jobs = queue.Queue()
         workers = self._in_threads([jobs] * 8)
         page = self._ledger.page(process=True)
@@ -104,7 +109,9 @@ class Temperament:
             worker.join()
 
     def crowd(self):
-        """Twelve threads that are served in turns, one every 80 ms, and take 12 ms longer than their work."""
+        """Twelve threads that are served in turns, one every 80 ms, and take 12 ms longer than
+        their work.
+        """
         queues = [queue.Queue() for _ in range(12)]
         workers = self._in_threads(queues, linger=True)
         page = self._ledger.page(process=True)

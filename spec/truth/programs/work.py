@@ -33,7 +33,9 @@ class Thing:
 
 
 def raised_in_a_text():
-    """How many exceptions traceback raises for itself where it makes a text of this one: those of lines that it cannot parse."""
+    """How many exceptions traceback raises for itself where it makes a text of this one: those of
+    lines that it cannot parse.
+    """
     raised = 0
     parse = ast.parse
 
@@ -54,7 +56,10 @@ def raised_in_a_text():
 
 
 class Work:
-    """Every figure that a command tells of it is in the page, too. random: decides how the work is shared out."""
+    """Every figure that a command tells of it is in the page, too.
+
+    random: decides how the work is shared out.
+    """
 
     def __init__(self, page, random):
         self._page = page
@@ -80,7 +85,9 @@ class Work:
         self._page.note()
 
     def c_unit(self):
-        """C takes most of the time, and what follows is called where the VM looks up for the first time after it."""
+        """C takes most of the time, and what follows is called where the VM looks up for the first
+        time after it.
+        """
         self._data = self._data or bytes(self._bytes)
         self._page.time("crunch", self.crunch, self._data)
         self._page.time("trifle", self.trifle)
