@@ -6,13 +6,15 @@ Gem::Specification.new do |spec|
   spec.name = "probescope"
   spec.version = Probescope::VERSION
   spec.summary = "USDT probes in running Ruby applications, free until a tracer attaches"
-  spec.description = "Names the hot functions, the costly exceptions and the allocating lines of a running, unpatched " \
-                     "Ruby process: a C extension that puts USDT probes into it, and a command that reads them with bpftrace."
+  spec.description = "Names the hot functions, the costly exceptions and the allocating lines of a running, " \
+                     "unpatched Ruby process: a C extension that puts USDT probes into it, and a command " \
+                     "that reads them with bpftrace."
   spec.authors = ["The probescope authors"]
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1"
 
-  # A glob and not `git ls-files`: the gem must also build from a tarball and from a container that has no git.
+  # A glob and not `git ls-files`: the gem must also build from a tarball and from a container that
+  # has no git.
   spec.files = Dir.chdir(__dir__) do
     Dir["exe/*", "lib/**/*.rb", "ext/{core,probescope}/{*.{c,h,rb},depend}", "providers/*.{bt,yml}",
         "docs/**/*.{md,svg}", "docs/schema/*.json",
@@ -22,7 +24,8 @@ Gem::Specification.new do |spec|
   spec.executables = ["probescope"]
   spec.require_paths = ["lib"]
   spec.extensions = ["ext/probescope/extconf.rb"]
-  spec.post_install_message = "Are there probes for this Ruby, and what is missing if not? `probescope doctor` says."
+  spec.post_install_message = "Are there probes for this Ruby, and what is missing if not? " \
+                              "`probescope doctor` says."
 
   spec.metadata["rubygems_mfa_required"] = "true"
 end

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# How long it takes until the hooks of a large program are in and out again, and how long it stands still meanwhile: 1,000
-# files, 10,000 methods, all in use. Writes its section of docs/performance.md.
+# How long it takes until the hooks of a large program are in and out again, and how long it stands
+# still meanwhile: 1,000 files, 10,000 methods, all in use. Writes its section of
+# docs/performance.md.
 #
 #   bundle exec rake bench:attach       # half a minute, as root
 #   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit bundle exec rake bench:attach
@@ -10,7 +11,9 @@
 require "fileutils"
 require "rbconfig"
 require "tmpdir"
-%w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+%w[paths await elf info child target bpf tracer attacher].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require_relative "performance_page"
 
 class Attach
@@ -33,9 +36,10 @@ class Attach
   # Figures of one attach and detach, in ms. later: probescope is loaded after the program's files.
   def measure(later:, files: FILES, methods: METHODS_EACH)
     directory = Dir.mktmpdir("probescope")
-    subject = Support::Target.new(File.join(__dir__, "many.rb"), files.to_s, methods.to_s, *("later" if later),
-                                  loaded: false, stdin: true, ruby: @ruby, options: @options,
-                                  env: { "PROBESCOPE_ROOT" => directory })
+    subject = Support::Target.new(
+      File.join(__dir__, "many.rb"), files.to_s, methods.to_s, *("later" if later),
+      loaded: false, stdin: true, ruby: @ruby, options: @options, env: { "PROBESCOPE_ROOT" => directory }
+    )
     subject.await_line(/\Aready$/, within: 120)
     target = subject.info
     idle = longest(subject)
@@ -44,7 +48,8 @@ class Attach
     on = longest(subject)
     out = attacher.detach
     await("the hooks out") { target.state("function__stats") == :off }
-    { idle: idle, hooked: hooked, on: on, unhooked: out[:unhooked_ms] - out[:detach_ms], off: longest(subject) }
+    { idle: idle, hooked: hooked, on: on, unhooked: out[:unhooked_ms] - out[:detach_ms],
+      off: longest(subject) }
   ensure
     attacher&.kill_all
     subject&.kill_all
@@ -73,11 +78,12 @@ class Attach
   end
 
   def section(rows)
+    files, methods = [FILES, FILES * METHODS_EACH].map { |number| number.to_s.sub(/(?=000$)/, ",") }
     <<~MARKDOWN
       <!-- bench/attach.rb -->
       ## Attaching to a large program
 
-      #{FILES.to_s.sub(/(?=000$)/, ",")} files, #{(FILES * METHODS_EACH).to_s.sub(/(?=000$)/, ",")} methods, all in use and compiled, in a heap of some 200,000 objects (`rake bench:attach`, the least of #{ROUNDS}).
+      #{files} files, #{methods} methods, all in use and compiled, in a heap of some 200,000 objects (`rake bench:attach`, the least of #{ROUNDS}).
       "In" counts from the attach, "out" from the moment the kernel has taken the probe out. "Longest" is CPU time of the longest
       step of the program's only thread meanwhile, with its own work and garbage collections in it; a step without a tracer is in the last column.
 

@@ -1,13 +1,16 @@
 # frozen_string_literal: true
 
-# Functions by their self time in a running application, as probescope and other profilers say, in turns on the same process:
+# Functions by their self time in a running application, as probescope and other profilers say, in
+# turns on the same process:
 #
 #   sudo bundle exec ruby bench/beside.rb -p PID --rbspy /path/to/rbspy
 #   sudo bundle exec ruby bench/beside.rb -p PID --py-spy /path/to/py-spy
-#   sudo bundle exec ruby bench/beside.rb -p PID --stackprof --vernier    started with RUBYOPT=-r/path/to/bench/beside_app BESIDE=DIRECTORY
+#   sudo bundle exec ruby bench/beside.rb -p PID --stackprof --vernier
+#     # started with RUBYOPT=-r/path/to/bench/beside_app BESIDE=DIRECTORY
 #
-# Prints a table in Markdown: the functions that one of them puts first. Time in C belongs to the function that called it, which all of
-# them can tell. Functions are known by their last name and the end of their path: profilers write both differently.
+# Prints a table in Markdown: the functions that one of them puts first. Time in C belongs to the
+# function that called it, which all of them can tell. Functions are known by their last name and
+# the end of their path: profilers write both differently.
 require "json"
 require "open3"
 require "optparse"
@@ -18,7 +21,8 @@ module Beside
 
   def key(function, path) = [function[/[^#.:]+\z/] || function, path.to_s.split("/").last(2).join("/")]
 
-  # Self shares of stacks that are written as one line each, the innermost frame last, and their count.
+  # Self shares of stacks that are written as one line each, the innermost frame last, and their
+  # count.
   def collapsed(text, &key_of)
     found = Hash.new(0)
     text.each_line do |line|
@@ -35,7 +39,8 @@ module Beside
   end
 
   def probescope(pid, seconds)
-    text, errors, status = Open3.capture3(RbConfig.ruby, "exe/probescope", "hot", "-p", pid, "-d", seconds.to_s, "--json")
+    text, errors, status = Open3.capture3(RbConfig.ruby, "exe/probescope", "hot", "-p", pid,
+                                          "-d", seconds.to_s, "--json")
     raise errors unless status.success?
 
     JSON.parse(text).fetch("rows").each_with_object(Hash.new(0)) do |row, found|
@@ -44,7 +49,8 @@ module Beside
   end
 
   def rbspy(path, pid, seconds)
-    run(path, "record", "--pid", pid, "--duration", seconds.to_s, "--rate", "99", "--format", "collapsed", "--silent", "--file") do |text|
+    run(path, "record", "--pid", pid, "--duration", seconds.to_s, "--rate", "99",
+        "--format", "collapsed", "--silent", "--file") do |text|
       collapsed(text) do |frame|
         name, place = frame.split(" - ", 2)
         key(name, place.sub(/:\d+\z/, "")) unless name.end_with?("[c function]")
@@ -53,7 +59,8 @@ module Beside
   end
 
   def py_spy(path, pid, seconds)
-    run(path, "record", "--pid", pid, "--duration", seconds.to_s, "--rate", "99", "--format", "raw", "--output") do |text|
+    run(path, "record", "--pid", pid, "--duration", seconds.to_s, "--rate", "99",
+        "--format", "raw", "--output") do |text|
       collapsed(text) { |frame| key(*frame.match(/\A(.*?)(?: \((.*?)(?::\d+)?\))?\z/).captures) }
     end
   end
@@ -73,23 +80,31 @@ module Beside
     sleep seconds
     File.write("#{folder}/control", "#{stop}\n")
     leaves = JSON.parse(File.read("#{folder}/result"))
-    shares(leaves.each_with_object(Hash.new(0)) { |(function, path, count), found| found[key(function, path)] += count })
+    counts = leaves.each_with_object(Hash.new(0)) do |(function, path, count), found|
+      found[key(function, path)] += count
+    end
+    shares(counts)
   end
 
-  # profilers: by name, what takes their shares. Returns the mean of their turns, by name and function.
+  # profilers: by name, what takes their shares. Returns the mean of their turns, by name and
+  # function.
   def turns(profilers, number)
     taken = Hash.new { |hash, name| hash[name] = [] }
     number.times { profilers.each { |name, take| taken[name] << take.call } }
     taken.transform_values do |turns|
-      turns.flat_map(&:keys).uniq.to_h { |function| [function, turns.sum { |turn| turn[function] || 0 } / turns.size] }
+      turns.flat_map(&:keys).uniq.to_h do |function|
+        [function, turns.sum { |turn| turn[function] || 0 } / turns.size]
+      end
     end
   end
 
   def table(found, rows)
     first = found.values.flat_map { |shares| shares.max_by(rows) { |_, share| share }.map(&:first) }.uniq
     sorted = first.sort_by { |function| -found.values.first.fetch(function, 0) }
-    ["| FUNCTION | FILE | #{found.keys.join(" | ")} |", "|---|---|#{"---|" * found.size}",
-     *sorted.map { |function| "| #{function.join(" | ")} | #{found.values.map { |all| percent(all[function]) }.join(" | ")} |" }]
+    lines = sorted.map do |function|
+      "| #{function.join(" | ")} | #{found.values.map { |all| percent(all[function]) }.join(" | ")} |"
+    end
+    ["| FUNCTION | FILE | #{found.keys.join(" | ")} |", "|---|---|#{"---|" * found.size}", *lines]
   end
 
   def percent(share) = share ? format("%.1f %%", share * 100) : "-"
@@ -100,9 +115,15 @@ others = {}
 OptionParser.new do |parser|
   parser.banner = "bench/beside.rb -p PID [--rbspy PATH] [--py-spy PATH] [--stackprof] [--vernier]"
   parser.on("-p PID") { |pid| options[:pid] = pid }
-  parser.on("--rbspy PATH") { |path| others["rbspy"] = -> { Beside.rbspy(path, options[:pid], options[:seconds]) } }
-  parser.on("--py-spy PATH") { |path| others["py-spy"] = -> { Beside.py_spy(path, options[:pid], options[:seconds]) } }
-  parser.on("--stackprof", "BESIDE: see above") { others["stackprof"] = -> { Beside.inside(ENV.fetch("BESIDE"), options[:seconds]) } }
+  parser.on("--rbspy PATH") do |path|
+    others["rbspy"] = -> { Beside.rbspy(path, options[:pid], options[:seconds]) }
+  end
+  parser.on("--py-spy PATH") do |path|
+    others["py-spy"] = -> { Beside.py_spy(path, options[:pid], options[:seconds]) }
+  end
+  parser.on("--stackprof", "BESIDE: see above") do
+    others["stackprof"] = -> { Beside.inside(ENV.fetch("BESIDE"), options[:seconds]) }
+  end
   parser.on("--vernier", "BESIDE: see above") do
     others["Vernier"] = lambda do
       Beside.inside(ENV.fetch("BESIDE"), options[:seconds], start: "start vernier", stop: "stop vernier")

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
-# Loaded into an application: turns stackprof, or Vernier, on and off as bench/beside.rb says in the FIFO $BESIDE/control, and writes into
-# the FIFO $BESIDE/result the functions by samples of their own: a list of [function, path, count]. A sample of C belongs to the function
-# that called it. Of Vernier's samples, which come by the wall clock, those count in which the thread had the VM lock.
+# Loaded into an application: turns stackprof, or Vernier, on and off as bench/beside.rb says in the
+# FIFO $BESIDE/control, and writes into the FIFO $BESIDE/result the functions by samples of their
+# own: a list of [function, path, count]. A sample of C belongs to the function that called it. Of
+# Vernier's samples, which come by the wall clock, those count in which the thread had the VM lock.
 require "json"
 require "stackprof"
 begin

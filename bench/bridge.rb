@@ -1,13 +1,14 @@
 # frozen_string_literal: true
 
-# How many slow calls a second the bridge's exporter takes in and sends on, on one core, and where the time goes.
+# How many slow calls a second the bridge's exporter takes in and sends on, on one core, and where
+# the time goes.
 #
 #   bundle exec ruby bench/bridge.rb                     120,000 of them, as fast as it takes them
 #   bundle exec ruby bench/bridge.rb 600000 10000        so many, at 10,000 a second
 #
-# Lines as bpftrace prints them, of 12 calls within each other, go into a real exporter, which sends them to a server of ours that
-# takes everything. CPU time and memory are those of the exporter's process, which has one CPU for itself at most (taskset); the
-# server and what feeds it are others.
+# Lines as bpftrace prints them, of 12 calls within each other, go into a real exporter, which sends
+# them to a server of ours that takes everything. CPU time and memory are those of the exporter's
+# process, which has one CPU for itself at most (taskset); the server and what feeds it are others.
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "socket"
 require "stackprof"
@@ -39,7 +40,8 @@ def line(text) = "#{JSON.generate({type: "printf", data: "#{text}\n"})}\n"
 reader, writer = IO.pipe
 feeder = Process.fork do
   reader.close
-  target = {is: "target", pid: 7, attributes: {"process.pid" => 7}, service_name: "bench", executable: "bench", published: nil}
+  target = {is: "target", pid: 7, attributes: {"process.pid" => 7}, service_name: "bench",
+            executable: "bench", published: nil}
   writer.write(JSON.generate(target), "\n")
   (0...NEST).each { |i| writer.write(line("N 7 #{1000 + i}\tShop::Order#step#{i}")) }
   writer.write(line("N 7 2000\t/srv/shop/app/models/order.rb"))
@@ -51,7 +53,8 @@ feeder = Process.fork do
     trace = format("00-%032x-%016x-01", round + 1, round + 1)
     writer.write((0...NEST).map do |i|
       id = (round * NEST) + NEST - i
-      line("S 7 #{at} #{1000 + i} 2000 #{12_000_000 + i} 1000 #{i} 7 0 #{id} #{i == NEST - 1 ? 0 : id - 1}\t#{trace}")
+      parent = i == NEST - 1 ? 0 : id - 1
+      line("S 7 #{at} #{1000 + i} 2000 #{12_000_000 + i} 1000 #{i} 7 0 #{id} #{parent}\t#{trace}")
     end.join)
   end
 end
@@ -60,9 +63,10 @@ own = Process.pid
 at_exit { [sink, feeder].each { |pid| Process.kill(:KILL, pid) } if Process.pid == own }
 
 log = StringIO.new
-exporter = Probescope::Otel::Exporter.new(reader, {endpoint: "http://127.0.0.1:#{server.addr[1]}", exceptions: "none", attributes: {}},
-                                          log: log)
-system("taskset", "--all-tasks", "--pid", "--cpu-list", "0", Process.pid.to_s, out: File::NULL, exception: true)
+options = {endpoint: "http://127.0.0.1:#{server.addr[1]}", exceptions: "none", attributes: {}}
+exporter = Probescope::Otel::Exporter.new(reader, options, log: log)
+system("taskset", "--all-tasks", "--pid", "--cpu-list", "0", Process.pid.to_s,
+       out: File::NULL, exception: true)
 seen = []
 watch = Thread.new { loop { sleep(1).then { seen << memory } } }
 cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
@@ -73,11 +77,12 @@ cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - cpu
 watch.kill
 figures = JSON.parse(log.string.lines.last[/\{.*/])
 traces = figures.fetch("traces")
-puts format("%d events in %.1f s, %.2f s of CPU: %.1f us an event, %d a second of one core", events, took, cpu, cpu / events * 1e6,
-            events / cpu)
-puts format("received %d, exported %d, dropped %s", figures.dig("received", "slow_calls"), traces["exported"], traces["dropped"])
+puts format("%d events in %.1f s, %.2f s of CPU: %.1f us an event, %d a second of one core",
+            events, took, cpu, cpu / events * 1e6, events / cpu)
+puts format("received %d, exported %d, dropped %s",
+            figures.dig("received", "slow_calls"), traces["exported"], traces["dropped"])
 if seen.any?
-  puts format("RSS: %.0f MB after a quarter of the time, %.0f MB at the end, %.0f MB at most", seen[seen.size / 4], seen.last,
-              seen.max)
+  puts format("RSS: %.0f MB after a quarter of the time, %.0f MB at the end, %.0f MB at most",
+              seen[seen.size / 4], seen.last, seen.max)
 end
 StackProf::Report.new(profile).print_text(false, 25)

@@ -1,22 +1,28 @@
 # frozen_string_literal: true
 
-# What one fire of a run-time probe costs in C, while nobody listens and under bpftrace, beside a static USDT and, when it is given,
-# upstream's libstapsdt: in turns in one process; and what an idle one costs Ruby and Python. Writes its section of docs/performance.md.
+# What one fire of a run-time probe costs in C, while nobody listens and under bpftrace, beside a
+# static USDT and, when it is given, upstream's libstapsdt: in turns in one process; and what an
+# idle one costs Ruby and Python. Writes its section of docs/performance.md.
 #
 #   bundle exec rake bench:fire                                        # a few seconds, as root
 #   LIBSTAPSDT=/path/to/libstapsdt.so.0 bundle exec rake bench:fire    # with upstream's
 #   PYTHON=/path/to/python3 bundle exec rake bench:fire                # which imports probescope
 require "fileutils"
 require "open3"
-%w[paths await elf info child target bpf tracer libstapsdt].each { |name| require_relative "../spec/support/#{name}" }
+%w[paths await elf info child target bpf tracer libstapsdt].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require_relative "performance_page"
 
 class Fire
   include Support::Await
 
   WAYS = {
-    "static" => "a static USDT behind its semaphore", "ours" => "`probeFire()`", "ours.asked" => "`probeIsEnabled()`, then `probeFire()`",
-    "upstream" => "`probeFire()` of libstapsdt", "upstream.asked" => "`probeIsEnabled()`, then `probeFire()` of libstapsdt"
+    "static" => "a static USDT behind its semaphore",
+    "ours" => "`probeFire()`",
+    "ours.asked" => "`probeIsEnabled()`, then `probeFire()`",
+    "upstream" => "`probeFire()` of libstapsdt",
+    "upstream.asked" => "`probeIsEnabled()`, then `probeFire()` of libstapsdt"
   }.freeze
   PROVIDERS = { "static" => "probescope", "ours" => "ours", "upstream" => "upstream" }.freeze
 
@@ -31,7 +37,8 @@ class Fire
     subject.await_line(/\Aready$/)
     idle = figures(subject, "idle")
     providers = PROVIDERS.reject { |way, _| way == "upstream" && !upstream }.values
-    tracer = Support::Tracer.new(providers.map { |name| "usdt:*:#{name}:fired { @#{name} = count(); }" }.join("\n"), pid: subject.pid)
+    text = providers.map { |name| "usdt:*:#{name}:fired { @#{name} = count(); }" }.join("\n")
+    tracer = Support::Tracer.new(text, pid: subject.pid)
     await("the tracer's probes", within: 60) { figures(subject, "once").values.min > 50 }
     [idle, figures(subject, "attached")]
   ensure
@@ -49,9 +56,11 @@ class Fire
   # [name, ns of a fire, with a block or lambda, of an empty C function with that] of each language.
   def languages
     python = ENV.fetch("PYTHON", "python3")
-    version = Support::LibStapsdt.tool(python, "-c", "import platform; print(platform.python_version())").strip
+    path = ["python", *ENV["PYTHONPATH"]].join(":")
+    ask = "import platform; print(platform.python_version())"
+    version = Support::LibStapsdt.tool(python, "-c", ask).strip
     [["Ruby #{RUBY_VERSION}, a block", RbConfig.ruby, "-Ilib", "bench/fire_block.rb"],
-     ["CPython #{version}, a lambda", "env", "PYTHONPATH=#{["python", *ENV["PYTHONPATH"]].join(":")}", python, "bench/fire_lambda.py"]]
+     ["CPython #{version}, a lambda", "env", "PYTHONPATH=#{path}", python, "bench/fire_lambda.py"]]
       .map { |name, *command| [name, *Support::LibStapsdt.tool(*command).split.map(&:to_f)] }
   end
 
@@ -61,13 +70,21 @@ class Fire
   def program
     Support::LibStapsdt.build
     File.join(Support::LibStapsdt::PREFIX, "fire").tap do |path|
-      Support::LibStapsdt.tool("cc", "-std=gnu11", "-O2", "-mno-red-zone", "-Iext/core", "-o", path, "bench/fire.c", "-ldl")
+      Support::LibStapsdt.tool("cc", "-std=gnu11", "-O2", "-mno-red-zone", "-Iext/core",
+                               "-o", path, "bench/fire.c", "-ldl")
+    end
+  end
+
+  def language_rows
+    languages.map do |name, plain, lazy, empty|
+      format("| %s | %.0f | %.0f | %.0f | %.2f |\n", name, plain, lazy, empty, lazy / empty)
     end
   end
 
   def section_of(idle, attached)
     rows = idle.map do |way, ns|
-      format("| %s | %.1f | %.0f | %.2f |\n", WAYS.fetch(way), ns, attached.fetch(way), attached.fetch(way) / attached.fetch("static"))
+      format("| %s | %.1f | %.0f | %.2f |\n",
+             WAYS.fetch(way), ns, attached.fetch(way), attached.fetch(way) / attached.fetch("static"))
     end
     <<~MARKDOWN
       <!-- bench/fire.rb -->
@@ -83,7 +100,7 @@ class Fire
 
       | | with arguments, ns | with it, ns | an empty C function with it, ns | of that one |
       |---|---|---|---|---|
-      #{languages.map { |name, plain, lazy, empty| format("| %s | %.0f | %.0f | %.0f | %.2f |\n", name, plain, lazy, empty, lazy / empty) }.join}
+      #{language_rows.join}
       <!-- end of bench/fire.rb -->
     MARKDOWN
   end

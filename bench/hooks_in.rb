@@ -1,16 +1,19 @@
 # frozen_string_literal: true
 
-# How long it takes until hooks are in, in Ruby programs that hold the VM's lock, or let go of it, each in its own way. The twin of
-# bench/attach.py.
+# How long it takes until hooks are in, in Ruby programs that hold the VM's lock, or let go of it,
+# each in its own way. The twin of bench/attach.py.
 #
-#   bundle exec rake bench:hooks_in     # as root; CYCLES=100, BUSY=2: beside so many processes that spin, ONLY="a CPU loop"
+#   bundle exec rake bench:hooks_in     # as root; CYCLES=100, ONLY="a CPU loop",
+#                                       # BUSY=2: beside so many processes that spin
 #
-# Counts from when the watcher has seen that a tracer came (it looks every 50 ms) to when the hooks are in. The column of this version goes
-# into docs/performance.md.
+# Counts from when the watcher has seen that a tracer came (it looks every 50 ms) to when the hooks
+# are in. The column of this version goes into docs/performance.md.
 require "etc"
 require "fileutils"
 require "rbconfig"
-%w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+%w[paths await elf info child target bpf tracer attacher].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require_relative "performance_page"
 
 class HooksIn
@@ -94,7 +97,8 @@ class HooksIn
 
   # {column => {program => figures}} of the page as it is.
   def before
-    head, _, *rows = PerformancePage.section("bench/hooks_in.rb").lines.grep(/^\|/).map { |line| line.split("|")[1..-2].map(&:strip) }
+    table = PerformancePage.section("bench/hooks_in.rb").lines.grep(/^\|/)
+    head, _, *rows = table.map { |line| line.split("|")[1..-2].map(&:strip) }
     return {} unless head
 
     head.drop(1).each_with_index.to_h { |name, i| [name, rows.to_h { |row| [row[0], row[i + 1]] }] }
@@ -102,6 +106,9 @@ class HooksIn
 
   def section(columns)
     names = PROGRAMS.keys & columns.values.flat_map(&:keys)
+    rows = names.map do |name|
+      "| #{name} | #{columns.values.map { |figures| figures[name] }.join(" | ")} |"
+    end
     <<~MARKDOWN
       <!-- bench/hooks_in.rb -->
       ## Hooks of Ruby programs that are busy, or wait
@@ -110,7 +117,7 @@ class HooksIn
 
       | | #{columns.keys.join(" | ")} |
       |---#{"|---" * columns.size}|
-      #{names.map { |name| "| #{name} | #{columns.values.map { |figures| figures[name] }.join(" | ")} |" }.join("\n")}
+      #{rows.join("\n")}
 
       #{Etc.nprocessors} CPUs, #{RbConfig::CONFIG["host_cpu"]}; each column says the load average while it was measured.
       <!-- end of bench/hooks_in.rb -->
@@ -119,5 +126,6 @@ class HooksIn
 end
 
 if $PROGRAM_NAME == __FILE__
-  HooksIn.new(cycles: Integer(ENV.fetch("CYCLES", "200")), busy: Integer(ENV.fetch("BUSY", "0")), only: ENV["ONLY"]&.split(";")).write
+  HooksIn.new(cycles: Integer(ENV.fetch("CYCLES", "200")), busy: Integer(ENV.fetch("BUSY", "0")),
+              only: ENV["ONLY"]&.split(";")).write
 end

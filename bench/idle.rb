@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Instructions that Ruby spends while nobody listens, without the library and with it, as spec/idle_spec.rb holds them. Prints what
-# docs/performance.md says.
+# Instructions that Ruby spends while nobody listens, without the library and with it, as
+# spec/idle_spec.rb holds them. Prints what docs/performance.md says.
 #
 #   bundle exec ruby bench/idle.rb
 require_relative "../spec/support/idle_instructions"

@@ -1,37 +1,44 @@
 # frozen_string_literal: true
 
-# What a latency probe costs a method that does nothing else: while nobody listens, against a plain method and a wrapper in C in the same
-# run; under bpftrace; and after it has left. Writes its section of docs/performance.md.
+# What a latency probe costs a method that does nothing else: while nobody listens, against a plain
+# method and a wrapper in C in the same run; under bpftrace; and after it has left. Writes its
+# section of docs/performance.md.
 #
-#   bundle exec rake bench:latency                                                           # half a minute, as root
-#   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit PYTHON="/path/python3 /path" bundle exec rake bench:latency    # these, too
+#   bundle exec rake bench:latency     # half a minute, as root
+#   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit PYTHON="/path/python3 /path" \
+#     bundle exec rake bench:latency   # these, too
 require "fileutils"
 %w[paths await elf info child target bpf tracer].each { |name| require_relative "../spec/support/#{name}" }
 require_relative "performance_page"
 
 class LatencyBench
   def write
-    PerformancePage.write("bench/latency.rb", section_of(subjects.map { |name, command| [name, *measure(*command)] }))
+    rows = subjects.map { |name, command| [name, *measure(*command)] }
+    PerformancePage.write("bench/latency.rb", section_of(rows))
   end
 
   private
 
   # {name => command}
   def subjects
-    rubies = [[RbConfig.ruby], [ENV.fetch("RUBY", nil), *ENV.fetch("RUBY_OPTIONS", "").split]].select(&:first).uniq
-    rubies = rubies.to_h { |ruby, *options| [["Ruby #{tell(ruby, "RUBY_VERSION")}", *options].join(" "), ruby_command(ruby, options)] }
+    rubies = [[RbConfig.ruby], [ENV.fetch("RUBY", nil), *ENV.fetch("RUBY_OPTIONS", "").split]]
+    rubies = rubies.select(&:first).uniq.to_h do |ruby, *options|
+      [["Ruby #{tell(ruby, "RUBY_VERSION")}", *options].join(" "), ruby_command(ruby, options)]
+    end
     pythons = ENV.fetch("PYTHON", "python3").split
     rubies.merge(pythons.to_h { |python| ["CPython #{`#{python} -V`[/\S+$/]}", python_command(python)] })
   end
 
-  def tell(ruby, source) = IO.popen([{ "RUBYOPT" => nil }, ruby, "-rrbconfig", "-e", "print #{source}"], &:read)
+  def tell(ruby, source)
+    IO.popen([{ "RUBYOPT" => nil }, ruby, "-rrbconfig", "-e", "print #{source}"], &:read)
+  end
 
   def ruby_command(ruby, options)
     folder = File.join(Support::ROOT, "tmp/bench", tell(ruby, "RbConfig::CONFIG['ruby_version']"))
     FileUtils.mkdir_p(folder)
     headers = tell(ruby, "RbConfig::CONFIG.values_at('rubyhdrdir', 'rubyarchhdrdir').join(' ')").split
-    system("cc", "-O2", "-shared", "-fPIC", *headers.map { |path| "-I#{path}" }, "-o", "#{folder}/super.so", "bench/latency/super.c",
-           chdir: Support::ROOT, exception: true)
+    system("cc", "-O2", "-shared", "-fPIC", *headers.map { |path| "-I#{path}" },
+           "-o", "#{folder}/super.so", "bench/latency/super.c", chdir: Support::ROOT, exception: true)
     [ruby, *options, "-Ilib", "-I#{folder}", "bench/latency/methods.rb"]
   end
 
@@ -59,8 +66,8 @@ class LatencyBench
 
   def section_of(rows)
     rows = rows.map do |name, (plain, idle, wrapped), (beside, attached), (plain_after, after)|
-      format("| %s | %.1f | %.1f | %.2f | %.1f | %.1f | %.0f | %.2f |\n", name, plain, idle, idle / plain, wrapped, beside, attached,
-             after / plain_after)
+      format("| %s | %.1f | %.1f | %.2f | %.1f | %.1f | %.0f | %.2f |\n",
+             name, plain, idle, idle / plain, wrapped, beside, attached, after / plain_after)
     end
     <<~MARKDOWN
       <!-- bench/latency.rb -->

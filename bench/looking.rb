@@ -1,32 +1,40 @@
 # frozen_string_literal: true
 
-# Is what a command says that looking cost what it costs? Runs one kind of work in a process, in turns with and without a tracer,
-# and compares the share that the process tells with the CPU time that a unit of work takes more. As root:
+# Is what a command says that looking cost what it costs? Runs one kind of work in a process, in
+# turns with and without a tracer, and compares the share that the process tells with the CPU time
+# that a unit of work takes more. As root:
 #
-#   bundle exec ruby bench/looking.rb                              # PYTHON=/path/to/python: another Python
+#   bundle exec ruby bench/looking.rb     # PYTHON=/path/to/python: another Python
 require "fileutils"
 require "json"
 require "timeout"
-%w[paths await elf info child python target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+%w[paths await elf info child python target bpf tracer attacher].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require_relative "../lib/probescope/host/info"
 
 class Looking
   TURNS = 4
   # {what is measured => [probe, units of work at a time]}
-  WORK = {"calls" => ["function__stats", 1000], "raises" => ["exception__stats", 50], "allocations" => ["object__stats", 500]}.freeze
+  WORK = {"calls" => ["function__stats", 1000],
+          "raises" => ["exception__stats", 50],
+          "allocations" => ["object__stats", 500]}.freeze
 
   def initialize(script)
     @script = script
   end
 
-  # [microseconds a unit takes, with a tracer, the share that is true, the share that the process tells]
+  # [microseconds a unit takes, with a tracer, the share that is true, the share that the process
+  # tells]
   def measure(work)
     probe, times = WORK.fetch(work)
     program = Support::Target.new(@script, work, times.to_s, env: {"PROBESCOPE_FUNCTIONS" => "all"}).ready
     turns = Array.new(TURNS) { turn(program, probe) }
     plain, traced = turns.map { |each| each[0] }, turns.map { |each| each[1] }
     told = turns.map { |each| each[2] }
-    before, after = [plain, traced].map { |all| all.sum { |seconds, _| seconds } / all.sum { |_, units| units } }
+    before, after = [plain, traced].map do |all|
+      all.sum { |seconds, _| seconds } / all.sum { |_, units| units }
+    end
     [before * 1e6, after * 1e6, (after - before) / after, told.sum(&:first).fdiv(told.sum(&:last))]
   ensure
     program&.kill_all
@@ -67,7 +75,9 @@ end
 %w[rb py].each do |suffix|
   Looking::WORK.each_key do |work|
     before, after, truth, said = Looking.new(File.join(__dir__, "looking/subject.#{suffix}")).measure(work)
-    puts format("%-4<suffix>s %-12<work>s %7.1<before>f -> %7.1<after>f us a unit, looking in truth %5.1<truth>f %%, told %5.1<said>f %%",
-                suffix: suffix, work: work, before: before, after: after, truth: truth * 100, said: said * 100)
+    puts format("%-4<suffix>s %-12<work>s %7.1<before>f -> %7.1<after>f us a unit, " \
+                "looking in truth %5.1<truth>f %%, told %5.1<said>f %%",
+                suffix: suffix, work: work, before: before, after: after,
+                truth: truth * 100, said: said * 100)
   end
 end

@@ -1,16 +1,19 @@
 # frozen_string_literal: true
 
-# What bench/attach.rb attaches to: a program of many files and methods that are all in use. FILES METHODS_EACH [later]: with
-# "later" it loads probescope after its files. It looks at its thread's CPU clock about every 20 us; on a line on
-# standard input it says what the longest step was since the line before, in ms of CPU (which other processes do not
-# lengthen) and of wall clock, and how many garbage collections there were.
+# What bench/attach.rb attaches to: a program of many files and methods that are all in use. FILES
+# METHODS_EACH [later]: with "later" it loads probescope after its files. It looks at its thread's
+# CPU clock about every 20 us; on a line on standard input it says what the longest step was since
+# the line before, in ms of CPU (which other processes do not lengthen) and of wall clock, and how
+# many garbage collections there were.
 files, methods, later = ARGV
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "probescope/auto" unless later
 
 ENV.fetch("PROBESCOPE_ROOT").then do |directory|
   Array.new(Integer(files)) do |n|
-    bodies = Array.new(Integer(methods)) { |m| "  def m#{m}(x)\n    y = x + #{m}\n    y.odd? ? y : y + 1\n  end\n" }
+    bodies = Array.new(Integer(methods)) do |m|
+      "  def m#{m}(x)\n    y = x + #{m}\n    y.odd? ? y : y + 1\n  end\n"
+    end
     path = File.join(directory, "file#{n}.rb")
     File.write(path, "class File#{n}\n#{bodies.join("\n")}end\n")
     require path
@@ -47,7 +50,8 @@ calls.each_slice(100).to_a.cycle do |slice|
   last_wall = now_wall
   if IO.select([$stdin], nil, nil, 0)
     exit unless $stdin.gets
-    puts format("longest cpu=%.2f in-gc=%.2f wall=%.2f collections=%d", longest, in_it, longest_wall, GC.count - collections)
+    puts format("longest cpu=%.2f in-gc=%.2f wall=%.2f collections=%d",
+                longest, in_it, longest_wall, GC.count - collections)
     $stdout.flush
     longest = longest_wall = in_it = 0.0
     collections = GC.count

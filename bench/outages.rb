@@ -1,17 +1,21 @@
 # frozen_string_literal: true
 
-# What a web application notices of the bridge's backend when that fails: examples/rack_app under its load loop, with `probescope otel`
-# attached to both workers, while the backend takes everything and while it fails in each of the ways in which backends do.
+# What a web application notices of the bridge's backend when that fails: examples/rack_app under
+# its load loop, with `probescope otel` attached to both workers, while the backend takes everything
+# and while it fails in each of the ways in which backends do.
 #
 #   bundle exec ruby bench/outages.rb          # as root, some seven minutes
 #   OUTAGE=10 bundle exec ruby bench/outages.rb
 #
-# One bridge and one application for all of it, in turns: the backend works, fails for OUTAGE seconds, works, fails in another way. The
-# load loop runs all the time, one client, in short runs of equally many requests, whose times it measures itself. What else the machine
-# does meets a second application too, without probescope, which is loaded in turn with the first: each run counts as its ratio to the
-# other's. A failure is held against the runs before and after it. The backend answers without a look at what it got: it works on the
-# same CPUs.
-%w[paths await elf info child python target bpf otlp_server rack_app].each { |name| require_relative "../spec/support/#{name}" }
+# One bridge and one application for all of it, in turns: the backend works, fails for OUTAGE
+# seconds, works, fails in another way. The load loop runs all the time, one client, in short runs
+# of equally many requests, whose times it measures itself. What else the machine does meets a
+# second application too, without probescope, which is loaded in turn with the first: each run
+# counts as its ratio to the other's. A failure is held against the runs before and after it. The
+# backend answers without a look at what it got: it works on the same CPUs.
+%w[paths await elf info child python target bpf otlp_server rack_app].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require "json"
 require_relative "statistics"
 
@@ -22,8 +26,8 @@ class Outages
   OUTAGE = Float(ENV.fetch("OUTAGE", "30"))
   REQUESTS = 100
   RECOVERY = 120 # seconds, at most
-  # What one run of the load loop brought, in ms: the time within which half and 99 % of the requests were answered, and the workers' CPU
-  # for one.
+  # What one run of the load loop brought, in ms: the time within which half and 99 % of the
+  # requests were answered, and the workers' CPU for one.
   Run = Struct.new(:half, :most, :cpu)
   # That of the application with the bridge, and its ratios to that of the one without.
   Round = Struct.new(:run, :ratios)
@@ -40,7 +44,8 @@ class Outages
     @app, @twin = [{}, {"WITHOUT_PROBESCOPE" => "1"}].map { |env| Support::RackApp.new(env: env).ready }
     attach
     2.times { round }
-    puts "| while the backend | half within | ratio | 99 % within | ratio | CPU of a request | ratio |", "|---|---|---|---|---|---|---|"
+    puts "| while the backend | half within | ratio | 99 % within | ratio | CPU of a request | ratio |",
+         "|---|---|---|---|---|---|---|"
     works = rounds
     Support::OtlpServer.failures(retry_after: 5).each do |name, failure|
       fails = failing(failure)
@@ -56,8 +61,8 @@ class Outages
   private
 
   def attach
-    @bridge = Support::Child.new(RbConfig.ruby, Support::EXE, "otel", "-p", @app.pid.to_s, "--workers", "--slow", "1ms",
-                                 "--endpoint", @backend.endpoint, env: ENV.to_h)
+    @bridge = Support::Child.new(RbConfig.ruby, Support::EXE, "otel", "-p", @app.pid.to_s, "--workers",
+                                 "--slow", "1ms", "--endpoint", @backend.endpoint, env: ENV.to_h)
     await("hooks", within: 60) do
       @app.get("/") # they are switched when a worker wakes up
       @app.workers.all? { |pid| @app.info(pid).state("function__slow1ms") == :on }
@@ -96,7 +101,8 @@ class Outages
     raise "the load failed: #{child}" unless child.wait(within: 60).success?
 
     result = JSON.parse(child.out)
-    Run.new(*result["latency_ms"].values_at("p50", "p99"), (app.workers_cpu - before) / result["requests"] * 1000)
+    Run.new(*result["latency_ms"].values_at("p50", "p99"),
+            (app.workers_cpu - before) / result["requests"] * 1000)
   end
 
   def row(name, fails, works)
@@ -117,5 +123,6 @@ end
 
 $stdout.sync = true
 load = File.read("/proc/loadavg").split.first
-puts "By `bench/outages.rb` on #{`uname -srm`.strip}, Ruby #{RUBY_VERSION}, OUTAGE=#{Outages::OUTAGE.round}, load #{load} before it", ""
+puts "By `bench/outages.rb` on #{`uname -srm`.strip}, Ruby #{RUBY_VERSION}, " \
+     "OUTAGE=#{Outages::OUTAGE.round}, load #{load} before it", ""
 Outages.new.run if $PROGRAM_NAME == __FILE__

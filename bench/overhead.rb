@@ -1,17 +1,22 @@
 # frozen_string_literal: true
 
-# What probescope costs a call, a line, a turn of the VM lock, a raise and an allocation: not loaded, loaded, listened to, and
-# after the tracer left, beside what one would use without it, all in one process each and one run. Writes docs/performance.md.
+# What probescope costs a call, a line, a turn of the VM lock, a raise and an allocation: not
+# loaded, loaded, listened to, and after the tracer left, beside what one would use without it, all
+# in one process each and one run. Writes docs/performance.md.
 #
 #   bundle exec rake bench              # some minutes, as root
 #   bundle exec rake bench RUBY=/path/to/ruby OUTPUT=docs/performance-of-another.md
 #   bundle exec ruby bench/overhead.rb line call programs   # prints these sections alone
-#   ROWS='function__stats|ruby-prof' bundle exec ruby bench/overhead.rb call shared_call   # and of those these rows
+#   ROWS='function__stats|ruby-prof' bundle exec ruby bench/overhead.rb call shared_call
+#                                     # and of those these rows
 #
-# Figures are ns of the thread's own CPU, least of several rounds; they vary from machine to machine, the ratios less.
+# Figures are ns of the thread's own CPU, least of several rounds; they vary from machine to
+# machine, the ratios less.
 require "json"
 require "rbconfig"
-%w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+%w[paths await elf info child target bpf tracer attacher].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require_relative "performance_page"
 require_relative "statistics"
 
@@ -24,17 +29,21 @@ class Overhead
   # Asking a listener for nothing but the flush: what the process does by itself is the cost.
   STATS = "{ @rows = count(); }"
 
-  # label, probes listened to and the program's action; or a peer. Ratios are taken against the row marked so.
-  # program: a file in providers/ instead of an action.
+  # label, probes listened to and the program's action; or a peer. Ratios are taken against the row
+  # marked so. program: a file in providers/ instead of an action.
   Row = Struct.new(:label, :probes, :action, :program, :peer, :reference, keyword_init: true)
 
   CALLS = [
-    Row.new(label: "`function__stats` listened to (exact counts, times)", probes: %w[function__stats stats__done], action: STATS),
-    Row.new(label: "`function__slow10ms` listened to", probes: %w[function__slow10ms stats__done], action: STATS),
-    Row.new(label: "`function__entry` and `__return` into `count()`", probes: %w[function__entry function__return], action: COUNT),
+    Row.new(label: "`function__stats` listened to (exact counts, times)",
+            probes: %w[function__stats stats__done], action: STATS),
+    Row.new(label: "`function__slow10ms` listened to",
+            probes: %w[function__slow10ms stats__done], action: STATS),
+    Row.new(label: "`function__entry` and `__return` into `count()`",
+            probes: %w[function__entry function__return], action: COUNT),
     Row.new(label: "`function__entry` and `__return` as `probescope flow` prints them",
             probes: %w[function__entry function__return stats__done], program: "flow.bt"),
-    Row.new(label: "`sample__stats` listened to (99 Hz)", probes: %w[sample__stats stats__done], action: STATS),
+    Row.new(label: "`sample__stats` listened to (99 Hz)",
+            probes: %w[sample__stats stats__done], action: STATS),
     Row.new(label: "ruby-prof, wall time", peer: "ruby_prof", reference: true),
     Row.new(label: "TracePoint with a Ruby block that counts", peer: "tracepoint_call"),
     Row.new(label: "stackprof, wall, 100 Hz", peer: "stackprof"),
@@ -51,17 +60,20 @@ class Overhead
     Row.new(label: "`gvl__wait` into `count()`", probes: %w[gvl__wait], action: COUNT, reference: true)
   ].freeze
   RAISES = [
-    Row.new(label: "`exception__stats` listened to (depth and cost)", probes: %w[exception__stats stats__done], action: STATS),
+    Row.new(label: "`exception__stats` listened to (depth and cost)",
+            probes: %w[exception__stats stats__done], action: STATS),
     Row.new(label: "`exception__raise` into `count()`", probes: %w[exception__raise], action: COUNT),
     Row.new(label: "TracePoint with a Ruby block: place and depth", peer: "tracepoint_raise", reference: true)
   ].freeze
   STRINGS = [
-    Row.new(label: "`exception__stats` listened to (the strings charged to the raise)", probes: %w[exception__stats stats__done],
-            action: STATS),
-    Row.new(label: "`backtrace__done` into `count()`", probes: %w[backtrace__done], action: COUNT, reference: true)
+    Row.new(label: "`exception__stats` listened to (the strings charged to the raise)",
+            probes: %w[exception__stats stats__done], action: STATS),
+    Row.new(label: "`backtrace__done` into `count()`",
+            probes: %w[backtrace__done], action: COUNT, reference: true)
   ].freeze
   ALLOCATIONS = [
-    Row.new(label: "`object__stats` listened to (class, file, line)", probes: %w[object__stats stats__done], action: STATS),
+    Row.new(label: "`object__stats` listened to (class, file, line)",
+            probes: %w[object__stats stats__done], action: STATS),
     Row.new(label: "`object__alloc` into `count()`", probes: %w[object__alloc], action: COUNT),
     Row.new(label: "stackprof, object, each allocation", peer: "stackprof_object", reference: true),
     Row.new(label: "`ObjectSpace.trace_object_allocations`", peer: "allocation_tracing")
@@ -79,18 +91,22 @@ class Overhead
     ["One allocation", "alloc", ALLOCATIONS]
   ].freeze
 
-  # A whole program: CPU per unit of its work, in turns with and without the tracer or the peer, in one process.
+  # A whole program: CPU per unit of its work, in turns with and without the tracer or the peer, in
+  # one process.
   Program = Struct.new(:label, :script, :unit, :probes, :peer, keyword_init: true)
   PROGRAMS = [
-    Program.new(label: "`hotfuncs.rb` under what `probescope hot` listens to", script: "hotfuncs.rb", unit: "parcels",
-                probes: %w[sample__stats stats__done]),
-    Program.new(label: "`hotfuncs.rb` under stackprof, CPU, 100 Hz", script: "hotfuncs.rb", unit: "parcels", peer: "stackprof_cpu"),
-    Program.new(label: "`hotfuncs.rb` under Vernier, wall, 100 Hz", script: "hotfuncs.rb", unit: "parcels", peer: "vernier"),
-    Program.new(label: "`hotfuncs.rb` under what `probescope calls` listens to", script: "hotfuncs.rb", unit: "parcels",
-                probes: %w[function__stats stats__done]),
-    Program.new(label: "`hotfuncs.rb` under ruby-prof, wall time", script: "hotfuncs.rb", unit: "parcels", peer: "ruby_prof"),
-    Program.new(label: "`deepstack.rb` under what `probescope exceptions` listens to", script: "deepstack.rb", unit: "documents",
-                probes: %w[exception__stats stats__done])
+    Program.new(label: "`hotfuncs.rb` under what `probescope hot` listens to",
+                script: "hotfuncs.rb", unit: "parcels", probes: %w[sample__stats stats__done]),
+    Program.new(label: "`hotfuncs.rb` under stackprof, CPU, 100 Hz",
+                script: "hotfuncs.rb", unit: "parcels", peer: "stackprof_cpu"),
+    Program.new(label: "`hotfuncs.rb` under Vernier, wall, 100 Hz",
+                script: "hotfuncs.rb", unit: "parcels", peer: "vernier"),
+    Program.new(label: "`hotfuncs.rb` under what `probescope calls` listens to",
+                script: "hotfuncs.rb", unit: "parcels", probes: %w[function__stats stats__done]),
+    Program.new(label: "`hotfuncs.rb` under ruby-prof, wall time",
+                script: "hotfuncs.rb", unit: "parcels", peer: "ruby_prof"),
+    Program.new(label: "`deepstack.rb` under what `probescope exceptions` listens to",
+                script: "deepstack.rb", unit: "documents", probes: %w[exception__stats stats__done])
   ].freeze
   TURNS = 8
   TURN_CPU_SECONDS = 1.0
@@ -113,11 +129,15 @@ class Overhead
 
   private
 
-  def sections(list) = [header, *list.filter_map { |title, work, rows| section(title, work, rows) if served?(rows) }].join("\n")
+  def sections(list)
+    [header, *list.filter_map { |title, work, rows| section(title, work, rows) if served?(rows) }].join("\n")
+  end
 
   # False where this Ruby can never serve them.
   def served?(rows)
-    with_subject { |subject| rows.flat_map { |row| row.probes || [] }.none? { |probe| subject.info.state(probe) == :unsupported } }
+    with_subject do |subject|
+      rows.flat_map { |row| row.probes || [] }.none? { |probe| subject.info.state(probe) == :unsupported }
+    end
   end
 
   # What other benchmarks wrote to the same page.
@@ -145,16 +165,22 @@ class Overhead
     warn "bench: #{title} ..."
     bare = with_subject(loaded: false) { |subject| settled(subject, work) }
     idle = with_subject { |subject| settled(subject, work) }
-    measured = available(rows).select { |row| row.label.match?(ENV.fetch("ROWS", "")) }.map { |row| [row, *measure_row(row, work)] }
+    wanted = available(rows).select { |row| row.label.match?(ENV.fetch("ROWS", "")) }
+    measured = wanted.map { |row| [row, *measure_row(row, work)] }
     reference = measured.find { |row,| row.reference }.then { |_, *figures| added(*figures) }
     table(title, bare, idle, measured, reference)
   end
 
-  # [before, during, after] of one row, each in a process of its own, because some peers leave traces in theirs.
+  # [before, during, after] of one row, each in a process of its own, because some peers leave
+  # traces in theirs.
   def measure_row(row, work)
     with_subject(loaded: row.peer.nil?) do |subject|
       before = settled(subject, work)
-      during = row.peer ? with_peer(subject, row.peer) { measure(subject, work) } : with_tracer(subject, row) { measure(subject, work) }
+      during = if row.peer
+                 with_peer(subject, row.peer) { measure(subject, work) }
+               else
+                 with_tracer(subject, row) { measure(subject, work) }
+               end
       [before, during, measure(subject, work)]
     end
   end
@@ -162,7 +188,8 @@ class Overhead
   # Deep backtraces get cheaper until the heap has its size: the second of two.
   def settled(subject, work) = Array.new(2) { measure(subject, work) }.last
 
-  # On Ruby 3.1 deep raises are cheaper once any hook has come and gone, a peer's too: against the cheaper of before and after.
+  # On Ruby 3.1 deep raises are cheaper once any hook has come and gone, a peer's too: against the
+  # cheaper of before and after.
   def added(before, during, after) = during - [before, after].min
 
   def table(title, bare, idle, measured, reference)
@@ -170,13 +197,14 @@ class Overhead
       more = added(before, during, after)
       "| #{row.label} | #{ns(during)} | #{ns(more)} | #{format("%.2f", more / reference)} | #{ns(after)} |"
     end
+    loaded = format("%.2f", (idle - bare) / reference)
     <<~MARKDOWN
       ## #{title}
 
       | | ns | added | ratio | after it left |
       |---|---|---|---|---|
       | without probescope | #{ns(bare)} | | | |
-      | probescope loaded, nobody listens | #{ns(idle)} | #{ns(idle - bare)} | #{format("%.2f", (idle - bare) / reference)} | |
+      | probescope loaded, nobody listens | #{ns(idle)} | #{ns(idle - bare)} | #{loaded} | |
       #{lines.join("\n")}
     MARKDOWN
   end
@@ -187,8 +215,8 @@ class Overhead
       turns = turns(program)
       without, with = turns.transpose.map { |values| median(values) }
       added = turns.map { |before, during| during / before }.sort.map { |ratio| (ratio - 1) * 100 }
-      format("| %s | %.1f us | %.1f us | %+.1f %% | %+.1f to %+.1f %% |", program.label, without * 1e6, with * 1e6, median(added),
-             added[TURNS / 4], added[-1 - (TURNS / 4)])
+      format("| %s | %.1f us | %.1f us | %+.1f %% | %+.1f to %+.1f %% |", program.label,
+             without * 1e6, with * 1e6, median(added), added[TURNS / 4], added[-1 - (TURNS / 4)])
     end
     <<~MARKDOWN
       ## Whole programs
@@ -223,7 +251,8 @@ class Overhead
     script = File.join(Support::ROOT, "examples", program.script)
     return Support::Target.new(script, ruby: @ruby) unless program.peer
 
-    Support::Target.new(script, loaded: false, ruby: @ruby, options: ["-r#{File.join(__dir__, "toggle")}"], env: ENV.to_h, stdin: true)
+    options = ["-r#{File.join(__dir__, "toggle")}"]
+    Support::Target.new(script, loaded: false, ruby: @ruby, options: options, env: ENV.to_h, stdin: true)
   end
 
   def peer(target, command, name)
@@ -246,7 +275,8 @@ class Overhead
   # Peers that do not install on this Ruby are left out.
   def available(rows)
     @libraries ||= Hash.new do |known, peer|
-      library = { "ruby_prof" => "ruby-prof", "vernier" => "vernier", "allocation_tracing" => "objspace" }.fetch(peer, "stackprof")
+      libraries = { "ruby_prof" => "ruby-prof", "vernier" => "vernier", "allocation_tracing" => "objspace" }
+      library = libraries.fetch(peer, "stackprof")
       known[peer] = system(@ruby, "-e", "require #{library.inspect}", err: File::NULL)
     end
     rows.select { |row| row.peer.nil? || row.peer.start_with?("tracepoint") || @libraries[row.peer] }
@@ -276,7 +306,8 @@ class Overhead
   # A peer is loaded from the bundle, so those processes run with Bundler's environment.
   def with_subject(loaded: true)
     env = { "RUBYOPT" => "-W0 #{ENV.fetch("RUBYOPT", "")}", "PROBESCOPE_FUNCTIONS" => "all" }
-    subject = Support::Target.new(File.join(__dir__, "subject.rb"), loaded: loaded, ruby: @ruby, env: ENV.to_h.merge(env), stdin: true)
+    subject = Support::Target.new(File.join(__dir__, "subject.rb"),
+                                  loaded: loaded, ruby: @ruby, env: ENV.to_h.merge(env), stdin: true)
     subject.ready
     yield subject
   ensure
@@ -286,7 +317,9 @@ class Overhead
   def with_tracer(subject, row)
     program = row.program ? File.join(Support::ROOT, "providers", row.program) : action(row)
     tracer = Support::Tracer.new(program, pid: subject.pid)
-    await("the hooks of #{row.label}") { spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :on } }
+    await("the hooks of #{row.label}") do
+      spin(subject) && row.probes.all? { |probe| subject.info.state(probe) == :on }
+    end
     yield
   ensure
     tracer&.stop(:INT)

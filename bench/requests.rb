@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# What request probes cost a request, in Rack, WSGI and ASGI: the bare application and the one within the middleware, in turns in one
-# process, while nobody listens and under `probescope requests`. Writes its section of docs/performance.md.
+# What request probes cost a request, in Rack, WSGI and ASGI: the bare application and the one
+# within the middleware, in turns in one process, while nobody listens and under `probescope
+# requests`. Writes its section of docs/performance.md.
 #
 #   bundle exec rake bench:requests                             # half a minute, as root
 #   PYTHON=/path/to/python3 bundle exec rake bench:requests     # which imports probescope
@@ -13,7 +14,8 @@ class RequestCosts
   include Support::Await
 
   def write
-    PerformancePage.write("bench/requests.rb", section_of(subjects.map { |name, *command| [name, *measure(command)] }))
+    rows = subjects.map { |name, *command| [name, *measure(command)] }
+    PerformancePage.write("bench/requests.rb", section_of(rows))
   end
 
   private
@@ -22,15 +24,19 @@ class RequestCosts
     python = ENV.fetch("PYTHON", "python3")
     version, = Open3.capture2(python, "-c", "import platform; print(platform.python_version())")
     path = ["python", *ENV.fetch("PYTHONPATH", nil)].join(":")
-    [["Rack, Ruby #{RUBY_VERSION}", RbConfig.ruby, "-Ilib", "bench/requests_rack.rb"],
-     *%w[WSGI ASGI].map { |kind| ["#{kind}, CPython #{version.strip}", "env", "PYTHONPATH=#{path}", python, "bench/requests.py", kind] }]
+    pythons = %w[WSGI ASGI].map do |kind|
+      ["#{kind}, CPython #{version.strip}", "env", "PYTHONPATH=#{path}", python, "bench/requests.py", kind]
+    end
+    [["Rack, Ruby #{RUBY_VERSION}", RbConfig.ruby, "-Ilib", "bench/requests_rack.rb"], *pythons]
   end
 
-  # [ns of the bare application, within the middleware; the same attached; within an object that only awaits it, idle]
+  # [ns of the bare application, within the middleware; the same attached; within an object that
+  # only awaits it, idle]
   def measure(command)
     subject = Support::Child.new(*command)
     idle = subject.await_line(/^idle (.*)$/, within: 120)[1]
-    tracer = Support::Tracer.new(File.read("providers/requests.bt").gsub("$1", "*").gsub("$#", "1"), pid: subject.pid)
+    program = File.read("providers/requests.bt").gsub("$1", "*").gsub("$#", "1")
+    tracer = Support::Tracer.new(program, pid: subject.pid)
     attached = subject.await_line(/^attached (.*)$/, within: 120)[1]
     idle, attached = [idle, attached].map { |line| line.split.map(&:to_f) }
     [*idle.first(2), *attached.first(2), idle[2]]
@@ -41,6 +47,10 @@ class RequestCosts
 
   def section_of(rows)
     object = rows.filter_map { |row| row[5] && (row[5] - row[1]) }.first
+    lines = rows.map do |name, bare, idle, again, attached, _|
+      format("| %s | %.0f | %.0f | %.0f | %.0f | %.0f |\n",
+             name, bare, idle, idle - bare, attached, attached - again)
+    end
     <<~MARKDOWN
       <!-- bench/requests.rb -->
       ## A request
@@ -50,7 +60,7 @@ class RequestCosts
 
       | | bare | within, idle | added | within, attached | added |
       |---|---|---|---|---|---|
-      #{rows.map { |name, bare, idle, again, attached, _| format("| %s | %.0f | %.0f | %.0f | %.0f | %.0f |\n", name, bare, idle, idle - bare, attached, attached - again) }.join}
+      #{lines.join}
       Of what ASGI's adds while idle, #{format("%.0f", object)} are those of any object with an `async def __call__` that does nothing but await the
       application: CPython looks such a method up at each call, and makes one more coroutine. It has to be an object, to have what the application has.
       <!-- end of bench/requests.rb -->

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# For bench/requests.rb: prints ns of a call of a Rack application, bare and within Probescope::Rack, idle and then attached.
+# For bench/requests.rb: prints ns of a call of a Rack application, bare and within
+# Probescope::Rack, idle and then attached.
 require "probescope"
 
 $stdout.sync = true
@@ -21,7 +22,10 @@ def turn(app)
   (Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - start) / COUNT.to_f
 end
 
-def medians = Array.new(501) { [turn(BARE), turn(WITHIN)] }.transpose.map { |way| way.sort[250].round(1) }.join(" ")
+def medians
+  turns = Array.new(501) { [turn(BARE), turn(WITHIN)] }
+  turns.transpose.map { |way| way.sort[250].round(1) }.join(" ")
+end
 
 puts "idle #{medians}"
 sleep 0.01 until Probescope.status[:probes][:request__done].first == :on

@@ -6,7 +6,9 @@ require "open3"
 require "tmpdir"
 require "yaml"
 require_relative "../spec/support/paths"
-%w[await info child elf target bpf attacher processes].each { |name| require_relative "../spec/support/#{name}" }
+%w[await info child elf target bpf attacher processes].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require "probescope/abi"
 
 # Two runs of each of some files of test/ruby, and of each test that differs once more.
@@ -18,19 +20,20 @@ class RubySuite
   ALLOWED = File.join(__dir__, "ruby_suite.yml")
   LOGS = File.join(Support::ROOT, "tmp/suite")
   # All but probes that fire at each event: with those the tests take longer than their own limits.
-  PROBES = %w[function__stats functions__all exception__stats exception__detail object__stats sample__stats backtrace__done gc__done
-              gvl__wait stats__done].freeze
+  PROBES = %w[function__stats functions__all exception__stats exception__detail object__stats sample__stats
+              backtrace__done gc__done gvl__wait stats__done].freeze
   # What is no test's outcome. A test that differs may pass when it is repeated; these may not.
   ENDING = "(end)"
   CRASHES = "(crashes)"
 
-  # ruby: a path. sources: a directory of Ruby's sources, or one with a directory for each version. files: names or patterns such as
-  # "test_array"; none: all of test/ruby.
+  # ruby: a path. sources: a directory of Ruby's sources, or one with a directory for each version.
+  # files: names or patterns such as "test_array"; none: all of test/ruby.
   def initialize(ruby:, sources:, files: [])
     @ruby = ruby
-    @version, @jit = IO.popen([Support.plain_env, ruby, "-e", "puts RUBY_VERSION, !!(defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?)"],
-                              &:readlines).map(&:chomp)
-    @sources = [File.join(sources, "ruby-#{@version}"), sources].map { |path| File.expand_path(path) }.find do |path|
+    ask = "puts RUBY_VERSION, !!(defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?)"
+    @version, @jit = IO.popen([Support.plain_env, ruby, "-e", ask], &:readlines).map(&:chomp)
+    directories = [File.join(sources, "ruby-#{@version}"), sources]
+    @sources = directories.map { |path| File.expand_path(path) }.find do |path|
       File.exist?(File.join(path, "test/runner.rb"))
     end
     raise "no sources of Ruby #{@version} in #{sources}" unless @sources
@@ -50,7 +53,8 @@ class RubySuite
     keeper = target("puts 'ready'; $stdout.flush; loop { sleep 0.02 }", ruby: @ruby).ready
     tracer = attacher(keeper, *PROBES, by_path: true)
     tracer.attached(within: 60)
-    found = @files.to_h { |path| [File.basename(path, ".rb"), differences(path)] }.reject { |_, tests| tests.empty? }
+    found = @files.to_h { |path| [File.basename(path, ".rb"), differences(path)] }
+    found = found.reject { |_, tests| tests.empty? }
     tracer.puts("count")
     raise "no probe fired" unless Integer(tracer.await_line(/\Acount=(\d+)/)[1]).positive?
 
@@ -77,10 +81,13 @@ class RubySuite
     may, rest = differing.partition { |test, _| allowed?(test) }.map(&:to_h)
     count(plain, may)
     seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
-    puts "#{file}: #{plain.size - 1} tests, #{rest.size} differ#{", #{may.size} may" if may.any?} (#{seconds.round} s)"
+    puts "#{file}: #{plain.size - 1} tests, #{rest.size} differ#{", #{may.size} may" if may.any?} " \
+         "(#{seconds.round} s)"
     rest = repeated(file, path, rest)
     @totals[:differ] += rest.size
-    rest.each { |test, (before, with)| puts "  differs: #{test}: #{before.inspect}, attached #{with.inspect}" }
+    rest.each do |test, (before, with)|
+      puts "  differs: #{test}: #{before.inspect}, attached #{with.inspect}"
+    end
     $stdout.flush
     rest
   end
@@ -91,7 +98,8 @@ class RubySuite
   end
 
   def compare(plain, attached)
-    (plain.keys | attached.keys).to_h { |test| [test, [plain[test], attached[test]]] }.reject { |_, (before, with)| before == with }
+    both = (plain.keys | attached.keys).to_h { |test| [test, [plain[test], attached[test]]] }
+    both.reject { |_, (before, with)| before == with }
   end
 
   def count(plain, may)
@@ -100,54 +108,69 @@ class RubySuite
     @totals[:may] += may.size
   end
 
-  # What still differs when the tests that differ are run once more, alone. The file's end and crashes are not forgiven.
+  # What still differs when the tests that differ are run once more, alone. The file's end and
+  # crashes are not forgiven.
   def repeated(file, path, differing)
     tests = differing.keys - [ENDING, CRASHES]
     return differing if tests.empty?
 
     plain, attached = [false, true].map { |with| results(path, with, tests) }
     again = compare(plain, attached)
-    passed = differing.keep_if { |test, _| !tests.include?(test) || again[test] }.then { tests - differing.keys }
+    differing.keep_if { |test, _| !tests.include?(test) || again[test] }
+    passed = tests - differing.keys
     @totals[:repeated] += passed.size
     passed.each { |test| puts "passed when repeated: suite: #{file}: #{test}" }
     again.slice(ENDING, CRASHES).merge(differing)
   end
 
-  def allowed?(test) = allowed.any? { |one| one.fetch("tests").any? { |pattern| File.fnmatch?(pattern, test) } }
+  def allowed?(test)
+    allowed.any? { |one| one.fetch("tests").any? { |pattern| File.fnmatch?(pattern, test) } }
+  end
 
   def allowed = (@allowed ||= list.select { |one| one["tests"] })
-  # Files that are not run unless they are asked for, and the ends of the names of tests that are not run at all.
-  def left_out = list.flat_map { |one| one.fetch("files", []) }.map { |name| File.join(@sources, "test/ruby/#{name}.rb") }
+
+  # Files that are not run unless they are asked for, and the ends of the names of tests that are
+  # not run at all.
+  def left_out
+    names = list.flat_map { |one| one.fetch("files", []) }
+    names.map { |name| File.join(@sources, "test/ruby/#{name}.rb") }
+  end
+
   def not_run = list.flat_map { |one| one.fetch("not_run", []) }
 
   # Of ruby_suite.yml, what is of this Ruby.
   def list
     @list ||= YAML.load_file(ALLOWED).select do |one|
-      Gem::Requirement.new(*one.fetch("ruby", ">= 3.1").split(", ")).satisfied_by?(Gem::Version.new(@version)) &&
+      requirement = Gem::Requirement.new(*one.fetch("ruby", ">= 3.1").split(", "))
+      requirement.satisfied_by?(Gem::Version.new(@version)) &&
         one.fetch("yjit", @jit == "true").to_s == @jit
     end
   end
 
-  # {"TestArray#test_at" => ".", ...}. tests: only these. A runner that dies leaves out what it had not come to.
+  # {"TestArray#test_at" => ".", ...}. tests: only these. A runner that dies leaves out what it had
+  # not come to.
   def results(path, attached, tests)
     env = attached ? { "RUBYOPT" => "-r#{Support::AUTO}" } : {}
     names = not_run.flat_map { |name| ["-n", "!/#{name}\\z/"] }
     names += ["-n", "/\\A(?:#{tests.map { |test| Regexp.escape(test) }.join("|")})\\z/"] if tests.any?
-    command = [@ruby, "-W0", "-I#{@sources}/tool/lib", "-I#{@sources}/test/lib", "-I#{@sources}/test", "#{@sources}/test/runner.rb",
-               "--ruby=#{@ruby}", "-v", *names, path]
+    command = [@ruby, "-W0", "-I#{@sources}/tool/lib", "-I#{@sources}/test/lib", "-I#{@sources}/test",
+               "#{@sources}/test/runner.rb", "--ruby=#{@ruby}", "-v", *names, path]
     out, status = Dir.mktmpdir("probescope") do |directory|
       Open3.capture2e(Support.plain_env.merge(env), "timeout", SECONDS.to_s, *command, chdir: directory)
     end
     out = out.scrub
     kind = "#{File.basename(path, ".rb")}.#{attached ? "attached" : "plain"}#{".again" if tests.any?}"
     File.write(File.join(LOGS, "#{kind}.log"), out)
-    outcomes(out).merge({ ENDING => ending(status), CRASHES => out.scan("[BUG]").size }.reject { |_, value| value == 0 })
+    whole = { ENDING => ending(status), CRASHES => out.scan("[BUG]").size }
+    outcomes(out).merge(whole.reject { |_, value| value == 0 })
   end
 
-  # Each test's line is "[ 1/11] TestArray#test_at = 0.00 s", with what the test wrote before " = ", and " = F" where it failed. A warning
-  # follows a name at once ("test_exit_action-e:4:in"), so a name ends before "/", ":" and "-". What differs only behind one of these
-  # counts as one test: TestRequireLib has a test for each of some files that it chooses at random. A file that was there before a test and
-  # is not there after it is the one that Ruby's watcher reads for one attach (decision 213); one that a test leaves is a difference.
+  # Each test's line is "[ 1/11] TestArray#test_at = 0.00 s", with what the test wrote before " = ",
+  # and " = F" where it failed. A warning follows a name at once ("test_exit_action-e:4:in"), so a
+  # name ends before "/", ":" and "-". What differs only behind one of these counts as one test:
+  # TestRequireLib has a test for each of some files that it chooses at random. A file that was
+  # there before a test and is not there after it is the one that Ruby's watcher reads for one
+  # attach (decision 213); one that a test leaves is a difference.
   def outcomes(out)
     parts = out.split(%r{^\[ *\d+/\d+\] (\w+(?:::\w+)*#(?:"[^"\n]*"|[^\s#/:-]+))})
     parts.drop(1).each_slice(2).with_object({}) do |(test, rest), ends|

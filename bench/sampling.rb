@@ -1,11 +1,13 @@
 # frozen_string_literal: true
 
-# What samples cost a Ruby process: its CPU time while a tracer listens to them, over the same work while nobody does.
+# What samples cost a Ruby process: its CPU time while a tracer listens to them, over the same work
+# while nobody does.
 #
-#     sudo bundle exec ruby bench/sampling.rb [PAIRS]      # 60 pairs by default, a minute for each row
+#     sudo bundle exec ruby bench/sampling.rb [PAIRS]   # 60 pairs by default, a minute for each row
 #
-# Turns of the same work with and without a tracer alternate, each timed by the CPU clock of the process. One thread with stacks of 20
-# and of 100 frames, and 64 threads of which 2 work and the others wait. Beside it what the process itself says that looking took.
+# Turns of the same work with and without a tracer alternate, each timed by the CPU clock of the
+# process. One thread with stacks of 20 and of 100 frames, and 64 threads of which 2 work and the
+# others wait. Beside it what the process itself says that looking took.
 require_relative "../spec/support/paths"
 require_relative "../spec/support/await"
 require_relative "../spec/support/child"
@@ -70,7 +72,8 @@ class Turns
     @working = working
     @work = Work.new(depth)
     @waiting = Array.new(waiting) { Thread.new { sleep } }
-    @info = Probescope::Host::Info.new(File.open("/proc/self/mem", "rb"), Support::Info.of(Process.pid, Support::LIBRARY).address)
+    address = Support::Info.of(Process.pid, Support::LIBRARY).address
+    @info = Probescope::Host::Info.new(File.open("/proc/self/mem", "rb"), address)
     @added = []
   end
 
@@ -119,7 +122,8 @@ class Turns
 
   def clock = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 
-  # The mean of the middle half, for the machine has other work too, and its standard error, from the distance between the quartiles.
+  # The mean of the middle half, for the machine has other work too, and its standard error, from
+  # the distance between the quartiles.
   def middle
     values = @added.sort
     half = values[(values.size / 4)...(values.size - (values.size / 4))]
@@ -131,5 +135,6 @@ number = Integer(ARGV.fetch(0, 60))
 { "one thread, 20 frames" => { working: 1, waiting: 0, depth: 18 },
   "one thread, 100 frames" => { working: 1, waiting: 0, depth: 98 },
   "64 threads, 2 of them work" => { working: 2, waiting: 62, depth: 18 } }.each do |name, what|
-  puts "#{RUBY_VERSION}: #{name}: #{Turns.new(**what).pairs(number)}; load #{File.read("/proc/loadavg").split.first}"
+  puts "#{RUBY_VERSION}: #{name}: #{Turns.new(**what).pairs(number)}; " \
+       "load #{File.read("/proc/loadavg").split.first}"
 end

@@ -1,13 +1,17 @@
 # frozen_string_literal: true
 
-# Tracers that come and go 10,000 times on one process with eight threads under load, several at once: does it grow? Writes its
-# section of docs/performance.md. spec/ruby/switching_spec.rb runs the same a hundred times.
+# Tracers that come and go 10,000 times on one process with eight threads under load, several at
+# once: does it grow? Writes its section of docs/performance.md. spec/ruby/switching_spec.rb runs
+# the same a hundred times.
 #
-#   bundle exec rake soak               # twenty minutes, as root; CYCLES=100000 for a weekend, GROWTH=8192 for the KiB allowed
+#   bundle exec rake soak               # twenty minutes, as root; CYCLES=100000 for a weekend,
+#                                       # GROWTH=8192 for the KiB allowed
 #   RUBY=/path/to/ruby RUBY_OPTIONS=--yjit CYCLES=2000 bundle exec rake soak
 require "fileutils"
 require "rbconfig"
-%w[paths await elf info child target bpf tracer attacher].each { |name| require_relative "../spec/support/#{name}" }
+%w[paths await elf info child target bpf tracer attacher].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require_relative "performance_page"
 
 class Soak
@@ -25,8 +29,9 @@ class Soak
     loop { Load.new.outer(50) }
   RUBY
   # Each is a tracer of its own, so that each comes while others are in, go, or come.
-  TRACERS = [%w[function__stats], %w[exception__stats], %w[object__stats], %w[sample__stats], %w[backtrace__done],
-             %w[function__entry line], %w[function__slow1ms], %w[exception__raise stats__done]].freeze
+  TRACERS = [%w[function__stats], %w[exception__stats], %w[object__stats], %w[sample__stats],
+             %w[backtrace__done], %w[function__entry line], %w[function__slow1ms],
+             %w[exception__raise stats__done]].freeze
   # The first tracers make what is kept: names, buffers, modules. Then nothing may grow.
   WARM_UP = 24
 
@@ -34,7 +39,8 @@ class Soak
   Holdings = Struct.new(:rss, :files, :threads, :memory, keyword_init: true)
 
   # cycles: of all the tracers together, beside those of the warm-up.
-  def initialize(cycles:, ruby: ENV.fetch("RUBY", RbConfig.ruby), options: ENV.fetch("RUBY_OPTIONS", "").split)
+  def initialize(cycles:, ruby: ENV.fetch("RUBY", RbConfig.ruby),
+                 options: ENV.fetch("RUBY_OPTIONS", "").split)
     @each = (cycles.to_f / TRACERS.size).ceil
     @target = Support::Target.new(LOAD, ruby: ruby, options: options).ready
     @attachers = []
@@ -91,18 +97,22 @@ class Soak
   end
 
   def section
-    rows = { "memory of the process (KiB)" => :rss, "memory of ours in it (bytes)" => :memory, "file descriptors" => :files,
-             "threads" => :threads }
+    rows = { "memory of the process (KiB)" => :rss, "memory of ours in it (bytes)" => :memory,
+             "file descriptors" => :files, "threads" => :threads }
+    lines = rows.map do |label, field|
+      "| #{label} | #{before[field]} | #{most[field]} | #{after[field]} |"
+    end
+    version = `#{ENV.fetch("RUBY", RbConfig.ruby)} -v`[/\A\S+ \S+/]
     <<~MARKDOWN
       <!-- bench/soak.rb -->
       ## Tracers that come and go
 
-      #{TRACERS.size} tracers at once, #{done} times in and out in #{(seconds / 60).round} minutes, on one process of #{`#{ENV.fetch("RUBY", RbConfig.ruby)} -v`[/\A\S+ \S+/]} with eight
+      #{TRACERS.size} tracers at once, #{done} times in and out in #{(seconds / 60).round} minutes, on one process of #{version} with eight
       threads under load (`rake soak`): #{switches} switches of hooks.
 
       | | after #{WARM_UP} | at the most | after #{done} |
       |---|---|---|---|
-      #{rows.map { |label, field| "| #{label} | #{before[field]} | #{most[field]} | #{after[field]} |" }.join("\n")}
+      #{lines.join("\n")}
       <!-- end of bench/soak.rb -->
     MARKDOWN
   end
@@ -122,7 +132,9 @@ if $PROGRAM_NAME == __FILE__
     p before: soak.before.to_h, after: soak.after.to_h, alive: soak.alive?
     grown = soak.after.rss - soak.before.rss
     abort "soak: it has grown by #{grown} KiB" if grown > Integer(ENV.fetch("GROWTH", 8192))
-    abort "soak: it holds other things than before, or ended" if soak.after.files != soak.before.files || !soak.alive?
+    if soak.after.files != soak.before.files || !soak.alive?
+      abort "soak: it holds other things than before, or ended"
+    end
   ensure
     soak.stop
   end

@@ -1,15 +1,20 @@
 # frozen_string_literal: true
 
-# What `probescope otel` costs the application that it looks at: a slow call, and the look for the application's own span with it; and a
-# change of the current span, where it is published for other tools (the thread-context record).
+# What `probescope otel` costs the application that it looks at: a slow call, and the look for the
+# application's own span with it; and a change of the current span, where it is published for other
+# tools (the thread-context record).
 #
-#   bundle exec ruby bench/spans.rb                                     # as root, a minute: this Ruby
-#   PYTHON=/path/to/venv/bin/python bundle exec ruby bench/spans.rb     # and that Python, which can import opentelemetry.sdk
+#   bundle exec ruby bench/spans.rb                                   # as root, a minute: this Ruby
+#   PYTHON=/path/to/venv/bin/python bundle exec ruby bench/spans.rb   # and that Python, which can
+#                                                                     # import opentelemetry.sdk
 #
-# ns of the thread's own CPU. Turns with bpftrace and without it alternate in one process; "added" is the median of what a turn with it
-# added to the one before, with its standard error. What bpftrace itself takes of a thread, by the program that it runs, is in it: the
-# bridge's own, and one that only counts.
-%w[paths await elf info child python target bpf tracer].each { |name| require_relative "../spec/support/#{name}" }
+# ns of the thread's own CPU. Turns with bpftrace and without it alternate in one process; "added"
+# is the median of what a turn with it added to the one before, with its standard error. What
+# bpftrace itself takes of a thread, by the program that it runs, is in it: the bridge's own, and
+# one that only counts.
+%w[paths await elf info child python target bpf tracer].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require_relative "../spec/ruby/support/opentelemetry"
 require_relative "statistics"
 $LOAD_PATH.unshift(File.join(Support::ROOT, "lib"))
@@ -25,7 +30,8 @@ class Spans
   PROGRAMS = {"the bridge's program" => BRIDGE.text,
               "one that counts" => "usdt:*:probescope:#{PROBE} { @calls = count(); }"}.freeze
   # As `probescope otel` starts bpftrace.
-  TRACER = {args: ["*"], options: ["-f", "json"], env: {"BPFTRACE_STRLEN" => "200", "BPFTRACE_PERF_RB_PAGES" => "256"}}.freeze
+  TRACER = {args: ["*"], options: ["-f", "json"],
+            env: {"BPFTRACE_STRLEN" => "200", "BPFTRACE_PERF_RB_PAGES" => "256"}}.freeze
   KINDS = ["slow", "slow in a span"].freeze
   CHANGES = %w[change switch].freeze
 
@@ -51,7 +57,9 @@ class Spans
       before = figures(subject)
       ask(subject, "install", /^ok/)
       after = figures(subject)
-      cells = CHANGES.flat_map { |kind| [ns(before[kind]), "#{signed(median(after[kind]) - median(before[kind]))} ns"] }
+      cells = CHANGES.flat_map do |kind|
+        [ns(before[kind]), "#{signed(median(after[kind]) - median(before[kind]))} ns"]
+      end
       "| #{@label} | #{cells.join(" | ")} |"
     end
   end
@@ -65,7 +73,8 @@ class Spans
     subject&.kill_all
   end
 
-  # [ns of a slow call by itself, what is added without a span of the application, what is added within one]
+  # [ns of a slow call by itself, what is added without a span of the application, what is added
+  # within one]
   def turn(subject, program)
     before = KINDS.map { |kind| measure(subject, kind) }
     during = listened(subject, program) { KINDS.map { |kind| measure(subject, kind) } }
@@ -83,7 +92,9 @@ class Spans
 
   # A Ruby that sleeps switches no hooks.
   def await_state(subject, state)
-    await("#{PROBE} #{state}", within: 60) { ask(subject, "spin", /^ok/) && subject.info.state(PROBE) == state }
+    await("#{PROBE} #{state}", within: 60) do
+      ask(subject, "spin", /^ok/) && subject.info.state(PROBE) == state
+    end
   end
 
   def figures(subject)
@@ -111,7 +122,8 @@ class Spans
   end
 end
 
-subjects = [Spans.new("Ruby #{RUBY_VERSION}", "subject.rb", options: ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options])]
+subjects = [Spans.new("Ruby #{RUBY_VERSION}", "subject.rb",
+                      options: ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options])]
 subjects << Spans.new("CPython #{Support::Python.full_version}", "subject.py") if ENV["PYTHON"]
 load = File.read("/proc/loadavg").split.first
 puts <<~TABLE
@@ -121,5 +133,6 @@ puts <<~TABLE
   |---|---|---|---|---|
 TABLE
 subjects.each { |subject| puts subject.slow_rows }
-puts "", "| | a change of the current span | published | a switch of fibers or tasks | published |", "|---|---|---|---|---|"
+puts "", "| | a change of the current span | published | a switch of fibers or tasks | published |",
+     "|---|---|---|---|---|"
 subjects.each { |subject| puts subject.change_row }

@@ -4,19 +4,22 @@ require_relative "peers"
 
 # The process that is measured. It takes one command a line and answers with one line:
 #
-#   measure call|raise|...   (see WORK)   -> ns of this thread's CPU for one of them, the least of several rounds
+#   measure call|raise|...   (see WORK)   -> ns of this thread's CPU for one of them, the least of
+#                                            several rounds
 #   start PEER / stop PEER                -> ok: switches a peer on or off, see Peers
-#   spin                                  -> ok: runs for a moment, for a sleeping Ruby switches no hooks
+#   spin                                  -> ok: runs for a moment, for a sleeping Ruby switches no
+#                                            hooks
 #
-# The loop around the work is measured as well and taken off. CPU time and not wall time: another program on the
-# machine must not show.
+# The loop around the work is measured as well and taken off. CPU time and not wall time: another
+# program on the machine must not show.
 module Subject
   ROUNDS = 7
   # A JIT compiles what was called so often.
   WARM_UP = 100
   # How often in a round; enough for a few ms of work each.
-  WORK = { "call" => 200_000, "shared_call" => 200_000, "line" => 200_000, "turn" => 4_000, "raise" => 10_000, "deep_raise" => 4_000,
-           "deepest_raise" => 500, "alloc" => 100_000, "strings" => 1_000, "caller" => 10_000 }.freeze
+  WORK = { "call" => 200_000, "shared_call" => 200_000, "line" => 200_000, "turn" => 4_000,
+           "raise" => 10_000, "deep_raise" => 4_000, "deepest_raise" => 500,
+           "alloc" => 100_000, "strings" => 1_000, "caller" => 10_000 }.freeze
   # Frames below the raise.
   DEPTHS = { "raise" => 10, "deep_raise" => 100, "deepest_raise" => 1000 }.freeze
 
@@ -47,7 +50,8 @@ module Subject
     end
   end
 
-  # One line in each round of the loop; the condition's does not count, and in #nothing there is none.
+  # One line in each round of the loop; the condition's does not count, and in #nothing there is
+  # none.
   def line(times)
     i = 0
     while i < times

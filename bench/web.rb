@@ -1,19 +1,23 @@
 # frozen_string_literal: true
 
-# What probescope costs a web application under load: examples/rack_app without it, with it, and with a command attached;
-# and what the fixes of its two mistakes save. Rewrites its section of docs/performance.md.
+# What probescope costs a web application under load: examples/rack_app without it, with it, and
+# with a command attached; and what the fixes of its two mistakes save. Rewrites its section of
+# docs/performance.md.
 #
 #   bundle exec rake bench:web          # some three minutes on an idle machine, as root
 #
-# It is made for a machine that does something else as well. All applications run at the same time and are loaded in short
-# turns of equally many requests; the one in question and its reference take turns, so that what else happens meets both, and
-# the median of a phase's ratios is one figure. Processes of one kind differ a little from start to start: so a tracer moves
-# from one application to its twin for the phase after, which takes the difference out, and all are started several times.
-# A row is the mean of its phases with the standard error of that mean. Requests a second are what a user sees; CPU of the
-# workers for one request says the same with less noise.
+# It is made for a machine that does something else as well. All applications run at the same time
+# and are loaded in short turns of equally many requests; the one in question and its reference take
+# turns, so that what else happens meets both, and the median of a phase's ratios is one figure.
+# Processes of one kind differ a little from start to start: so a tracer moves from one application
+# to its twin for the phase after, which takes the difference out, and all are started several
+# times. A row is the mean of its phases with the standard error of that mean. Requests a second are
+# what a user sees; CPU of the workers for one request says the same with less noise.
 require "fileutils"
 require "json"
-%w[paths await elf info child target bpf tracer rack_app].each { |name| require_relative "../spec/support/#{name}" }
+%w[paths await elf info child target bpf tracer rack_app].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 require_relative "performance_page"
 require_relative "statistics"
 
@@ -37,11 +41,13 @@ class Web
     Traced.new("`exceptions` attached to both workers", "exceptions.bt", "exception__stats")
   ].freeze
   IDLE = "loaded, nobody listens"
-  FIXES = {parser: "the parser fixed, nobody listens", both: "parser and checksum fixed, nobody listens"}.freeze
+  FIXES = {parser: "the parser fixed, nobody listens",
+           both: "parser and checksum fixed, nobody listens"}.freeze
 
   # What one turn brought: requests a second, and CPU seconds of the workers for a request.
   Turn = Struct.new(:per_second, :cpu)
-  # One phase of a row: the medians of its turns, and of their ratios to the reference's turns of the same round.
+  # One phase of a row: the medians of its turns, and of their ratios to the reference's turns of
+  # the same round.
   Phase = Struct.new(:turn, :ratios)
 
   def write
@@ -73,7 +79,9 @@ class Web
     untraced(rounds(apps))
     TRACED.each do |row|
       [%i[loaded twin], %i[twin loaded]].each do |traced, other|
-        with_tracers(row, apps[traced]) { compare(row.label, rounds(apps.slice(traced, other)), traced, other) }
+        with_tracers(row, apps[traced]) do
+          compare(row.label, rounds(apps.slice(traced, other)), traced, other)
+        end
       end
     end
   ensure
@@ -92,13 +100,17 @@ class Web
   end
 
   def compare(label, rounds, app, reference)
-    @raw << {label: label, app: app, reference: reference, turns: rounds.map { |round| round.transform_values(&:to_a) }}
-    ratios = Turn.members.map { |value| median(rounds.map { |round| round[app][value] / round[reference][value] }) }
+    @raw << {label: label, app: app, reference: reference,
+             turns: rounds.map { |round| round.transform_values(&:to_a) }}
+    ratios = Turn.members.map do |value|
+      median(rounds.map { |round| round[app][value] / round[reference][value] })
+    end
     @phases[label] << Phase.new(middle(rounds.map { |round| round[app] }), Turn.new(*ratios))
   end
 
   def with_tracers(row, app)
-    tracers = app.workers.map { |pid| Support::Tracer.new(File.join(Support::ROOT, "providers", row.program), pid: pid) }
+    program = File.join(Support::ROOT, "providers", row.program)
+    tracers = app.workers.map { |pid| Support::Tracer.new(program, pid: pid) }
     await("#{row.probe} on", within: 60) { listening?(app, row.probe, :on) }
     yield
     tracers.each { |tracer| tracer.stop(:INT) }
@@ -127,7 +139,8 @@ class Web
     lines += [IDLE, *TRACED.map(&:label), *FIXES.values].map do |label|
       phases = @phases[label]
       turn = middle(phases.map(&:turn))
-      format("| %s | %.0f | %s | %.3f ms | %s |", label, turn.per_second, geometric_mean(phases.map { |phase| phase.ratios.per_second }),
+      format("| %s | %.0f | %s | %.3f ms | %s |", label,
+             turn.per_second, geometric_mean(phases.map { |phase| phase.ratios.per_second }),
              turn.cpu * 1000, geometric_mean(phases.map { |phase| phase.ratios.cpu }))
     end
     <<~MARKDOWN

@@ -7,12 +7,15 @@ require "open3"
 require "yaml"
 require_relative "../rakelib/abi_generator"
 
-# spec/abi/VERSION has the programs of a version that was released, and the definition of its probes, as they were (rake abi:keep). They
-# have to work on every later library.
+# spec/abi/VERSION has the programs of a version that was released, and the definition of its
+# probes, as they were (rake abi:keep). They have to work on every later library.
 kept = Dir[File.join(Support::ROOT, "spec/abi/*.*.*")]
 
 RSpec.describe "What was released once" do
-  def probes(path) = YAML.safe_load_file(path, aliases: true).fetch("probes").to_h { |one| [one["name"], one] }
+  def probes(path)
+    YAML.safe_load_file(path, aliases: true).fetch("probes").to_h { |one| [one["name"], one] }
+  end
+
   def fields(probe, where) = probe.fetch(where, nil).to_a.map { |field| field.values_at("name", "type") }
 
   kept.each do |folder|
@@ -22,21 +25,28 @@ RSpec.describe "What was released once" do
       expect(today.keys.first(then_.size)).to eq(then_.keys)
       then_.each do |name, probe|
         expect(fields(today[name], "args")).to eq(fields(probe, "args")), name
-        expect(fields(today[name], "more").first(fields(probe, "more").size)).to eq(fields(probe, "more")), name
+        expect(fields(today[name], "more").first(fields(probe, "more").size))
+          .to eq(fields(probe, "more")), name
       end
     end
   end
 end
 
-# .ci/full abi: compiles a library of a version to come, with a probe more, and a field more behind each of the others.
+# .ci/full abi: compiles a library of a version to come, with a probe more, and a field more behind
+# each of the others.
 if ENV["PROBESCOPE_ABI"]
   RSpec.describe "A later library", :bpf do
-    # What each program has to say of spec/abi/shop.rb. all.bt prints nothing; requests.bt has no requests to tell of.
+    # What each program has to say of spec/abi/shop.rb. all.bt prints nothing; requests.bt has no
+    # requests to tell of.
     answers = {
-      "exceptions" => /^@raised\[\d+, (?:\d+, )?Refused, .*shop\.rb, 8\b.*\]: \d\d+$/, "raises" => /^Refused at \S*shop\.rb:8/,
-      "backtraces" => /^@calls\[\d+, caller, .*shop\.rb, 9.*\]: \d+/, "calls" => /^@calls\[\d+, .*Shop#refuse.*\]: \d\d+$/,
-      "hot" => /^@self_ns\[\d+, (?:\d+, )?Shop#compute.*\]: \d+/, "lines" => /^@self_ns\[\d+, .*shop\.rb.*\]: \d+/,
-      "alloc" => /^@allocated\[\d+, (?:\d+, )?Item, .*shop\.rb, 11.*\]: \d\d+/, "gc" => /^@collections\[\d+, \w+\]: \d+/,
+      "exceptions" => /^@raised\[\d+, (?:\d+, )?Refused, .*shop\.rb, 8\b.*\]: \d\d+$/,
+      "raises" => /^Refused at \S*shop\.rb:8/,
+      "backtraces" => /^@calls\[\d+, caller, .*shop\.rb, 9.*\]: \d+/,
+      "calls" => /^@calls\[\d+, .*Shop#refuse.*\]: \d\d+$/,
+      "hot" => /^@self_ns\[\d+, (?:\d+, )?Shop#compute.*\]: \d+/,
+      "lines" => /^@self_ns\[\d+, .*shop\.rb.*\]: \d+/,
+      "alloc" => /^@allocated\[\d+, (?:\d+, )?Item, .*shop\.rb, 11.*\]: \d\d+/,
+      "gc" => /^@collections\[\d+, \w+\]: \d+/,
       "flow" => /^> .*\tShop#\w+\t/, "stat" => /^= \d+ \d+ \d+ [1-9]/, "light" => /^= \d+ \d+ \d+ 0 [1-9]/,
       "slow1ms" => /Shop#slow/, "slow10ms" => /Shop#slow/, "slow100ms" => /Shop#slow/,
       "gvl" => /^@wall_ns\[\d+\]: \d+/, "requests" => /^@wall_ns\[\d+\]: \d+/, "all" => /\A/
@@ -56,7 +66,8 @@ if ENV["PROBESCOPE_ABI"]
       FileUtils.mkdir_p(["#{later}/docs", "#{later}/python/probescope"])
       AbiGenerator.write(later)
       version = "#{later}/lib/probescope/version.rb"
-      File.write(version, File.read(version).sub(/"(\d+)\..*"/) { "\"#{Regexp.last_match(1).to_i + 1}.0.0\"" })
+      File.write(version,
+                 File.read(version).sub(/"(\d+)\..*"/) { "\"#{Regexp.last_match(1).to_i + 1}.0.0\"" })
       [[RbConfig.ruby, "../ext/probescope/extconf.rb"], %w[make -j2 optflags=-O1]].each do |command|
         out, status = Open3.capture2e(*command, chdir: "#{later}/build")
         raise out unless status.success?
@@ -66,7 +77,8 @@ if ENV["PROBESCOPE_ABI"]
     end
 
     let(:shop) do
-      child = keep(Support::Child.new(RbConfig.ruby, "-r#{later}/lib/probescope/auto", "#{Support::ROOT}/spec/abi/shop.rb"))
+      child = keep(Support::Child.new(RbConfig.ruby, "-r#{later}/lib/probescope/auto",
+                                      "#{Support::ROOT}/spec/abi/shop.rb"))
       child.await_line(/^ready$/)
       child
     end
@@ -80,9 +92,13 @@ if ENV["PROBESCOPE_ABI"]
           info = Support::Info.of(shop.pid, library)
           served = info.probes.reject { |_, probe| probe[:state].to_s == "refused" }.keys
           tracer = tracer(path, pid: shop.pid, args: name.start_with?("slow") ? ["*", "0"] : [])
-          await("#{name} attached", within: 60) { info.probes.values_at(*(wanted & served)).all? { |probe| probe[:enabled].positive? } }
+          await("#{name} attached", within: 60) do
+            info.probes.values_at(*(wanted & served)).all? { |probe| probe[:enabled].positive? }
+          end
           before = info.header[:flushes]
-          await("three flushes", within: 60) { info.header[:flushes] >= before + 3 } unless %w[all raises].include?(name)
+          unless %w[all raises].include?(name)
+            await("three flushes", within: 60) { info.header[:flushes] >= before + 3 }
+          end
           tracer.await_line(/Refused/) if name == "raises"
           tracer.finish
           expect(tracer.out).to match(answers.fetch(name.delete_suffix("_by_request")))
@@ -93,12 +109,15 @@ if ENV["PROBESCOPE_ABI"]
     it "answers the command of today, whose ps names it as newer" do
       env = {"BUNDLE_GEMFILE" => nil, "RUBYOPT" => nil}
       command = [RbConfig.ruby, "exe/probescope"]
-      out, err, status = Open3.capture3(env, *command, "exceptions", "-p", shop.pid.to_s, "-d", "2", "--json", chdir: Support::ROOT)
+      out, err, status = Open3.capture3(env, *command, "exceptions", "-p", shop.pid.to_s, "-d", "2", "--json",
+                                        chdir: Support::ROOT)
       expect(status).to be_success, err
       expect(JSON.parse(out).fetch("rows").map { |row| row["type"] }).to include("Refused")
       out, err, = Open3.capture3(env, *command, "ps", chdir: Support::ROOT)
       expect(out).to match(/^\s*#{shop.pid} .* 1\.0\.0\b/)
-      expect(err).to match(/process #{shop.pid} has probescope 1\.0\.0, which is newer than this command \(\d\.\d\.\d\): update/)
+      expect(err).to match(
+        /process #{shop.pid} has probescope 1\.0\.0, which is newer than this command \(\d\.\d\.\d\): update/
+      )
     end
   end
 end

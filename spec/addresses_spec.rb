@@ -6,9 +6,10 @@ require "open3"
 RSpec.describe "the address of an object that may be gone" do
   # What the C compiler says to a function with this body.
   def complaint(includes, body, flags)
-    source = "#{includes}\n#include \"address.h\"\nvoid f(ps_address address);\nvoid f(ps_address address) { #{body} }\n"
-    _, error, status = Open3.capture3(RbConfig::CONFIG["CC"], "-x", "c", "-fsyntax-only", "-I#{Support::ROOT}/ext/core", *flags, "-",
-                                      stdin_data: source)
+    source = "#{includes}\n#include \"address.h\"\nvoid f(ps_address address);\n" \
+             "void f(ps_address address) { #{body} }\n"
+    _, error, status = Open3.capture3(RbConfig::CONFIG["CC"], "-x", "c", "-fsyntax-only",
+                                      "-I#{Support::ROOT}/ext/core", *flags, "-", stdin_data: source)
     status.success? ? nil : error
   end
 
@@ -16,18 +17,22 @@ RSpec.describe "the address of an object that may be gone" do
 
   it "is taken by no function of Ruby's" do
     expect(complaint("#include <ruby/ruby.h>", "(void)address.value;", ruby)).to be_nil
-    ["rb_obj_class(address);", "VALUE object = address; rb_gc_mark(object);", "rb_funcall(address, 0, 0);"].each do |body|
+    ["rb_obj_class(address);", "VALUE object = address; rb_gc_mark(object);",
+     "rb_funcall(address, 0, 0);"].each do |body|
       expect(complaint("#include <ruby/ruby.h>", body, ruby)).to match(/incompatible type/)
     end
   end
 
   it "is taken by no function of CPython's" do
-    headers, = Open3.capture2(Support::Python.interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'), end='')")
+    headers, = Open3.capture2(Support::Python.interpreter,
+                              "-c", "import sysconfig; print(sysconfig.get_path('include'), end='')")
     skip "#{headers} has no Python.h" unless File.exist?(File.join(headers, "Python.h"))
     python = ["-I#{headers}"]
     expect(complaint("#include <Python.h>", "(void)address.value;", python)).to be_nil
-    ["PyObject_Repr(address);", "PyObject *object = address; (void)object;", "(void)Py_TYPE(address);"].each do |body|
-      expect(complaint("#include <Python.h>", body, python)).to match(/incompatible type|invalid initializer|pointer type|aggregate/)
+    ["PyObject_Repr(address);", "PyObject *object = address; (void)object;",
+     "(void)Py_TYPE(address);"].each do |body|
+      expect(complaint("#include <Python.h>", body, python))
+        .to match(/incompatible type|invalid initializer|pointer type|aggregate/)
     end
   end
 end

@@ -18,7 +18,8 @@ RSpec.describe Probescope::Coverage do
     expect(roots("/srv/shop/app.rb", "/tmp")).to eq(%w[/tmp/ /srv/shop/])
   end
 
-  # GIVEN an image with its application in /, WHEN that is started there, THEN the script is the application, and the system is not.
+  # GIVEN an image with its application in /, WHEN that is started there, THEN the script is the
+  # application, and the system is not.
   it "takes of / the script alone, unless PROBESCOPE_ROOT says so" do
     expect(roots("app.rb", "/")).to eq(["/app.rb"])
     expect(roots("/usr/local/bin/puma", "/")).to eq(["/usr/local/bin/"])

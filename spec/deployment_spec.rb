@@ -7,15 +7,18 @@ require "probescope/host/path"
 require "support/host_helpers"
 require "support/otlp_server"
 
-# How the bridge is deployed: examples/systemd, examples/kubernetes, examples/collector.yaml. `rake deployment` holds
-# them to more, and the Dockerfile too, over the network.
+# How the bridge is deployed: examples/systemd, examples/kubernetes, examples/collector.yaml. `rake
+# deployment` holds them to more, and the Dockerfile too, over the network.
 RSpec.describe "The bridge's deployment" do
   def read(path) = File.read(File.join(Support::ROOT, path))
   def manifests(path) = YAML.load_stream(read(path))
   def pod(path) = manifests(path).find { |one| one["kind"] == "DaemonSet" }.dig("spec", "template", "spec")
   def bridge = pod("examples/kubernetes/daemonset.yaml")["containers"].first
   def unit = File.join(Support::ROOT, "examples/systemd/probescope-otel.service")
-  def capabilities = File.read(unit)[/^CapabilityBoundingSet=(.*)/, 1].split.map { |name| name.delete_prefix("CAP_") }
+
+  def capabilities
+    File.read(unit)[/^CapabilityBoundingSet=(.*)/, 1].split.map { |name| name.delete_prefix("CAP_") }
+  end
 
   it "has a unit that systemd takes without a warning" do
     skip "no systemd-analyze here (Debian: systemd)" unless Probescope::Host::Path.find("systemd-analyze")
@@ -41,12 +44,14 @@ RSpec.describe "The bridge's deployment" do
     names.flat_map do |name|
       next system_calls[name] || [] unless name.start_with?("@")
 
-      forbidden(Open3.capture2("systemd-analyze", "syscall-filter", name).first.lines.drop(1).map(&:strip).grep_v(/\A(#|\z)/))
+      listed, = Open3.capture2("systemd-analyze", "syscall-filter", name)
+      forbidden(listed.lines.drop(1).map(&:strip).grep_v(/\A(#|\z)/))
     end
   end
 
-  # What each capability of the unit is for, done with privilege on a process of another user. What is printed is "done" where it works.
-  # bpftrace 0.25 and later attach without CAP_SYS_ADMIN; files of processes are opened by it all the same.
+  # What each capability of the unit is for, done with privilege on a process of another user. What
+  # is printed is "done" where it works. bpftrace 0.25 and later attach without CAP_SYS_ADMIN; files
+  # of processes are opened by it all the same.
   attach = "print `bpftrace -e 'BEGIN { printf(\"done\"); exit() }' 2>&1`[/done/]"
   open_file = "File.open(Dir['/proc/' + ARGV[0] + '/map_files/*'].first, &:close); print 'done'"
   uses = {
@@ -59,13 +64,16 @@ RSpec.describe "The bridge's deployment" do
   }
   uses.each do |name, use|
     it "has a unit that keeps #{name} for a reason: without it what it is for fails", :bpf do
-      other = keep(Support::Child.new("setpriv", "--reuid=daemon", "--regid=daemon", "--clear-groups", Support::HostTarget.binary))
+      other = keep(Support::Child.new("setpriv", "--reuid=daemon", "--regid=daemon",
+                                      "--clear-groups", Support::HostTarget.binary))
       other.await_line(/\Aready$/)
       tried = [capabilities - [name.delete_prefix("CAP_")], capabilities].map do |kept|
         bounds = ["-all", *kept.map { |one| "+#{one.downcase}" }].join(",")
-        code = %w[host/target otel/nobody].map { |file| "require 'probescope/#{file}'\n" }.join + (use.is_a?(Proc) ? use.call : use)
+        needed = %w[host/target otel/nobody].map { |file| "require 'probescope/#{file}'\n" }.join
+        code = needed + (use.is_a?(Proc) ? use.call : use)
         held = ["setpriv", "--bounding-set", bounds, "--inh-caps=-all", "--no-new-privs"]
-        Open3.capture2e(*held, RbConfig.ruby, "-I", File.join(Support::ROOT, "lib"), "-e", code, other.pid.to_s).first
+        Open3.capture2e(*held, RbConfig.ruby, "-I", File.join(Support::ROOT, "lib"), "-e", code,
+                        other.pid.to_s).first
       end
       expect(tried.first).not_to end_with("done")
       expect(tried.last).to eq("done")
@@ -81,17 +89,18 @@ RSpec.describe "The bridge's deployment" do
     expect(capabilities.map { |name| "CAP_#{name}" }).to match_array(uses.keys)
   end
 
-  # GIVEN what the unit leaves: those capabilities, no way to others, those calls, a file system to read; THEN the bridge attaches and
-  # exports.
+  # GIVEN what the unit leaves: those capabilities, no way to others, those calls, a file system to
+  # read; THEN the bridge attaches and exports.
   it "has a unit that leaves bpftrace what it needs", :bpf do
     server = keep(Support::OtlpServer.new)
-    process = target("$stdout.sync = true; eval('def slow = sleep(0.002)', TOPLEVEL_BINDING, '#{Support::ROOT}/spec/work.rb', 1); " \
+    process = target("$stdout.sync = true; eval('def slow = sleep(0.002)', TOPLEVEL_BINDING, " \
+                     "'#{Support::ROOT}/spec/work.rb', 1); " \
                      "puts 'ready'; loop { slow }").ready
     mounts = ["mkdir -p -m 0700 /run/probescope", "mount -t tmpfs -o mode=0700 tmpfs /run/probescope",
               # Not over a checkout that lies there.
               *("mount -t tmpfs tmpfs /tmp" unless Support::ROOT.start_with?("/tmp/")),
-              "mount -o remount,bind,ro /sys", "mount -o remount,bind,ro /sys/kernel/tracing", "mount -o remount,bind,ro /",
-              "! touch #{Support::ROOT}/tmp/written"]
+              "mount -o remount,bind,ro /sys", "mount -o remount,bind,ro /sys/kernel/tracing",
+              "mount -o remount,bind,ro /", "! touch #{Support::ROOT}/tmp/written"]
     kept = ["-all", *capabilities.map { |name| "+#{name.downcase}" }].join(",")
     held = ["setpriv", "--bounding-set", kept, "--inh-caps=-all", "--no-new-privs"]
     if Probescope::Host::Path.find("systemd-analyze")
@@ -99,8 +108,10 @@ RSpec.describe "The bridge's deployment" do
       expect(calls.size).to be > 30
       held = ["python3", File.join(Support::ROOT, "spec/support/without_calls.py"), calls.join(","), *held]
     end
-    command = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
-    bridge = keep(Support::Child.new("unshare", "--mount", "sh", "-c", "#{mounts.join(" && ")} && exec \"$@\"", "sh", *held,
+    command = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none",
+               "--endpoint", server.endpoint]
+    bridge = keep(Support::Child.new("unshare", "--mount", "sh",
+                                     "-c", "#{mounts.join(" && ")} && exec \"$@\"", "sh", *held,
                                      RbConfig.ruby, Support::EXE, *command, env: ENV.to_h))
     bridge.await_line(/attached to/, stream: :err)
     await("spans") { server.spans.any? }
@@ -111,7 +122,8 @@ RSpec.describe "The bridge's deployment" do
     given = bridge.dig("securityContext", "capabilities", "add")
     # A container has no LimitMEMLOCK, which stands for SYS_RESOURCE in the unit.
     expect(given).to match_array(capabilities + ["SYS_RESOURCE"])
-    expect(bridge["securityContext"]).to include("privileged" => false, "capabilities" => include("drop" => ["ALL"]))
+    expect(bridge["securityContext"])
+      .to include("privileged" => false, "capabilities" => include("drop" => ["ALL"]))
     # The reason stands before it, perhaps before several of them.
     list = read("examples/kubernetes/daemonset.yaml")[/^ +add:\n((?: +(?:#|- ).*\n)+)/, 1]
     expect(list.scan(/- (\w+)/).flatten).to eq(given)
@@ -140,14 +152,20 @@ RSpec.describe "The bridge's deployment" do
     expect(service["extensions"]).to match_array(collector["extensions"].keys)
     expect(service["pipelines"].keys).to match_array(%w[traces logs metrics])
     service["pipelines"].each_value do |pipeline|
-      %w[receivers processors exporters].each { |kind| expect(pipeline[kind]).to match_array(collector[kind].keys) }
+      %w[receivers processors exporters].each do |kind|
+        expect(pipeline[kind]).to match_array(collector[kind].keys)
+      end
       expect(pipeline["processors"]).to eq(%w[memory_limiter k8sattributes])
     end
-    expect(collector["exporters"].values.map { |one| one.dig("sending_queue", "storage") }).to eq(["file_storage"])
+    expect(collector["exporters"].values.map { |one| one.dig("sending_queue", "storage") })
+      .to eq(["file_storage"])
     names = collector.dig("processors", "k8sattributes")
-    expect(names["pod_association"].flat_map { |one| one["sources"].map { |source| source["name"] } }).to eq(%w[k8s.pod.uid container.id])
+    expect(names["pod_association"].flat_map { |one| one["sources"].map { |source| source["name"] } })
+      .to eq(%w[k8s.pod.uid container.id])
     # What it reads of its environment is given in Kubernetes.
-    wanted = read("examples/collector.yaml").scan(/\$\{env:(\w+)/).flatten | [names.dig("filter", "node_from_env_var")]
-    expect(pod("examples/kubernetes/collector.yaml")["containers"].first["env"].map { |one| one["name"] }).to include(*wanted)
+    wanted = read("examples/collector.yaml").scan(/\$\{env:(\w+)/).flatten |
+             [names.dig("filter", "node_from_env_var")]
+    expect(pod("examples/kubernetes/collector.yaml")["containers"].first["env"].map { |one| one["name"] })
+      .to include(*wanted)
   end
 end

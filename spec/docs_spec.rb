@@ -4,11 +4,15 @@ require_relative "../rakelib/documents"
 require_relative "../rakelib/help_texts"
 require_relative "../rakelib/site"
 
-# What the documents point to is there, and what they show can be typed. `rake docs:check` also runs it.
+# What the documents point to is there, and what they show can be typed. `rake docs:check` also runs
+# it.
 RSpec.describe "The documents" do
   def read(path) = File.read(File.join(Support::ROOT, path))
+
   # {page => what the block gives}, without the pages of which there is nothing.
-  def by_page(pages = Documents.pages) = pages.to_h { |page| [page, yield(page)] }.reject { |_, found| found.empty? }
+  def by_page(pages = Documents.pages)
+    pages.to_h { |page| [page, yield(page)] }.reject { |_, found| found.empty? }
+  end
 
   it "have links that resolve, headings included, and external ones that are well formed" do
     expect(by_page { |page| Documents.broken_links(page) }).to eq({})
@@ -16,7 +20,8 @@ RSpec.describe "The documents" do
 
   # "text" after `spec/...` or `tests/...` is part of what a test in that file is called.
   it "name tests that exist: SECURITY.md" do
-    missing = read("SECURITY.md").scan(%r{`((?:spec|tests|ext)/[^`\s]+)`,?((?:[ ,]*"[^"]+")*)}).flat_map do |path, names|
+    named = read("SECURITY.md").scan(%r{`((?:spec|tests|ext)/[^`\s]+)`,?((?:[ ,]*"[^"]+")*)})
+    missing = named.flat_map do |path, names|
       next [path] unless File.exist?(File.join(Support::ROOT, path))
 
       text = File.directory?(File.join(Support::ROOT, path)) ? "" : read(path)
@@ -63,13 +68,16 @@ RSpec.describe "The documents" do
   describe "show commands" do
     it "in blocks of kind `console` alone, each with what it is run with or why it is not run" do
       elsewhere = by_page(Documents.kept) { |page| Documents.commands_elsewhere(page) }
-      unsaid = Documents.kept.flat_map { |page| Documents.blocks(page) }.reject { |block| block.run? || (block.word && !block.said.empty?) }
+      unsaid = Documents.kept.flat_map { |page| Documents.blocks(page) }.reject do |block|
+        block.run? || (block.word && !block.said.empty?)
+      end
       expect([elsewhere, unsaid.map(&:place)]).to eq([{}, []])
     end
 
     it "with programs and clauses that there are" do
       blocks = Documents.kept.flat_map { |page| Documents.blocks(page) }.select(&:run?)
-      expect(blocks.filter_map(&:program).reject { |program| File.exist?(File.join(Support::ROOT, program)) }).to eq([])
+      expect(blocks.filter_map(&:program).reject { |program| File.exist?(File.join(Support::ROOT, program)) })
+        .to eq([])
       expect(blocks.map(&:commands)).not_to include([])
     end
 
@@ -78,10 +86,13 @@ RSpec.describe "The documents" do
     end
 
     it "and options that the commands have, in their own help" do
-      of_wheel = HelpTexts.wheel.values.map { |help| help["examples"].gsub(/(?<= )(?=probescope (?!trace|attach))/, "venv/bin/") }
+      of_wheel = HelpTexts.wheel.values.map do |help|
+        help["examples"].gsub(/(?<= )(?=probescope (?!trace|attach))/, "venv/bin/")
+      end
       texts = HelpTexts.gem.values + of_wheel
       lines = texts.flat_map { |text| Documents.lines_with_commands(text) }
-      expect(lines.flat_map { |line| Documents.invocations_in(line) }.filter_map { |words| complaint(words) }).to eq([])
+      expect(lines.flat_map { |line| Documents.invocations_in(line) }.filter_map { |words| complaint(words) })
+        .to eq([])
     end
   end
 
@@ -90,27 +101,38 @@ RSpec.describe "The documents" do
     program, command, *arguments = words
     of_wheel = program.include?("venv/") || %w[trace attach].include?(command)
     known = of_wheel ? HelpTexts.options_of_wheel : HelpTexts.options_of_gem
-    return if command == "help" || command.match?(/[^a-z]/) # `probescope --version`, and what stands for a command
+    # `probescope --version`, and what stands for a command
+    return if command == "help" || command.match?(/[^a-z]/)
     return "#{words.join(" ")}: no such command" unless known.key?(command)
 
-    arguments = arguments.take_while { |word| word.start_with?("-") && word != "--" } if command == "run" # then the application's begin
-    wrong = arguments.grep(/\A--?[a-z]/).map { |word| word.sub(/=.*/, "") } - known[command] - (command == "run" ? %w[-m -c] : [])
+    # then the application's begin
+    arguments = arguments.take_while { |word| word.start_with?("-") && word != "--" } if command == "run"
+    wrong = arguments.grep(/\A--?[a-z]/).map { |word| word.sub(/=.*/, "") } - known[command] -
+            (command == "run" ? %w[-m -c] : [])
     "#{words.join(" ")}: no #{wrong.join(", ")}" if wrong.any?
   end
 
   describe "list every environment variable:" do
-    sources = Dir["{lib,ext,python,exe,bin,packaging}/**/*", "setup.py", "Dockerfile", "examples/systemd/*", base: Support::ROOT]
-              .select { |path| File.file?(File.join(Support::ROOT, path)) && !path.match?(/\.(so|o|pyc|bundle)\z/) }
-    text = sources.to_h { |path| [path, File.binread(File.join(Support::ROOT, path)).force_encoding("UTF-8").scrub] }
+    sources = Dir["{lib,ext,python,exe,bin,packaging}/**/*", "setup.py", "Dockerfile", "examples/systemd/*",
+                  base: Support::ROOT]
+    sources = sources.select do |path|
+      File.file?(File.join(Support::ROOT, path)) && !path.match?(/\.(so|o|pyc|bundle)\z/)
+    end
+    text = sources.to_h do |path|
+      [path, File.binread(File.join(Support::ROOT, path)).force_encoding("UTF-8").scrub]
+    end
     # What reads one, in C, Ruby, Python, make and sh; and names that can be nothing else.
-    reads = /(?:getenv\(|ENV(?:\.\w+\??)?[\[(]|os\.environ(?:\.\w+)?[\[(]|environment(?:\.\w+)?[\[(])"([A-Za-z][A-Za-z0-9_]+)"/
+    reading = /getenv\(|ENV(?:\.\w+\??)?[\[(]|os\.environ(?:\.\w+)?[\[(]|environment(?:\.\w+)?[\[(]/
+    reads = /#{reading}"([A-Za-z][A-Za-z0-9_]+)"/
     shell = /\$\{([A-Z][A-Z0-9_]+):?[-=]/
     named = /\b((?:PROBESCOPE|OTEL)_[A-Z0-9_]*[A-Z0-9])\b/
     # Constants of C, names of mappings, and beginnings of names.
     no_variables = %w[PROBESCOPE_VERSION OTEL_CTX OTEL_EXPORTER_OTLP OTEL_PYTHON_CONTEXT LANG]
 
     let(:read_somewhere) do
-      text.values.flat_map { |source| [reads, shell, named].flat_map { |pattern| source.scan(pattern).flatten } }.uniq - no_variables
+      text.values
+          .flat_map { |source| [reads, shell, named].flat_map { |pattern| source.scan(pattern).flatten } }
+          .uniq - no_variables
     end
     let(:listed) do
       cells = read("docs/reference/environment.md").scan(/^\| (`[^|]*) \|/).flatten
@@ -124,7 +146,9 @@ RSpec.describe "The documents" do
     it "each in docs/reference/environment.md is read" do
       all = text.values.join
       # Those of OpenTelemetry that exist for each signal are put together from parts.
-      expect(listed.reject { |name| all.match?(/\b#{name}\b|["_]#{name.delete_prefix("OTEL_EXPORTER_OTLP_")}"/) }).to eq([])
+      expect(
+        listed.reject { |name| all.match?(/\b#{name}\b|["_]#{name.delete_prefix("OTEL_EXPORTER_OTLP_")}"/) }
+      ).to eq([])
     end
   end
 end

@@ -2,7 +2,8 @@
 
 # The story's two programs in a language: what they promise by themselves.
 RSpec.shared_examples "the examples" do |suffix, documents:, checksum:|
-  # CPU seconds for a fixed amount of work, the least of several runs: the machine has other things to do.
+  # CPU seconds for a fixed amount of work, the least of several runs: the machine has other things
+  # to do.
   def cpu_of(script, *options)
     Array.new(3) do
       run = target(script, *options, loaded: false)
@@ -78,7 +79,9 @@ RSpec.describe "The examples" do
         load "examples/deepstack.rb"
       RUBY
       seen.wait
-      line = File.readlines(File.join(Support::ROOT, "examples/deepstack.rb")).rindex { |text| text.include?("(str.string rescue str)") }
+      line = File.readlines(File.join(Support::ROOT, "examples/deepstack.rb")).rindex do |text|
+        text.include?("(str.string rescue str)")
+      end
       expect(seen.out).to match(/deepstack\.rb", #{line + 1}\], \d{3,}\]/)
     end
 

@@ -4,8 +4,9 @@ require "socket"
 require "spec_helper"
 require "support/framework"
 
-# Web frameworks on the servers that they run on, each under load: `probescope requests` counts what the client counts, by route and
-# status, and its times are the client's but for the network's. bin/test frameworks; each takes ten seconds.
+# Web frameworks on the servers that they run on, each under load: `probescope requests` counts what
+# the client counts, by route and status, and its times are the client's but for the network's.
+# bin/test frameworks; each takes ten seconds.
 RSpec.describe "probescope requests and", :bpf do
   nap = 20
 
@@ -19,9 +20,11 @@ RSpec.describe "probescope requests and", :bpf do
   gunicorn = [Support::Python.interpreter, "-m", "gunicorn", "--workers", "2", "--bind", "127.0.0.1:0"]
   uvicorn = [Support::Python.interpreter, "-m", "uvicorn", "--workers", "2", "--port"]
   ruby = own.call("/orders/:id", "/orders", "/naps/:ms", {})
-  python = own.call("/orders/<int:number>", "/orders", "/naps/<int:ms>", {"Get /desk/things/sN" => "/desk/things/<name>"})
+  python = own.call("/orders/<int:number>", "/orders", "/naps/<int:ms>",
+                    {"Get /desk/things/sN" => "/desk/things/<name>"})
   django = own.call("/orders/<int:number>", "/orders", "/naps/<ms>",
-                    {"Get /desk/things/sN" => "/desk/things/<slug:name>", "Get /api/v1/issues/N/" => "/api/v<version>/issues/<pk>/",
+                    {"Get /desk/things/sN" => "/desk/things/<slug:name>",
+                     "Get /api/v1/issues/N/" => "/api/v<version>/issues/<pk>/",
                      "Get /api/v2/issues/N.json" => "/api/v<version>/issues/<pk>.<format>",
                      "Get /archive/2024/N/" => "/archive/<int:year>/<var>/"})
 
@@ -29,17 +32,21 @@ RSpec.describe "probescope requests and", :bpf do
   [
     ["Rails on Puma, with bootsnap, an engine, Grape and Sinatra", :ruby, [], [*puma, "rails.ru"], {},
      {**ruby, "Get /desk/things/sN" => "/desk/things/:name", "Get /api/things/sN" => "/api/things/:name",
-              "Get /old/things/sN" => "/old/things/:name", "Get /rack/N" => "/rack", "Get /moved/N" => "/moved/:id"}],
+              "Get /old/things/sN" => "/old/things/:name", "Get /rack/N" => "/rack",
+              "Get /moved/N" => "/moved/:id"}],
     ["Sinatra on Puma, with bootsnap, within Rack::Lint and around it", :ruby, [], [*puma, "sinatra.ru"], {},
      {**ruby, "Get /called" => "/called", "Get /hijacked" => "/hijacked"}],
-    ["Sinatra on Falcon, whose requests are fibers", :ruby, [], [*falcon, "sinatra.ru", "--bind"], {"FALCON" => "1"},
-     {**ruby, "Get /called" => "/called"}],
+    ["Sinatra on Falcon, whose requests are fibers", :ruby, [], [*falcon, "sinatra.ru", "--bind"],
+     {"FALCON" => "1"}, {**ruby, "Get /called" => "/called"}],
     ["Flask on gunicorn", :python, %w[flask gunicorn], [*gunicorn, "--preload", "flask_app"], {}, python],
-    ["Flask on gunicorn with gevent", :python, %w[flask gunicorn gevent], [*gunicorn, "-k", "gevent", "flask_app"], {}, python],
+    ["Flask on gunicorn with gevent", :python, %w[flask gunicorn gevent],
+     [*gunicorn, "-k", "gevent", "flask_app"], {}, python],
     ["Django on gunicorn", :python, %w[django gunicorn], [*gunicorn, "--preload", "django_app"], {}, django],
-    ["Django on uvicorn", :python, %w[django uvicorn], [*uvicorn, "PORT", "django_app:application"], {"ASGI" => "1"}, django],
-    ["Starlette on uvicorn", :python, %w[starlette uvicorn], [*uvicorn, "PORT", "starlette_app:application"], {},
-     own.call("/orders/{number:int}", "/orders", "/naps/{ms}", {"Get /desk/things/sN" => "/desk/things/{name}"})]
+    ["Django on uvicorn", :python, %w[django uvicorn], [*uvicorn, "PORT", "django_app:application"],
+     {"ASGI" => "1"}, django],
+    ["Starlette on uvicorn", :python, %w[starlette uvicorn], [*uvicorn, "PORT", "starlette_app:application"],
+     {}, own.call("/orders/{number:int}", "/orders", "/naps/{ms}",
+                  {"Get /desk/things/sN" => "/desk/things/{name}"})]
   ].each do |what, kind, modules, command, env, routes|
     it "#{what}: counts what the client counts, with its routes, statuses, errors and times" do
       Support::Framework.require!(kind, *modules) { |reason| skip reason }
@@ -61,15 +68,18 @@ RSpec.describe "probescope requests and", :bpf do
 
   # What `alloc --by-request` says of 75 pages, each of which two clients ask for.
   def alloc_of_pages(env)
-    puma = [RbConfig.ruby, "-S", "bundle", "exec", "puma", "-b", "tcp://127.0.0.1:0", "-t", "2:2", "-e", "production", "wide.ru"]
+    puma = [RbConfig.ruby, "-S", "bundle", "exec", "puma", "-b", "tcp://127.0.0.1:0", "-t", "2:2",
+            "-e", "production", "wide.ru"]
     app = keep(Support::Framework.new(:ruby, *puma, env: env)).ready(workers: 0)
     trace = probescope_start("alloc", "--by-request", "-p", app.pid, "-d", 600, "--json")
     info = app.info(app.pid)
     await("the hooks", within: 60) do
-      app.ask("/page0/0") && info.state("object__stats") == :on && info.semaphore("stats__by_request").positive?
+      app.ask("/page0/0") &&
+        info.state("object__stats") == :on && info.semaphore("stats__by_request").positive?
     end
     await_told(app, info)
-    Array.new(2) { |client| Thread.new { 75.times { |page| app.ask("/page#{page}/#{client}") } } }.each(&:join)
+    clients = Array.new(2) { |client| Thread.new { 75.times { |page| app.ask("/page#{page}/#{client}") } } }
+    clients.each(&:join)
     await_told(app, info)
     expect(trace.stop(:INT)).to be_success, trace.to_s
     stop_processes
@@ -82,9 +92,12 @@ RSpec.describe "probescope requests and", :bpf do
   end
 
   # The first one is asked until somebody listens.
-  def by_route(rows) = rows.select { |row| row["route"].to_s.match?(%r{^/page[1-9]}) }.group_by { |row| row["route"] }
+  def by_route(rows)
+    rows.select { |row| row["route"].to_s.match?(%r{^/page[1-9]}) }.group_by { |row| row["route"] }
+  end
 
-  it "a Rails application of 75 pages: alloc --by-request has every row, and the large ones where there is no room for all" do
+  it "a Rails application of 75 pages: alloc --by-request has every row, " \
+     "and the large ones where there is no room for all" do
     Support::Framework.require!(:ruby) { |reason| skip reason }
     whole = alloc_of_pages({})
     expect(whole["lost"]).to include("map_full" => 0, "rows" => 0)
@@ -95,13 +108,17 @@ RSpec.describe "probescope requests and", :bpf do
     expect(part["lost"]).to include("map_full" => 0, "rows" => be_positive)
     expect(part["rows"].size).to be < 15_000
     found = by_route(part["rows"])
-    # Each page has all that it has made, and its largest rows, also one that came when all room was taken.
+    # Each page has all that it has made, and its largest rows, also one that came when all room was
+    # taken.
     counts = ->(rows) { rows.sum { |row| row["count"] } }
     wanted = pages.transform_values { |rows| be_within(counts.call(rows) * 0.2).of(counts.call(rows)) }
     expect(found.transform_values(&counts)).to match(wanted)
     expect(found["/page74/:id"].map { |row| row["class"] }).to include("(overflow)")
-    large = found["/page74/:id"].reject { |row| row["class"] == "(overflow)" }.map { |row| row.values_at("class", "file", "line") }
-    expect(large).to include(*pages["/page74/:id"].first(3).map { |row| row.values_at("class", "file", "line") })
+    large = found["/page74/:id"].reject { |row| row["class"] == "(overflow)" }.map do |row|
+      row.values_at("class", "file", "line")
+    end
+    expect(large)
+      .to include(*pages["/page74/:id"].first(3).map { |row| row.values_at("class", "file", "line") })
   end
 
   # Servers that do not say which port they took.
@@ -135,10 +152,15 @@ RSpec.describe "probescope requests and", :bpf do
   def load(app, routes, rounds: 12)
     clients = Array.new(4) do |client|
       Thread.new do
-        Array.new(rounds) { |round| routes.map { |how, route| [route, *timed(app, how, (round * 4) + client + 1)] } }.flatten(1)
+        all = Array.new(rounds) do |round|
+          routes.map { |how, route| [route, *timed(app, how, (round * 4) + client + 1)] }
+        end
+        all.flatten(1)
       end
     end
-    clients.flat_map(&:value).group_by { |route, method, *| [method, route] }.transform_values { |same| same.map { |one| one.drop(2) } }
+    clients.flat_map(&:value).group_by { |route, method, *| [method, route] }.transform_values do |same|
+      same.map { |one| one.drop(2) }
+    end
   end
 
   def timed(app, how, number)
@@ -163,17 +185,24 @@ RSpec.describe "probescope requests and", :bpf do
   def compare(rows, asked, nap)
     rows = rows.reject { |(method, _), _| method == "DELETE" }
     statuses = rows.transform_values { |same| same.to_h { |row| [row["status"], row["statuses"]] } }
-    expect(statuses).to eq(asked.transform_values { |all| all.map(&:first).group_by { |code| "#{code[0]}xx" }.transform_values(&:tally) })
+    answered = asked.transform_values do |all|
+      all.map(&:first).group_by { |code| "#{code[0]}xx" }.transform_values(&:tally)
+    end
+    expect(statuses).to eq(answered)
     asked.each do |key, all|
-      rows.fetch(key).each { |row| compare_times(key, row, all.select { |code, _| code[0] == row["status"][0] }.map(&:last), nap) }
+      rows.fetch(key).each do |row|
+        compare_times(key, row, all.select { |code, _| code[0] == row["status"][0] }.map(&:last), nap)
+      end
       expect(rows[key].sum { |row| row["errors"] }).to eq(all.count { |code, _| code >= "500" })
     end
   end
 
-  # Roughly: the client waits for what the application does and for the network, but not until the server has closed the body.
+  # Roughly: the client waits for what the application does and for the network, but not until the
+  # server has closed the body.
   def compare_times((_, route), row, times, nap)
     expect(row["p50_ns"]).to be <= times.max
-    return unless row["status"] == "2xx" && (route.include?("naps") || (route == "/orders" && row["method"] == "GET"))
+    return unless row["status"] == "2xx" &&
+                  (route.include?("naps") || (route == "/orders" && row["method"] == "GET"))
 
     expect(row["p50_ns"]).to be >= (route.include?("naps") ? nap : 6_000_000) * 0.96
   end

@@ -9,9 +9,11 @@ RSpec.describe "The gem" do
   around { |example| Dir.mktmpdir { |dir| (@dir = dir) && example.run } }
 
   let(:dir) { @dir }
-  # Whether the extension compiles is the question here. Its optimization takes two thirds of the time.
+  # Whether the extension compiles is the question here. Its optimization takes two thirds of the
+  # time.
   let(:env) do
-    Support.plain_env.merge("PATH" => Support::RUBY_PATH, "GEM_HOME" => "#{dir}/gems", "GEM_PATH" => "#{dir}/gems", "BUNDLE_PATH" => nil,
+    Support.plain_env.merge("PATH" => Support::RUBY_PATH, "GEM_HOME" => "#{dir}/gems",
+                            "GEM_PATH" => "#{dir}/gems", "BUNDLE_PATH" => nil,
                             "make" => "make -j2 optflags=-O0 debugflags=").compact
   end
   let(:status) { "require 'probescope/auto'; p Probescope.status.slice(:available, :installed, :reason)" }
@@ -19,7 +21,8 @@ RSpec.describe "The gem" do
   # As Ruby 3.1 and as Ruby 3.4 inspect a Hash.
   def say(facts) = facts.map { |name, value| match(/\b#{name}(=>|: )#{value}\b/) }.reduce(:and)
 
-  # Runs a command in a clean environment and returns its output. Its `ruby` and `bundle` are those of this Ruby.
+  # Runs a command in a clean environment and returns its output. Its `ruby` and `bundle` are those
+  # of this Ruby.
   def sh(*command, chdir: dir, with: {})
     out, status = Open3.capture2e(env.merge(with), *command, chdir: chdir, unsetenv_others: true)
     raise "#{command.join(" ")}\n#{out}" unless status.success?
@@ -53,13 +56,15 @@ RSpec.describe "The gem" do
 
   def bundle(gemfile)
     ruby "-S", "gem", "install", "--no-document", "--local", *dependencies unless dependencies.empty?
-    File.write("#{dir}/Gemfile", "source 'https://rubygems.org'\ngem 'probescope', #{gemfile}, require: 'probescope/auto'\n")
+    File.write("#{dir}/Gemfile",
+               "source 'https://rubygems.org'\ngem 'probescope', #{gemfile}, require: 'probescope/auto'\n")
     ruby "-S", "bundle", "install", "--local", "--quiet"
   end
 
   # GIVEN a bundle, WHEN the application requires its gems, THEN the probes are there.
   def required_by_bundler
-    ruby "-S", "bundle", "exec", "ruby", "-e", "Bundler.require; p Probescope.status.slice(:available, :installed, :reason)"
+    ruby "-S", "bundle", "exec", "ruby",
+         "-e", "Bundler.require; p Probescope.status.slice(:available, :installed, :reason)"
   end
 
   it "builds, and installs with its extension and its command; then RUBYOPT loads it" do
@@ -90,13 +95,17 @@ RSpec.describe "The gem" do
     expect(required_by_bundler).to say(installed: true)
   end
 
-  # An application with probes of its own, by a gem that was built on that libstapsdt; returns what `doctor` of it says.
+  # An application with probes of its own, by a gem that was built on that libstapsdt; returns what
+  # `doctor` of it says.
   def use_gem_on(prefix, arguments)
     ruby "-S", "gem", "install", "--no-document", "--local", *build_gems, "--", "--with-stapsdt-dir=#{prefix}"
-    shop = keep(Support::Child.new(RbConfig.ruby, "-rprobescope", "#{Support::ROOT}/spec/support/on_a_libstapsdt.rb", env: env))
+    shop = keep(Support::Child.new(RbConfig.ruby, "-rprobescope",
+                                   "#{Support::ROOT}/spec/support/on_a_libstapsdt.rb", env: env))
     shop.await_line(%r{^library #{prefix}/lib/libstapsdt\.so\S* #{arguments}$})
-    expect(shop.out.lines.first).to eq("false false true true true false true true false true true false true\n")
-    one = tracer('usdt:*:shop:checkout { printf("%s %d %d\n", str(arg0), arg1, arg2); exit(); }', pid: shop.pid)
+    expect(shop.out.lines.first)
+      .to eq("false false true true true false true true false true true false true\n")
+    one = tracer('usdt:*:shop:checkout { printf("%s %d %d\n", str(arg0), arg1, arg2); exit(); }',
+                 pid: shop.pid)
     one.await_line(/^basket -3 255$/)
     shop.await_line(/^unloaded true false false$/)
     expect(shop.wait).to be_success
@@ -105,25 +114,32 @@ RSpec.describe "The gem" do
 
   it "is built on a libstapsdt with --with-stapsdt-dir, and doctor says so", :bpf do
     Support::LibStapsdt.build
-    expect(use_gem_on(Support::LibStapsdt::PREFIX, 12)).to end_with("(Probescope::Provider) by #{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so.0")
+    expect(use_gem_on(Support::LibStapsdt::PREFIX, 12))
+      .to end_with("(Probescope::Provider) by #{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so.0")
   end
 
   # See spec/libstapsdt_spec.rb.
   it "is built on upstream's libstapsdt, and doctor says so", :bpf do
-    upstream = "#{ENV["PROBESCOPE_UPSTREAM"] || skip("PROBESCOPE_UPSTREAM leads to no libstapsdt")}/libstapsdt"
+    upstream =
+      "#{ENV["PROBESCOPE_UPSTREAM"] || skip("PROBESCOPE_UPSTREAM leads to no libstapsdt")}/libstapsdt"
     prefix = "#{dir}/upstream"
     FileUtils.mkdir_p(["#{prefix}/include", "#{prefix}/lib"])
     FileUtils.cp("#{upstream}/src/libstapsdt.h", "#{prefix}/include")
-    %w[libstapsdt.so libstapsdt.so.0].each { |name| FileUtils.cp("#{upstream}/out/libstapsdt.so.0", "#{prefix}/lib/#{name}") }
+    %w[libstapsdt.so libstapsdt.so.0].each do |name|
+      FileUtils.cp("#{upstream}/out/libstapsdt.so.0", "#{prefix}/lib/#{name}")
+    end
     limits = "no semaphores, six arguments at most -> gem install probescope without"
-    expect(use_gem_on(prefix, 6)).to include("(Probescope::Provider) by #{prefix}/lib/libstapsdt.so.0: #{limits}")
+    expect(use_gem_on(prefix, 6))
+      .to include("(Probescope::Provider) by #{prefix}/lib/libstapsdt.so.0: #{limits}")
   end
 
-  # GIVEN a checkout, WHEN its command is started without Bundler, THEN it looks for gems where bin/setup has put them, too.
+  # GIVEN a checkout, WHEN its command is started without Bundler, THEN it looks for gems where
+  # bin/setup has put them, too.
   it "has a command that works in a checkout after bin/setup" do
     checkout = unpack("#{dir}/checkout")
     gems = FileUtils.mkdir_p("#{checkout}/vendor/bundle/#{Gem.ruby_engine}/#{Gem.ruby_api_version}").first
-    started = "ARGV.replace(%w[--version]); begin; load '#{checkout}/exe/probescope'; rescue SystemExit; puts Gem.path; end"
+    started = "ARGV.replace(%w[--version]); begin; load '#{checkout}/exe/probescope'; rescue SystemExit; " \
+              "puts Gem.path; end"
     expect(ruby("-e", started).lines(chomp: true)).to include(gems, "#{dir}/gems")
     incomplete = "require '#{checkout}/lib/probescope/cli'; puts Probescope::CLI.complete"
     expect(ruby("-e", incomplete)).to eq("install probescope anew\n")
@@ -132,34 +148,43 @@ RSpec.describe "The gem" do
     expect(ruby("-e", incomplete)).to eq("#{checkout}/bin/setup run\n")
   end
 
-  def newer_rubygems? = ruby("-rrubygems/ext", "-e", "p Gem::Ext::Builder.const_defined?(:NoMakefileError)") == "true\n"
+  def newer_rubygems?
+    ruby("-rrubygems/ext", "-e", "p Gem::Ext::Builder.const_defined?(:NoMakefileError)") == "true\n"
+  end
 
   # Only these tools are there. make: the variable that names it to RubyGems.
   def install_with(*names, make: nil)
     tools = FileUtils.mkdir_p("#{dir}/tools").first
     names.each { |name| File.symlink(tool("sh", "-c", "command -v #{name}").strip, File.join(tools, name)) }
-    install = ["-e", "require 'rubygems/gem_runner'; Gem::GemRunner.new.run(ARGV)", "--", "install", "--no-document", "--local"]
+    install = ["-e", "require 'rubygems/gem_runner'; Gem::GemRunner.new.run(ARGV)", "--", "install",
+               "--no-document", "--local"]
     ruby(*install, *build_gems, with: { "PATH" => tools, "make" => make })
   end
 
   it "installs as a no-op that says why where there is no compiler" do
-    expect(install_with(*%w[sh env make rm mkdir install touch])).to match(/\d gems? installed/).and include("`probescope doctor` says")
+    expect(install_with(*%w[sh env make rm mkdir install touch]))
+      .to match(/\d gems? installed/).and include("`probescope doctor` says")
     expect(ruby("-e", status)).to say(available: false).and include("compiler")
     told = sh("#{dir}/gems/bin/probescope", "run", "--", "true")
-    expect(told).to match(/\Aprobescope: programs of Ruby \S+ have no probes: the native library was not built: .*compiler.*\n\z/)
+    expect(told).to match(
+      /\Aprobescope: programs of Ruby \S+ have no probes: the native library was not built: .*compiler.*\n\z/
+    )
   end
 
-  # GIVEN what a gem that comes compiled has, which is no ext/, WHEN a Ruby loads it that calls the machine x86_64-linux, as most builds do,
-  # or that it has nothing for, THEN it is found, or it says what to do.
+  # GIVEN what a gem that comes compiled has, which is no ext/, WHEN a Ruby loads it that calls the
+  # machine x86_64-linux, as most builds do, or that it has nothing for, THEN it is found, or it
+  # says what to do.
   it "comes compiled for Rubies of any build, and says which Rubies it has" do
     machine = RbConfig::CONFIG["arch"]
     skip "this Ruby calls its machine #{machine}" unless machine.end_with?("-linux-gnu")
     FileUtils.cp_r("#{Support::ROOT}/lib", dir)
     FileUtils.rm_f("#{dir}/lib/probescope/unavailable.txt")
-    load = "RbConfig::CONFIG['arch'] = ARGV[0]; require '#{dir}/lib/probescope'; puts Probescope.install, Probescope.unavailable_reason"
+    load = "RbConfig::CONFIG['arch'] = ARGV[0]; require '#{dir}/lib/probescope'; puts Probescope.install, " \
+           "Probescope.unavailable_reason"
     expect(ruby("-rrbconfig", "-e", load, machine.delete_suffix("-gnu"))).to eq("true\n\n")
     told = ruby("-rrbconfig", "-e", load, machine.sub("-gnu", "-musl"))
-    expect(told).to match(/\Afalse\n.* not built for this Ruby \(\S+-linux-musl\), and this gem has it for .*#{machine}; .* builds it$/)
+    has = /and this gem has it for .*#{machine}/
+    expect(told).to match(/\Afalse\n.* not built for this Ruby \(\S+-linux-musl\), #{has}; .* builds it$/)
   end
 
   # Runs extconf.rb in its folder, as RubyGems does. setup: Ruby that comes before it.
@@ -172,18 +197,22 @@ RSpec.describe "The gem" do
 
   it "gives up on musl, where nobody has run it" do
     checkout = unpack("#{dir}/checkout")
-    expect(extconf(checkout, musl)).to eq("probescope: the C library is musl, and nobody has run probes on it: installing without probes\n")
+    expect(extconf(checkout, musl)).to eq("probescope: the C library is musl, and nobody has run probes on " \
+                                          "it: installing without probes\n")
     expect(File.read("#{checkout}/ext/probescope/Makefile")).to include("all install")
   end
 
-  # GIVEN a RubyGems that runs make only where there is a Makefile, WHEN there is no make, THEN extconf.rb succeeds and leaves no Makefile;
-  # AND with an earlier one it fails in one line, whatever else is missing.
+  # GIVEN a RubyGems that runs make only where there is a Makefile, WHEN there is no make, THEN
+  # extconf.rb succeeds and leaves no Makefile; AND with an earlier one it fails in one line,
+  # whatever else is missing.
   it "wants no make for a no-op from RubyGems 4.0 on" do
     checkout = unpack("#{dir}/checkout")
-    later = "require 'rubygems/ext'; Gem::Ext::Builder.const_set(:NoMakefileError, Class.new(Gem::InstallError))"
+    later =
+      "require 'rubygems/ext'; Gem::Ext::Builder.const_set(:NoMakefileError, Class.new(Gem::InstallError))"
     later = "" if newer_rubygems?
     ["", musl].each do |setup|
-      expect(extconf(checkout, "#{later}; #{setup}", with: no_tools)).to end_with(": installing without probes\n")
+      expect(extconf(checkout, "#{later}; #{setup}", with: no_tools))
+        .to end_with(": installing without probes\n")
       expect(File).not_to exist("#{checkout}/ext/probescope/Makefile")
     end
     expect(File.read("#{checkout}/lib/probescope/unavailable.txt")).to include("musl")
@@ -194,8 +223,8 @@ RSpec.describe "The gem" do
       expect(install_with("sh", "env", "gcc")).to match(/\d gems? installed/)
       expect(ruby("-e", status)).to say(available: false).and include("apt install ruby-dev gcc make")
     else
-      expect { install_with("sh", "env", "gcc") }
-        .to raise_error(/probescope: make is missing\. RubyGems before 4\.0 .* itself runs it.*apt install ruby-dev gcc make/)
+      why = /make is missing\. RubyGems before 4\.0 .* itself runs it.*apt install ruby-dev gcc make/
+      expect { install_with("sh", "env", "gcc") }.to raise_error(/probescope: #{why}/)
       expect { extconf(unpack("#{dir}/checkout"), musl, with: no_tools) }
         .to raise_error(/probescope: make is missing\. .*the C library is musl/)
     end
@@ -211,7 +240,9 @@ RSpec.describe "The gem" do
     FileUtils.touch("#{checkout}/Rakefile")
     bundle "path: #{checkout.inspect}"
     expect(required_by_bundler).to say(available: false)
-      .and match(%r{^probescope: no probes: .* Bundler compiles nothing by path: bin/setup run, in #{checkout}$})
+      .and match(
+        %r{^probescope: no probes: .* Bundler compiles nothing by path: bin/setup run, in #{checkout}$}
+      )
     FileUtils.mkdir_p("#{checkout}/bin")
     FileUtils.touch("#{checkout}/bin/setup")
     doctor = "ARGV.replace(%w[doctor]); begin; load '#{checkout}/exe/probescope'; rescue SystemExit; end"

@@ -40,17 +40,24 @@ RSpec.describe "What is generated from providers" do
 
   it "names each argument and field in templates, and has no arg2 and no offset there" do
     literal = Dir[File.join(Support::ROOT, "providers/**/*.erb")].flat_map do |path|
-      File.readlines(path).each_with_index.filter_map { |line, i| "#{path}:#{i + 1}: #{line}" if line.match?(/\barg\d/) }
+      File.readlines(path).each_with_index.filter_map do |line, i|
+        "#{path}:#{i + 1}: #{line}" if line.match?(/\barg\d/)
+      end
     end
     expect(literal).to be_empty
   end
 
   describe "a template" do
-    block = ->(body, probe = "exception__stats") { "usdt:$1:probescope:#{probe}\n/@on[pid] && args.line > 0/\n{\n  #{body};\n}\n" }
+    block = lambda do |body, probe = "exception__stats"|
+      "usdt:$1:probescope:#{probe}\n/@on[pid] && args.line > 0/\n{\n  #{body};\n}\n"
+    end
 
     it "has arguments by their place and fields by their offset" do
-      expect(programs.resolve(block["@a[str(args.type, 64)] = sum(args.raised) + args.depth_sum; $p = args.path"]))
-        .to include("arg2 > 0/", "@a[str(arg0, 64)] = sum(arg3) + *(uint64*)(arg5 + 16); $p = *(uint64*)arg5;")
+      expect(
+        programs.resolve(block["@a[str(args.type, 64)] = sum(args.raised) + args.depth_sum; $p = args.path"])
+      )
+        .to include("arg2 > 0/",
+                    "@a[str(arg0, 64)] = sum(arg3) + *(uint64*)(arg5 + 16); $p = *(uint64*)arg5;")
     end
 
     it "fails with a name that the probe does not have, and with a number that is read as a string" do
@@ -61,7 +68,8 @@ RSpec.describe "What is generated from providers" do
     end
 
     it "fails with a probe that there is not, and with a field outside of a probe" do
-      expect { programs.resolve(block["1", "exception__stat"]) }.to raise_error(ProgramGenerator::Error, /no probe exception__stat$/)
+      expect { programs.resolve(block["1", "exception__stat"]) }
+        .to raise_error(ProgramGenerator::Error, /no probe exception__stat$/)
       expect { programs.resolve("#{block["1"]}END\n{\n  print(args.line);\n}\n") }
         .to raise_error(ProgramGenerator::Error, "args.line is in no block of a probe")
     end
@@ -70,15 +78,18 @@ RSpec.describe "What is generated from providers" do
   it "takes no field of probescope_info that would move others, or that C would put elsewhere" do
     info = File.read(File.join(Support::ROOT, InfoGenerator::SOURCE))
     longer = info.sub("type: text 16, at: 32", "type: text 24, at: 32")
-    expect { InfoGenerator.new(longer) }.to raise_error(/version of probescope_info is at 48, and what comes before it ends at 56/)
+    expect { InfoGenerator.new(longer) }
+      .to raise_error(/version of probescope_info is at 48, and what comes before it ends at 56/)
     uneven = "#{info}  - {name: more, type: u32, at: 168, about: more}\n"
-    expect { InfoGenerator.new(uneven) }.to raise_error(/C adds bytes at the end of a row of probe, where the last field ends at 172/)
+    expect { InfoGenerator.new(uneven) }
+      .to raise_error(/C adds bytes at the end of a row of probe, where the last field ends at 172/)
   end
 
   it "keeps probescope_info well within what a host believes" do
     %w[abi host/bounds host/info_layout].each { |name| require_relative "../lib/probescope/#{name}" }
     expect(Probescope::ABI::PROBES.size * 2).to be < Probescope::Host::Bounds::INFO_PROBES
-    expect(Probescope::Host::InfoLayout::PROBE.values.last.first * 2).to be < Probescope::Host::Bounds::INFO_ROW_BYTES
+    expect(Probescope::Host::InfoLayout::PROBE.values.last.first * 2)
+      .to be < Probescope::Host::Bounds::INFO_ROW_BYTES
   end
 
   it "#{CommandsPage::PATH}, from what --help says, is up to date (rake generate)" do

@@ -8,7 +8,8 @@ RSpec.describe "A process that nobody traces" do
 
   Support::IdleInstructions::WORKS.each do |what, work|
     it "spends no more instructions on #{what} with the library loaded" do
-      # Addresses decide how far Ruby's own tables probe, so now and then two runs of the same program differ by more.
+      # Addresses decide how far Ruby's own tables probe, so now and then two runs of the same
+      # program differ by more.
       attempts do
         plain, loaded = [false, true].map { |with| Support::IdleInstructions.of(work, loaded: with) }
         expect(loaded).to be <= plain * 1.001

@@ -23,10 +23,13 @@ RSpec.describe "libstapsdt.so" do
 
   it "exports libstapsdt's functions and what is beyond them, and nothing else" do
     Support::LibStapsdt.build
-    exported = tool("nm", "-D", "--defined-only", "#{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so.0").lines.map { |line| line.split.last }
-    expect(exported).to contain_exactly(*%w[providerInit providerUseMemfd providerAddProbe providerLoad providerUnload providerDestroy
-                                            probeFire probeIsEnabled providerAddProbeArray probeFireArray providerPath])
-    expect(tool("readelf", "-d", "#{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so")).to include("soname: [libstapsdt.so.0]")
+    symbols = tool("nm", "-D", "--defined-only", "#{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so.0")
+    expect(symbols.lines.map { |line| line.split.last })
+      .to match_array(%w[providerInit providerUseMemfd providerAddProbe providerLoad providerUnload
+                         providerDestroy probeFire probeIsEnabled providerAddProbeArray probeFireArray
+                         providerPath])
+    expect(tool("readelf", "-d", "#{Support::LibStapsdt::PREFIX}/lib/libstapsdt.so"))
+      .to include("soname: [libstapsdt.so.0]")
   end
 
   # Sizes, places and numbers of a 64-bit ABI.
@@ -38,14 +41,19 @@ RSpec.describe "libstapsdt.so" do
       #define _Static_assert static_assert
       #endif
       #define AT(type, member, place) _Static_assert(offsetof(type, member) == (place), #member)
-      AT(SDTProbe_t, name, 0); AT(SDTProbe_t, argFmt, 8); AT(SDTProbe_t, _fire, 32); AT(SDTProbe_t, provider, 40); AT(SDTProbe_t, argCount, 48);
+      AT(SDTProbe_t, name, 0); AT(SDTProbe_t, argFmt, 8); AT(SDTProbe_t, _fire, 32);
+      AT(SDTProbe_t, provider, 40); AT(SDTProbe_t, argCount, 48);
       AT(SDTProbeList_t, probe, 0); AT(SDTProbeList_t, next, 56);
-      AT(SDTProvider_t, name, 0); AT(SDTProvider_t, probes, 8); AT(SDTProvider_t, #{member_errno}, 16); AT(SDTProvider_t, error, 24);
-      AT(SDTProvider_t, _handle, 32); AT(SDTProvider_t, _filename, 40); AT(SDTProvider_t, _memfd, 48); AT(SDTProvider_t, _use_memfd, 52);
-      _Static_assert(sizeof(SDTProvider_t) == 56 && sizeof(SDTProbe_t) == 56 && sizeof(ArgType_t) == 4 && MAX_ARGUMENTS == 6, "sizes");
-      _Static_assert(noError == -1 && elfCreationError == 0 && tmpCreationError == 1 && sharedLibraryOpenError == 2, "errors");
+      AT(SDTProvider_t, name, 0); AT(SDTProvider_t, probes, 8); AT(SDTProvider_t, #{member_errno}, 16);
+      AT(SDTProvider_t, error, 24); AT(SDTProvider_t, _handle, 32); AT(SDTProvider_t, _filename, 40);
+      AT(SDTProvider_t, _memfd, 48); AT(SDTProvider_t, _use_memfd, 52);
+      _Static_assert(sizeof(SDTProvider_t) == 56 && sizeof(SDTProbe_t) == 56 && sizeof(ArgType_t) == 4 &&
+                     MAX_ARGUMENTS == 6, "sizes");
+      _Static_assert(noError == -1 && elfCreationError == 0 && tmpCreationError == 1 &&
+                     sharedLibraryOpenError == 2, "errors");
       _Static_assert(symbolLoadingError == 3 && sharedLibraryCloseError == 4, "errors");
-      _Static_assert(noarg == 0 && uint8 == 1 && int8 == -1 && uint16 == 2 && int16 == -2 && uint32 == 4 && int32 == -4, "types");
+      _Static_assert(noarg == 0 && uint8 == 1 && int8 == -1 && uint16 == 2 && int16 == -2 && uint32 == 4 &&
+                     int32 == -4, "types");
       _Static_assert(uint64 == 8 && int64 == -8 && memfd_disabled == 0 && memfd_enabled == 1, "constants");
     C
   end
@@ -55,10 +63,15 @@ RSpec.describe "libstapsdt.so" do
     File.write(source, <<~C)
       #include <errno.h>
       #{layout("lastError")}
-      int main(void) { SDTProvider_t *p = providerInit("a b"); return providerLoad(p) == -1 && p->lastError == invalidNameError && !errno ? 0 : 1; }
+      int main(void)
+      {
+          SDTProvider_t *p = providerInit("a b");
+          return providerLoad(p) == -1 && p->lastError == invalidNameError && !errno ? 0 : 1;
+      }
     C
     system(environment, Support::LibStapsdt.compile(source), exception: true)
-    tool("c++", "-fsyntax-only", "-Wall", "-Werror", "-x", "c++", "-I#{Support::LibStapsdt::PREFIX}/include", source)
+    tool("c++", "-fsyntax-only", "-Wall", "-Werror", "-x", "c++", "-I#{Support::LibStapsdt::PREFIX}/include",
+         source)
   end
 
   it "passes every kind of argument to bpftrace, which finds the probes by -p", :bpf do
@@ -66,7 +79,10 @@ RSpec.describe "libstapsdt.so" do
     path = path_of(process)
     expect(path).to start_with("#{directory}/probescope/shop-").and end_with(".so")
     printed = traced(<<~BT, pid: process.pid)
-      usdt:*:shop:kinds { printf("%lu %ld %lx <%s> <%s> %d\\n", arg0, arg1, arg2, str(arg3), str(arg4), arg5); @kinds = 1; }
+      usdt:*:shop:kinds {
+        printf("%lu %ld %lx <%s> <%s> %d\\n", arg0, arg1, arg2, str(arg3), str(arg4), arg5);
+        @kinds = 1;
+      }
       usdt:*:shop:small { printf("%d %u %d %u %d %u\\n", arg0, arg1, arg2, arg3, arg4, arg5); @small = 1; }
       usdt:*:shop:Class.method-1+2 { printf("I am %d\\n", arg0); if (@kinds == 1 && @small == 1) { exit(); } }
     BT
@@ -79,16 +95,20 @@ RSpec.describe "libstapsdt.so" do
   end
 
   it "passes twelve arguments, which bpftrace reads from 0.24 on", :bpf do
-    skip "bpftrace #{Support::Bpf.version.join(".")} knows no arg6" if (Support::Bpf.version <=> [0, 24]).negative?
+    if (Support::Bpf.version <=> [0, 24]).negative?
+      skip "bpftrace #{Support::Bpf.version.join(".")} knows no arg6"
+    end
 
     process = shop("file")
     path_of(process)
     arguments = (0..11).map { |i| "arg#{i}" }.join(", ")
-    expect(traced("usdt:*:shop:twelve { printf(\"#{(["%d"] * 12).join(" ")}\\n\", #{arguments}); exit(); }", pid: process.pid))
+    expect(traced("usdt:*:shop:twelve { printf(\"#{(["%d"] * 12).join(" ")}\\n\", #{arguments}); exit(); }",
+                  pid: process.pid))
       .to include((100..111).to_a.join(" "))
   end
 
-  it "is reached by path in every process that defines the same, in later ones and in children; a child outlives its parent", :bpf do
+  it "is reached by path in every process that defines the same, in later ones and in children; " \
+     "a child outlives its parent", :bpf do
     first = shop("file")
     path = path_of(first)
     one = tracer("usdt:#{path}:shop:Class.method-1+2 { printf(\"from %d\\n\", arg0); }")
@@ -137,21 +157,26 @@ RSpec.describe "libstapsdt.so" do
     process = shop("memory")
     expect(path_of(process)).to eq("-")
     expect(File.read("/proc/#{process.pid}/maps")).to include("/memfd:libstapsdt:shop")
-    skip "bpftrace #{Support::Bpf.version.join(".")} looks at no such file" if (Support::Bpf.version <=> [0, 25]) >= 0
+    if (Support::Bpf.version <=> [0, 25]) >= 0
+      skip "bpftrace #{Support::Bpf.version.join(".")} looks at no such file"
+    end
 
-    tracer("usdt:*:shop:Class.method-1+2 { printf(\"from %d\\n\", arg0); }", pid: process.pid).await_line(/^from #{process.pid}$/)
+    tracer("usdt:*:shop:Class.method-1+2 { printf(\"from %d\\n\", arg0); }", pid: process.pid)
+      .await_line(/^from #{process.pid}$/)
   end
 
   it "is recorded by perf, which raises the semaphore and reads the arguments", :bpf do
     skip "perf is not installed" unless installed?("perf", "--version")
     event = "sdt_perf#{Process.pid}:plain"
-    process = shop("file", "perf#{Process.pid}", "plain") # perf's parser takes no name with . - or +, and then none of the file
+    # perf's parser takes no name with . - or +, and then none of the file
+    process = shop("file", "perf#{Process.pid}", "plain")
     perf = ["perf", "--buildid-dir", "#{directory}/perf"]
     tool(*perf, "buildid-cache", "--add", path_of(process))
     expect(tool(*perf, "list", "sdt")).to include(event)
     tool(*perf, "probe", event)
     data = "#{directory}/perf.data"
-    record = child(*perf, "record", "--no-buffering", "-o", data, "-e", event, "-p", process.pid.to_s, env: ENV.to_h)
+    record = child(*perf, "record", "--no-buffering", "-o", data, "-e", event, "-p", process.pid.to_s,
+                   env: ENV.to_h)
     await_enabled(process, 1, within: 60) # the kernel has tracers wait for one another
     head = File.size(data)
     # What perf writes of the process before it begins to record is less than that.
@@ -213,7 +238,8 @@ RSpec.describe "libstapsdt.so" do
     Support::LibStapsdt.build
     process = child("python3", "-c", script, env: environment)
     process.await_line(/ready/)
-    expect(traced("usdt:*:wrapped:probe { printf(\"%s %d %lx\\n\", str(arg0), arg1, arg2); exit(); }", pid: process.pid))
+    expect(traced("usdt:*:wrapped:probe { printf(\"%s %d %lx\\n\", str(arg0), arg1, arg2); exit(); }",
+                  pid: process.pid))
       .to include("text -5 ffffffffffffffff")
     expect(process.wait.exitstatus).to eq(0)
   end
@@ -223,14 +249,21 @@ RSpec.describe "libstapsdt.so" do
   #   git clone https://github.com/linux-usdt/python-stapsdt DIR/python-stapsdt
   #   PROBESCOPE_UPSTREAM=DIR bundle exec rspec spec/libstapsdt_spec.rb
   describe "with the examples of upstream", :bpf do
-    let(:upstream) { ENV["PROBESCOPE_UPSTREAM"] || skip("PROBESCOPE_UPSTREAM leads to no checkouts of libstapsdt and python-stapsdt") }
+    let(:upstream) do
+      ENV["PROBESCOPE_UPSTREAM"] ||
+        skip("PROBESCOPE_UPSTREAM leads to no checkouts of libstapsdt and python-stapsdt")
+    end
 
-    # What a program can do in the wrong order, and what it can see of the structs. Of what makes upstream crash ours says that it is wrong.
+    # What a program can do in the wrong order, and what it can see of the structs. Of what makes
+    # upstream crash ours says that it is wrong.
     it "has the same layout, and does the same when it is called in an odd order" do
       own = Support::LibStapsdt.compile("spec/support/odd_calls.c")
-      of_upstream = ["-I#{upstream}/libstapsdt/src", "#{upstream}/libstapsdt/out/libstapsdt.so.0", "-Wl,-rpath,#{upstream}/libstapsdt/out"]
+      of_upstream = ["-I#{upstream}/libstapsdt/src", "#{upstream}/libstapsdt/out/libstapsdt.so.0",
+                     "-Wl,-rpath,#{upstream}/libstapsdt/out"]
       tool("cc", "-w", "-o", "#{directory}/odd", "#{Support::ROOT}/spec/support/odd_calls.c", *of_upstream)
-      said = [own, "#{directory}/odd"].map { |program| child(program, env: environment).tap { |one| expect(one.wait).to be_success }.out }
+      said = [own, "#{directory}/odd"].map do |program|
+        child(program, env: environment).tap { |one| expect(one.wait).to be_success }.out
+      end
       expect(said.first.lines.size).to be > 10
       expect(said.first).to eq(said.last)
       File.write("#{directory}/layout.c", "#{layout("errno")}int main(void) { return 0; }")
@@ -238,9 +271,11 @@ RSpec.describe "libstapsdt.so" do
     end
 
     it "runs its demo program" do
-      process = child(Support::LibStapsdt.compile("#{upstream}/libstapsdt/example/demo.c"), "theirs", "first", "second", env: environment)
+      process = child(Support::LibStapsdt.compile("#{upstream}/libstapsdt/example/demo.c"), "theirs", "first",
+                      "second", env: environment)
       await("its file") { Dir.exist?("#{directory}/probescope") && files.any? }
-      expect(traced("usdt:*:theirs:second { printf(\"%d %d\\n\", arg0, arg1); exit(); }", pid: process.pid)).to match(/^(\d+) -\1$/)
+      expect(traced("usdt:*:theirs:second { printf(\"%d %d\\n\", arg0, arg1); exit(); }", pid: process.pid))
+        .to match(/^(\d+) -\1$/)
     end
 
     it "runs the program of its documentation" do
@@ -249,7 +284,8 @@ RSpec.describe "libstapsdt.so" do
       File.write(source, text[/^\.\. code-block:: c\n\n(.*?)\n(?=\S)/m, 1])
       process = child(Support::LibStapsdt.compile(source), env: environment)
       await("its file") { Dir.exist?("#{directory}/probescope") && files.any? }
-      expect(traced("usdt:*:myLittleProvider:myLittleProbe { printf(\"<%s>\\n\", str(arg0)); exit(); }", pid: process.pid))
+      expect(traced("usdt:*:myLittleProvider:myLittleProbe { printf(\"<%s>\\n\", str(arg0)); exit(); }",
+                    pid: process.pid))
         .to include("<#{text[/probeFire\(probe, "(.*)"\)/, 1]}>")
       expect(process.wait.exitstatus).to eq(0)
     end
@@ -257,10 +293,11 @@ RSpec.describe "libstapsdt.so" do
     it "runs the Python wrapper with the example of its README" do
       readme = File.read("#{upstream}/python-stapsdt/README.md")
       Support::LibStapsdt.build
-      process = child("python3", "-u", "-c", readme[/^```python\n(.*?)^```/m, 1], chdir: "#{upstream}/python-stapsdt",
-                                                                                  env: with_library)
+      process = child("python3", "-u", "-c", readme[/^```python\n(.*?)^```/m, 1],
+                      chdir: "#{upstream}/python-stapsdt", env: with_library)
       process.await_line(/Firing/)
-      expect(traced("usdt:*:pythonapp:firstProbe { printf(\"%s - %d\\n\", str(arg0), arg1); exit(); }", pid: process.pid))
+      expect(traced("usdt:*:pythonapp:firstProbe { printf(\"%s - %d\\n\", str(arg0), arg1); exit(); }",
+                    pid: process.pid))
         .to include("My little probe - 42")
     end
   end

@@ -13,25 +13,32 @@ RSpec.describe "The notes of the extension" do
   end
 
   it "place every argument in a register of the calling convention, 8 bytes unsigned" do
-    registers = { "x86_64" => %w[%rdi %rsi %rdx %rcx %r8 %r9], "aarch64" => %w[x0 x1 x2 x3 x4 x5] }.fetch(RbConfig::CONFIG["host_cpu"])
+    known = { "x86_64" => %w[%rdi %rsi %rdx %rcx %r8 %r9], "aarch64" => %w[x0 x1 x2 x3 x4 x5] }
+    registers = known.fetch(RbConfig::CONFIG["host_cpu"])
     definition["probes"].each do |probe|
       count = probe["more"] ? 6 : probe["args"].size
       note = notes.find { |n| n.name == probe["name"] }
-      expect(note.arguments).to eq(registers.first(count).map { |register| "8@#{register}" }.join(" ")), probe["name"]
+      expect(note.arguments)
+        .to eq(registers.first(count).map { |register| "8@#{register}" }.join(" ")), probe["name"]
     end
   end
 
   it "give each probe a semaphore of its own, two bytes in a writable segment of the file" do
     expect(notes.map(&:semaphore).uniq.size).to eq(notes.size)
-    writable = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+\S+\s+(\S+)\s+\S+\s+(\S+)\s+\S+\s+RW/)
-                                                       .map { |start, size| start.hex...(start.hex + size.hex) }
-    notes.each { |note| expect(writable).to include(satisfy { |range| range.cover?(note.semaphore) }), note.name }
+    segments = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+\S+\s+(\S+)\s+\S+\s+(\S+)\s+\S+\s+RW/)
+    writable = segments.map { |start, size| start.hex...(start.hex + size.hex) }
+    notes.each do |note|
+      expect(writable).to include(satisfy { |range| range.cover?(note.semaphore) }), note.name
+    end
   end
 
-  # A kernel that turns a nop5 into a call kills the children of a traced process: docs/decisions/031-one-nop.md
-  it "point at a one-byte nop, which no five-byte one follows", if: RbConfig::CONFIG["host_cpu"] == "x86_64" do
+  # A kernel that turns a nop5 into a call kills the children of a traced process:
+  # docs/decisions/031-one-nop.md
+  it "point at a one-byte nop, which no five-byte one follows",
+     if: RbConfig::CONFIG["host_cpu"] == "x86_64" do
     code = File.binread(Support::LIBRARY)
-    segments = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+(\S+)\s+(\S+)\s+\S+\s+(\S+)/).map { |row| row.map(&:hex) }
+    segments = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+(\S+)\s+(\S+)\s+\S+\s+(\S+)/)
+                                                       .map { |row| row.map(&:hex) }
     notes.each do |note|
       offset, start, = segments.find { |_, address, size| (address...(address + size)).cover?(note.location) }
       bytes = code.byteslice(note.location - start + offset, 6).unpack1("H*")
@@ -49,7 +56,8 @@ RSpec.describe "The notes of the extension" do
     end
   end
 
-  it "are the only thing exported besides probescope_info, OpenTelemetry's thread context and Ruby's entry point" do
+  it "are the only thing exported besides probescope_info, OpenTelemetry's thread context and Ruby's entry " \
+     "point" do
     exported = tool("nm", "-D", "--defined-only", Support::LIBRARY).lines.map { |line| line.split.last }
     expect(exported).to contain_exactly("Init_probescope", "probescope_info", "otel_thread_ctx_v1")
   end

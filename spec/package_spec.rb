@@ -5,9 +5,12 @@ require "open3"
 require "support/host_helpers"
 require "probescope/host/tool"
 
-# The package of Debian, over this system in mounts of their own, with a user who has its rule of sudo and nothing else.
+# The package of Debian, over this system in mounts of their own, with a user who has its rule of
+# sudo and nothing else.
 RSpec.describe "The package whose helper is root's", :bpf do
-  missing = %w[sudo dpkg-deb visudo useradd].reject { |name| Probescope::Host::Tool::FOLDERS.any? { |one| File.exist?("#{one}/#{name}") } }
+  missing = %w[sudo dpkg-deb visudo useradd].reject do |name|
+    Probescope::Host::Tool::FOLDERS.any? { |one| File.exist?("#{one}/#{name}") }
+  end
   folder = nil
 
   before(:all) do
@@ -22,11 +25,13 @@ RSpec.describe "The package whose helper is root's", :bpf do
 
   before do
     skip "no #{missing.join(", ")} here" if missing.any?
-    @system = keep(Support::Child.new("unshare", "--mount", "--propagation", "private", "sh", "-euc", <<~SH, "sh", folder, stdin: true))
+    mounts = %w[unshare --mount --propagation private]
+    @system = keep(Support::Child.new(*mounts, "sh", "-euc", <<~SH, "sh", folder, stdin: true))
       mount -t tmpfs tmpfs "$1"
       for place in usr etc var; do
         mkdir -p "$1/$place/upper" "$1/$place/work"
-        mount -t overlay overlay -o "lowerdir=/$place,upperdir=$1/$place/upper,workdir=$1/$place/work" "/$place"
+        mount -t overlay overlay \\
+          -o "lowerdir=/$place,upperdir=$1/$place/upper,workdir=$1/$place/work" "/$place"
       done
       dpkg-deb -x #{Dir["#{Support::ROOT}/pkg/probescope_*_all.deb"].first} /
       groupadd --system tracers
@@ -45,12 +50,14 @@ RSpec.describe "The package whose helper is root's", :bpf do
   # Runs as the user, or as root. Returns [status, stdout, stderr].
   def run(*words, user: "tracer", env: {})
     become = user ? %W[setpriv --reuid=#{user} --regid=#{user} --init-groups] : []
-    environment = {"PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8", "HOME" => "/var/tracer", **env}
+    environment = {"PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8", "HOME" => "/var/tracer",
+                   **env}
     # Its root, because in a chroot that of the mounts is another one.
     inside = %W[nsenter --mount=/proc/#{@system.pid}/ns/mnt --root=/proc/#{@system.pid}/root]
     home = user == "daemon" ? "/" : "/var/tracer"
     child = keep(Support::Child.new(*inside, *become, "env", "-C", home,
-                                    *environment.map { |pair| pair.join("=") }, *words.map(&:to_s), env: Support.plain_env))
+                                    *environment.map { |pair| pair.join("=") }, *words.map(&:to_s),
+                                    env: Support.plain_env))
     child.wait(within: 60)
     [child.wait.exitstatus, child.out, child.err]
   end
@@ -62,7 +69,8 @@ RSpec.describe "The package whose helper is root's", :bpf do
     status, out, err = probescope_of_package("hot", "-p", process.pid, "-d", 1, "--json")
     expect(status).to eq(0), err
     expect(JSON.parse(out)["rows"].size).to eq(3)
-    expect(JSON.parse(probescope_of_package("status", "-p", process.pid, "--json")[1])["pids"]).to eq([process.pid])
+    expect(JSON.parse(probescope_of_package("status", "-p", process.pid, "--json")[1])["pids"])
+      .to eq([process.pid])
     status, out, = probescope_of_package("doctor")
     expect([status, out[/^.*the privilege to trace.*$/]]).to match([0, /\Aok/]), out
   end
@@ -73,10 +81,11 @@ RSpec.describe "The package whose helper is root's", :bpf do
     attempts = [%w[id], ["/usr/bin/ruby", "-e", "p 1"], ["/usr/bin/ruby", "--disable=gems,rubyopt", helper],
                 ["/usr/bin/bpftrace", "--version"], [helper, "-e", "p 1"], [helper, ""], ["/var/tracer/copy"],
                 ["/usr/lib/probescope/exe/probescope"],
-                ["/usr/lib/probescope/../probescope/exe/probescope"], ["RUBYOPT=-rx", helper], ["-E", helper], ["-u", "daemon", helper],
-                ["-s"], ["-i"], ["-e", helper], ["-D", "/tmp", helper], ["-R", "/var/tracer", helper], ["-g", "shadow", helper],
-                ["-u", "root", "-g", "tracer", helper], ["-C", "100", helper], ["LD_PRELOAD=/var/tracer/copy", helper],
-                ["GEM_HOME=/var/tracer", helper]]
+                ["/usr/lib/probescope/../probescope/exe/probescope"], ["RUBYOPT=-rx", helper], ["-E", helper],
+                ["-u", "daemon", helper], ["-s"], ["-i"], ["-e", helper], ["-D", "/tmp", helper],
+                ["-R", "/var/tracer", helper], ["-g", "shadow", helper],
+                ["-u", "root", "-g", "tracer", helper], ["-C", "100", helper],
+                ["LD_PRELOAD=/var/tracer/copy", helper], ["GEM_HOME=/var/tracer", helper]]
     attempts.each do |words|
       status, out, err = run("sudo", "-n", *words)
       expect([words, status, out]).to eq([words, 1, ""]), err
@@ -96,11 +105,14 @@ RSpec.describe "The package whose helper is root's", :bpf do
   end
 
   it "has nothing that the user may write to" do
-    expect(run("find", "/usr/lib/probescope", "/usr/bin/probescope", "-writable", "!", "-type", "l")[1]).to be_empty
-    expect(run("find", "/usr/lib/probescope", "(", "!", "-user", "root", "-o", "-perm", "/022", ")", "!", "-type", "l")[1]).to be_empty
+    expect(run("find", "/usr/lib/probescope", "/usr/bin/probescope", "-writable", "!", "-type", "l")[1])
+      .to be_empty
+    expect(run("find", "/usr/lib/probescope", "(", "!", "-user", "root", "-o", "-perm", "/022", ")",
+               "!", "-type", "l")[1]).to be_empty
   end
 
-  # GIVEN files that Ruby and shells would load by the environment or the current folder, THEN root loads none of them.
+  # GIVEN files that Ruby and shells would load by the environment or the current folder, THEN root
+  # loads none of them.
   it "loads nothing that the user's environment names, not even where a rule lets it through" do
     script = <<~SH
       mkdir -p evil/rubygems evil/lib/probescope/host gems
@@ -115,15 +127,18 @@ RSpec.describe "The package whose helper is root's", :bpf do
       done
     SH
     run("sh", "-euc", script)
-    evil = {"RUBYOPT" => "-revil", "RUBYLIB" => "/var/tracer/evil", "GEM_HOME" => "/var/tracer/gems", "GEM_PATH" => "/var/tracer/gems",
-            "RUBYGEMS_GEMDEPS" => "-", "BUNDLE_GEMFILE" => "/var/tracer/evil/Gemfile", "ENV" => "/var/tracer/evil/profile",
-            "BASH_ENV" => "/var/tracer/evil/profile", "RUBYSHELL" => "/var/tracer/evil/sh", "TMPDIR" => "/var/tracer",
-            "PATH" => "/var/tracer/evil:/usr/sbin:/usr/bin:/sbin:/bin"}
+    evil = {"RUBYOPT" => "-revil", "RUBYLIB" => "/var/tracer/evil", "GEM_HOME" => "/var/tracer/gems",
+            "GEM_PATH" => "/var/tracer/gems", "RUBYGEMS_GEMDEPS" => "-",
+            "BUNDLE_GEMFILE" => "/var/tracer/evil/Gemfile", "ENV" => "/var/tracer/evil/profile",
+            "BASH_ENV" => "/var/tracer/evil/profile", "RUBYSHELL" => "/var/tracer/evil/sh",
+            "TMPDIR" => "/var/tracer", "PATH" => "/var/tracer/evil:/usr/sbin:/usr/bin:/sbin:/bin"}
     orders = "printf '{\"do\":\"try\"}\\n' |"
     in_evil = "cd /var/tracer/evil && #{orders}"
-    expect(run("sh", "-c", "#{in_evil} sudo -n /usr/lib/probescope/helper", env: evil)[1]).to include('"complaint":null')
+    expect(run("sh", "-c", "#{in_evil} sudo -n /usr/lib/probescope/helper", env: evil)[1])
+      .to include('"complaint":null')
     # As root, where all of it arrives.
-    expect(run("sh", "-c", "#{in_evil} /usr/lib/probescope/helper", user: nil, env: evil.except("ENV"))[1]).to include('"complaint":null')
+    expect(run("sh", "-c", "#{in_evil} /usr/lib/probescope/helper", user: nil, env: evil.except("ENV"))[1])
+      .to include('"complaint":null')
     found = run("find", "/var/tracer", "-name", "loaded-*", "-user", "root")[1]
     expect(found.lines - ["/var/tracer/loaded-env\n"]).to be_empty
   end
@@ -131,11 +146,12 @@ RSpec.describe "The package whose helper is root's", :bpf do
   it "takes no order of the user's that names a file or is huge" do
     process = host_target
     order = {do: "trace", pids: [process.pid], programs: ["hot"], seconds: 1, keys: 100, pages: 1}
-    wrong = [order.merge(bpftrace: "/var/tracer/evil"), order.merge(programs: ["/var/tracer/evil.bt"]), order.merge(keys: 1 << 30),
-             order.merge(comm: "x" * 65_536)]
+    wrong = [order.merge(bpftrace: "/var/tracer/evil"), order.merge(programs: ["/var/tracer/evil.bt"]),
+             order.merge(keys: 1 << 30), order.merge(comm: "x" * 65_536)]
     lines = wrong.map { |one| JSON.generate(one) }
     run("sh", "-c", "cat >orders <<'E'\n#{lines.join("\n")}\nE")
-    status, out, = run("sh", "-c", "(while read -r line; do echo \"$line\"; sleep 0.2; done <orders) | sudo -n /usr/lib/probescope/helper")
+    status, out, = run("sh", "-c", "(while read -r line; do echo \"$line\"; sleep 0.2; " \
+                                   "done <orders) | sudo -n /usr/lib/probescope/helper")
     expect(status).to eq(0)
     expect(out.lines.drop(1).map { |line| JSON.parse(line)["is"] }.uniq).to eq(["error"])
     expect(tracers_of(process.pid)).to be_empty
@@ -145,6 +161,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
     process = host_target
     status, out, err = run("/usr/bin/probescope", "hot", "-p", process.pid, "-d", 1, user: "daemon")
     expect([status, out]).to eq([1, ""])
-    expect(err).to include("cannot get the privilege to trace").and include("/usr/share/doc/probescope/examples/sudoers")
+    expect(err).to include("cannot get the privilege to trace")
+      .and include("/usr/share/doc/probescope/examples/sudoers")
   end
 end

@@ -3,8 +3,9 @@
 require "spec_helper"
 require "support/redis"
 
-# Jobs of real queues: spec/queues. `requests` counts the tries that the jobs count themselves and that the queue has counted, and
-# `exceptions --by-request` what they have raised. bin/test frameworks; ten seconds each.
+# Jobs of real queues: spec/queues. `requests` counts the tries that the jobs count themselves and
+# that the queue has counted, and `exceptions --by-request` what they have raised. bin/test
+# frameworks; ten seconds each.
 RSpec.describe "probescope and jobs of", :bpf do
   directory = File.join(Support::ROOT, "spec/queues")
   bundled = [RbConfig.ruby, "-S", "bundle", "exec"]
@@ -18,16 +19,20 @@ RSpec.describe "probescope and jobs of", :bpf do
 
   define_method(:need_gems) do
     options = {chdir: directory, unsetenv_others: true, out: File::NULL, err: File::NULL}
-    need("the gems of spec/queues", system(Support.plain_env, RbConfig.ruby, "-S", "bundle", "check", **options))
+    need("the gems of spec/queues",
+         system(Support.plain_env, RbConfig.ruby, "-S", "bundle", "check", **options))
   end
 
   define_method(:run) do |*command, env: {}, **options|
     keep(Support::Child.new(*command, env: Support.plain_env.merge(env), chdir: directory, **options))
   end
 
-  def children(pid) = Dir["/proc/#{pid}/task/*/children"].flat_map { |path| File.read(path).split.map(&:to_i) }
+  def children(pid)
+    Dir["/proc/#{pid}/task/*/children"].flat_map { |path| File.read(path).split.map(&:to_i) }
+  end
 
-  # What the commands say of the jobs that the block has run, in processes with this library: {"Report 200" => 12}, {"JOB Report" => 66}
+  # What the commands say of the jobs that the block has run, in processes with this library:
+  # {"Report 200" => 12}, {"JOB Report" => 66}
   def told(process, pids, library, error)
     commands = [%w[requests], %w[exceptions --by-request]].map do |command|
       probescope_start(*command, "-p", process.pid, "--workers", "-d", 600, "--json", "--top", 0)
@@ -43,18 +48,26 @@ RSpec.describe "probescope and jobs of", :bpf do
       expect(command.stop(:INT)).to be_success, command.to_s
       JSON.parse(command.out)["rows"]
     end
-    tries = requests.flat_map { |row| row["statuses"].map { |status, number| ["#{row["route"]} #{status}", number] } }.to_h
+    tries = requests.flat_map do |row|
+      row["statuses"].map { |status, number| ["#{row["route"]} #{status}", number] }
+    end
     known = exceptions.select { |row| row["type"] == error && row["function"].end_with?("refuse") }
     raised = known.group_by { |row| row.values_at("method", "route").compact.join(" ") }
-    [found, tries, raised.transform_values { |rows| rows.sum { |row| row["count"] } }, requests]
+    [found, tries.to_h, raised.transform_values { |rows| rows.sum { |row| row["count"] } }, requests]
   end
 
   def flushed(infos)
     before = infos.map { |info| info.header[:flushes] }
-    await("two flushes", within: 60) { infos.zip(before).all? { |info, number| info.header[:flushes] >= number + 2 } }
+    await("two flushes", within: 60) do
+      infos.zip(before).all? { |info, number| info.header[:flushes] >= number + 2 }
+    end
   end
 
-  def named(raised) = raised.reject { |_, number| number.zero? }.transform_keys { |name| name.include?(" ") ? name : "JOB #{name}" }
+  def named(raised)
+    raised.reject { |_, number| number.zero? }.transform_keys do |name|
+      name.include?(" ") ? name : "JOB #{name}"
+    end
+  end
 
   it "Sidekiq, also ActiveJob's: failures, retries, deaths, jobs within jobs and jobs that they ask for" do
     need_gems
@@ -65,7 +78,8 @@ RSpec.describe "probescope and jobs of", :bpf do
       expect(client.wait(within: 60)).to be_success, client.to_s
       client
     end
-    worker = run(*bundled, "sidekiq", "-r", "./shop.rb", "-c", "4", "-q", "mails", "-q", "default", env: redis)
+    worker = run(*bundled, "sidekiq", "-r", "./shop.rb", "-c", "4", "-q", "mails", "-q", "default",
+                 env: redis)
     await("sidekiq", within: 60) { Support::Info.of(worker.pid, Support::LIBRARY) && worker.alive? }
     shop.call("enqueue") # what they load at first
     shop.call("settle", "102")
@@ -77,11 +91,13 @@ RSpec.describe "probescope and jobs of", :bpf do
     counted = JSON.parse(shop.call("tell").out[/^\{.*/])
     halves = ->(numbers) { numbers.transform_values { |number| number / 2 } }
     expect(tries).to eq(halves.call(counted["tries"]))
-    expect(tries).to eq("Report 200" => 12, "Receipt 200" => 6, "Label 200" => 12, "Fails 500" => 24, "Dead 500" => 12,
-                        "Mailer 500" => 24, "Mailer 200" => 12)
+    expect(tries).to eq("Report 200" => 12, "Receipt 200" => 6, "Label 200" => 12, "Fails 500" => 24,
+                        "Dead 500" => 12, "Mailer 500" => 24, "Mailer 200" => 12)
     expect(raised).to eq(named(halves.call(counted["raised"])))
-    # Of its own count: a try of ActiveJob's that ActiveJob handles is a good one to Sidekiq, and Label is no job of Sidekiq's.
-    expect(counted.values_at("processed", "failed", "dead")).to eq([2 * (tries.values.sum - 12), 2 * 36, 2 * 24])
+    # Of its own count: a try of ActiveJob's that ActiveJob handles is a good one to Sidekiq, and
+    # Label is no job of Sidekiq's.
+    expect(counted.values_at("processed", "failed", "dead"))
+      .to eq([2 * (tries.values.sum - 12), 2 * 36, 2 * 24])
     expect(requests.map { |row| row["method"] }.uniq).to eq(["JOB"])
   end
 
@@ -121,11 +137,13 @@ RSpec.describe "probescope and jobs of", :bpf do
       counted, tries, raised, requests = told(worker, pids, library, "ValueError") { shop.call(180) }
       halves = ->(numbers) { numbers.transform_values { |number| number / 2 } }
       expect(tries).to eq(halves.call(counted["tries"]))
-      expect(tries).to eq("shop.report 200" => 12, "shop.receipt 200" => 6, "shop.label 200" => 12, "shop.fails 500" => 12,
-                          "shop.retries 500" => 24, "shop.retries 200" => 12, "shop.ignores 200" => 12)
+      expect(tries).to eq("shop.report 200" => 12, "shop.receipt 200" => 6, "shop.label 200" => 12,
+                          "shop.fails 500" => 12, "shop.retries 500" => 24, "shop.retries 200" => 12,
+                          "shop.ignores 200" => 12)
       expect(raised).to eq(named(halves.call(counted["raised"])))
       # It counts what it has received: not what runs at once.
-      told_of = tries.group_by { |name, _| name.split.first }.transform_values { |rows| rows.sum(&:last) }.except("shop.label")
+      told_of = tries.group_by { |name, _| name.split.first }
+                     .transform_values { |rows| rows.sum(&:last) }.except("shop.label")
       expect(halves.call(counted["totals"])).to eq(told_of)
       expect(requests.map { |row| row["method"] }.uniq).to eq(["JOB"])
     end

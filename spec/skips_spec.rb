@@ -31,29 +31,36 @@ RSpec.describe "What the gate skips" do
         RSpec.configure { |config| config.include Support::Skips::InExamples }
         RSpec.describe("one") { it("skips") { skip #{reason.inspect} } }
       RUBY
-      Open3.capture2e({ "PROBESCOPE_GATE" => gate }, RbConfig.ruby, "-S", "bundle", "exec", "rspec", "--options", File::NULL,
-                      "#{directory}/one_spec.rb", chdir: Support::ROOT)
+      Open3.capture2e({ "PROBESCOPE_GATE" => gate }, RbConfig.ruby, "-S", "bundle", "exec", "rspec",
+                      "--options", File::NULL, "#{directory}/one_spec.rb", chdir: Support::ROOT)
     end
   end
 
   it "fails in RSpec when it is not listed, and only in the gate" do
     listed = entries.first.what
     expect(rspec("for fun", gate: "1")).to match([/1 example, 1 failure/, have_attributes(exitstatus: 1)])
-    expect(rspec("because it #{listed}", gate: "1")).to match([/1 example, 0 failures, 1 pending/, be_success])
+    expect(rspec("because it #{listed}", gate: "1"))
+      .to match([/1 example, 0 failures, 1 pending/, be_success])
     expect(rspec("for fun", gate: nil)).to match([/1 example, 0 failures, 1 pending/, be_success])
   end
 
   it "fails in a Rake task or a part of CI when it is not listed" do
-    told = ->(reason) { Open3.capture2e({ "PROBESCOPE_GATE" => "1" }, RbConfig.ruby, File.join(__dir__, "support/skips.rb"), reason) }
+    told = lambda do |reason|
+      Open3.capture2e({ "PROBESCOPE_GATE" => "1" }, RbConfig.ruby, File.join(__dir__, "support/skips.rb"),
+                      reason)
+    end
     expect(told.call("for fun")).to match([/\Askipped: for fun\nFAILED: /, have_attributes(exitstatus: 1)])
     expect(told.call(entries.first.what)).to match(["skipped: #{entries.first.what}\n", be_success])
   end
 
   it "is no part that ran out of time" do
-    part = ->(seconds, *command) { Open3.capture2e(File.join(Support::ROOT, ".ci/part"), "/dev/null", seconds.to_s, *command) }
+    part = lambda do |seconds, *command|
+      Open3.capture2e(File.join(Support::ROOT, ".ci/part"), "/dev/null", seconds.to_s, *command)
+    end
     expect(part.call(60, "true")).to match(["", be_success])
     expect(part.call(60, "sh", "-c", "exit 3").last.exitstatus).to eq(3)
-    expect(part.call(1, "sleep", "60")).to match([/FAILED: out of time: sleep 60/, have_attributes(exitstatus: 124)])
+    expect(part.call(1, "sleep", "60"))
+      .to match([/FAILED: out of time: sleep 60/, have_attributes(exitstatus: 124)])
     expect(part.call(0, "true")).to match([/FAILED: out of time/, have_attributes(exitstatus: 124)])
   end
 end

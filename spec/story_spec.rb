@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# The story of 2007, end to end, in each language: the command's answer about the two examples, held against a truth that does
-# not come from the command: a differential run, and the program's own clock for each method.
+# The story of 2007, end to end, in each language: the command's answer about the two examples, held
+# against a truth that does not come from the command: a differential run, and the program's own
+# clock for each method.
 RSpec.shared_examples "the story" do |language|
   deepstack, hotfuncs = %w[deepstack hotfuncs].map { |name| "examples/#{name}#{language.fetch(:suffix)}" }
 
@@ -14,7 +15,8 @@ RSpec.shared_examples "the story" do |language|
     JSON.parse(result.out).fetch("rows")
   end
 
-  # What deepstack --differential counts while a block runs: CPU seconds of the turns with and without backtraces, for a document.
+  # What deepstack --differential counts while a block runs: CPU seconds of the turns with and
+  # without backtraces, for a document.
   def seconds_a_document(program)
     first = program.counters
     yield
@@ -23,14 +25,17 @@ RSpec.shared_examples "the story" do |language|
     kinds.map { |seconds| seconds / documents * 2 }
   end
 
-  # [[as the command says, in truth], ...]: the shares of a program's CPU that backtraces take. The truth is what a turn saves while
-  # no tracer is there, of the CPU that the program takes while one is (decision 028). A machine's speed changes from one second to
-  # the next, so it is one process, with and without a tracer in turns.
+  # [[as the command says, in truth], ...]: the shares of a program's CPU that backtraces take. The
+  # truth is what a turn saves while no tracer is there, of the CPU that the program takes while one
+  # is (decision 028). A machine's speed changes from one second to the next, so it is one process,
+  # with and without a tracer in turns.
   def shares(program, rounds)
     Array.new(rounds) do
       full, empty = seconds_a_document(program) { sleep 2 }
       said = nil
-      traced = seconds_a_document(program) { said = answer("exceptions", program, "-d", 2).first.fetch("cpu_share") }
+      traced = seconds_a_document(program) do
+        said = answer("exceptions", program, "-d", 2).first.fetch("cpu_share")
+      end
       program.await_off("exception__stats")
       [said, (full - empty) / traced.sum]
     end
@@ -41,23 +46,29 @@ RSpec.shared_examples "the story" do |language|
     line = ->(text) { lines.rindex { |one| one.include?(text) } + 1 }
     costly = language.fetch(:costly)
     row = answer("exceptions", target(deepstack).ready, "-d", 2).first
-    expect(row.values_at("type", "function", "line")).to eq([*costly.values_at(:type, :function), line.call(costly.fetch(:text))])
+    expect(row.values_at("type", "function", "line"))
+      .to eq([*costly.values_at(:type, :function), line.call(costly.fetch(:text))])
     expect(row["file"]).to end_with(deepstack)
     expect(row["mean_depth"]).to be > costly.fetch(:depth)
     asked = costly[:formatted] && /#{Regexp.escape(deepstack)}:#{line.call(costly[:formatted])}\z/
     expect(row["formatted_at"]).to match(asked) if asked
   end
 
-  it "knows the share of its CPU that this takes within #{language.fetch(:share_percent)} % of the differential truth" do
+  it "knows the share of its CPU that this takes within #{language.fetch(:share_percent)} % of the " \
+     "differential truth" do
     attempts do
-      said, truth = shares(target(deepstack, "--differential").ready, 6).transpose.map { |each| each.sum / each.size }
+      said, truth = shares(target(deepstack, "--differential").ready, 6).transpose.map do |each|
+        each.sum / each.size
+      end
       expect(said).to be_within(language.fetch(:share_percent)).percent_of(truth)
     end
   end
 
-  it "puts the CRC32 of hotfuncs first, its self share within #{(language.fetch(:points) * 100).round} points of the program's own clock" do
+  it "puts the CRC32 of hotfuncs first, its self share within #{(language.fetch(:points) * 100).round} " \
+     "points of the program's own clock" do
     attempts do
-      # Chance alone takes 5 points of 500 samples in one run of fifty, of 1,000 in one of 2,000. On a busy machine samples are fewer.
+      # Chance alone takes 5 points of 500 samples in one run of fifty, of 1,000 in one of 2,000. On
+      # a busy machine samples are fewer.
       traced = target(hotfuncs).ready
       rows = sampled(1_000, [20, 60]) { |seconds| answer("hot", traced, "-d", seconds) }
       traced.stop(:INT)
@@ -65,7 +76,8 @@ RSpec.shared_examples "the story" do |language|
       clock.wait(within: 120)
       own = clock.out.scan(/^clock (\S+)=([\d.]+)s/).to_h.transform_values(&:to_f)
       expect(rows.first["function"]).to eq(language.fetch(:crc))
-      expect(rows.first["self_share"]).to be_within(language.fetch(:points)).of(own.fetch(language.fetch(:crc)) / own.values.sum)
+      expect(rows.first["self_share"])
+        .to be_within(language.fetch(:points)).of(own.fetch(language.fetch(:crc)) / own.values.sum)
     end
   end
 
@@ -76,24 +88,26 @@ RSpec.shared_examples "the story" do |language|
     fixed = target(hotfuncs, "--fixed").ready
     skip_unless_served(fixed, "sample__stats")
     rows = probescope("hot", "-p", fixed.pid, "-d", 2, "--top", 0, "--json").json.fetch("rows")
-    expect(rows.find { |row| row["function"].include?(language.fetch(:crc)) }&.fetch("self_share").to_f).to be < 0.1
+    expect(rows.find { |row| row["function"].include?(language.fetch(:crc)) }&.fetch("self_share").to_f)
+      .to be < 0.1
   end
 end
 
 RSpec.describe "The story", :bpf do
   describe "in Ruby" do
-    # Ruby 3.2 is not as near as the others: 0.78 of the differential share, and 6 points over the clock, were measured there
-    # once (Ubuntu 24.04), for a reason that is not known yet.
+    # Ruby 3.2 is not as near as the others: 0.78 of the differential share, and 6 points over the
+    # clock, were measured there once (Ubuntu 24.04), for a reason that is not known yet.
     ruby32 = RUBY_VERSION.start_with?("3.2.")
     it_behaves_like "the story",
                     suffix: ".rb", share_percent: ruby32 ? 35 : 15, points: ruby32 ? 0.1 : 0.05,
-                    crc: "Crc32#of", costly: { type: "NoMethodError", function: "Source#initialize", depth: 60,
-                                               text: "(str.string rescue str)" }
+                    crc: "Crc32#of", costly: {type: "NoMethodError", function: "Source#initialize", depth: 60,
+                                              text: "(str.string rescue str)"}
   end
 
   describe "in Python", :python do
     it_behaves_like "the story",
                     suffix: ".py", share_percent: 15, points: 0.05, crc: "Crc32.of",
-                    costly: { type: "ValueError", function: "weigh", depth: 44, text: "int(item)", formatted: "exc_info=True" }
+                    costly: {type: "ValueError", function: "weigh", depth: 44, text: "int(item)",
+                             formatted: "exc_info=True"}
   end
 end

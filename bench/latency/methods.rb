@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# For bench/latency.rb: prints ns of a call of a plain method, of one with a latency probe and of one behind a wrapper in C, while nobody
-# listens; then, for each line on stdin, of the first two while somebody does. Medians of short turns.
+# For bench/latency.rb: prints ns of a call of a plain method, of one with a latency probe and of
+# one behind a wrapper in C, while nobody listens; then, for each line on stdin, of the first two
+# while somebody does. Medians of short turns.
 require "probescope"
 require "super"
 require_relative "../statistics"

@@ -3,8 +3,8 @@
 require "opentelemetry-sdk"
 require "probescope/opentelemetry"
 
-# The process that bench/spans.rb measures, in Ruby. It takes one command a line and answers with one: "ns FIGURE" for a measure, of
-# this thread's CPU, or "ok".
+# The process that bench/spans.rb measures, in Ruby. It takes one command a line and answers with
+# one: "ns FIGURE" for a measure, of this thread's CPU, or "ok".
 module Subject
   # Calls within each other, all of which are slow.
   NESTED = 100

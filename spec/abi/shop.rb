@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# Something for each of the programs that are kept: calls, raises, backtraces as strings, allocations, collections, slow calls, two threads.
+# Something for each of the programs that are kept: calls, raises, backtraces as strings,
+# allocations, collections, slow calls, two threads.
 class Refused < StandardError; end
 class Item; end
 

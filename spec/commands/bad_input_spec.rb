@@ -6,7 +6,8 @@ require "support/host_helpers"
 # Each: one clear line on stderr, a next step, nothing on stdout.
 RSpec.describe "Bad input" do
   def refuse(*arguments, status: 1, env: {}, before: [])
-    child = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments.map(&:to_s), env: ENV.to_h.merge(env)))
+    child = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments.map(&:to_s),
+                                    env: ENV.to_h.merge(env)))
     expect(child.wait.exitstatus).to eq(status), child.to_s
     expect(child.out).to be_empty
     expect(child.err.lines).to match([/\Aprobescope: [^\n]+\n\z/, /\A  try: [^\n]+\n\z/])
@@ -35,8 +36,10 @@ RSpec.describe "Bad input" do
       expect(refuse("hot", "-p", 1, "more", status: 2)).to include("too much")
       expect(refuse("flow", "-p", 1, "--min", "soon", status: 2)).to include('"soon" is no time')
       expect(refuse("stat", "-p", 1, "-d", "0", status: 2)).to include("positive number of seconds")
-      expect(refuse("slow", "-p", 1, "--threshold", "999us", status: 2)).to include("no probe fires for calls under 1ms")
-      expect(refuse("slow", "-p", 1, "--threshold", "fast", status: 2)).to include('"fast" is no time').and include("--threshold 10ms")
+      expect(refuse("slow", "-p", 1, "--threshold", "999us", status: 2))
+        .to include("no probe fires for calls under 1ms")
+      expect(refuse("slow", "-p", 1, "--threshold", "fast", status: 2))
+        .to include('"fast" is no time').and include("--threshold 10ms")
       expect(refuse("slow", "-p", 1, "--function", "\xff*", status: 2)).to include("no valid text")
       expect(refuse("run", status: 2)).to include("which command?")
     end
@@ -62,35 +65,44 @@ RSpec.describe "Bad input" do
 
     it "is a name that no process with the library has: it says which there are" do
       host_target
-      expect(refuse("hot", "--comm", "nobody")).to match(/no process with probescope is named "nobody"; there are: .*host_target \(\d+\)/)
+      expect(refuse("hot", "--comm", "nobody"))
+        .to match(/no process with probescope is named "nobody"; there are: .*host_target \(\d+\)/)
     end
 
     it "is one without workers and without the library" do
       bare = target("$stdout.sync = true; puts 'ready'; sleep", loaded: false).ready
-      expect(refuse("hot", "-p", bare.pid, "--workers")).to include("process #{bare.pid} and its children do not have probescope")
+      expect(refuse("hot", "-p", bare.pid, "--workers"))
+        .to include("process #{bare.pid} and its children do not have probescope")
     end
 
     it "is one without probescope: it says how to load it" do
       bare = target("$stdout.sync = true; puts 'ready'; sleep", loaded: false).ready
-      expect(refuse("hot", "-p", bare.pid)).to include("does not have probescope loaded").and include("probescope run -- COMMAND", "doctor")
-      expect(refuse("hot", "-p", host_target.pid, "-p", bare.pid)).to include("process #{bare.pid} does not have probescope loaded")
+      expect(refuse("hot", "-p", bare.pid))
+        .to include("does not have probescope loaded").and include("probescope run -- COMMAND", "doctor")
+      expect(refuse("hot", "-p", host_target.pid, "-p", bare.pid))
+        .to include("process #{bare.pid} does not have probescope loaded")
     end
 
     it "is a Python without probescope: it says how to load it there", :python do
-      bare = keep(Support::Child.new(Support::Python.interpreter, "-c", "print('ready', flush=True); import time; time.sleep(600)"))
+      bare = keep(Support::Child.new(Support::Python.interpreter,
+                                     "-c", "print('ready', flush=True); import time; time.sleep(600)"))
       bare.await_line(/ready/)
-      expect(refuse("hot", "-p", bare.pid)).to include("pip install /path/to/checkout").and include("probescope run -- COMMAND")
+      expect(refuse("hot", "-p", bare.pid))
+        .to include("pip install /path/to/checkout").and include("probescope run -- COMMAND")
       expect(refuse("hot", "-p", bare.pid, "--workers")).to include("pip install /path/to/checkout")
     end
 
-    it "is a probe that the process refuses or cannot serve: with its reason, of each command, before bpftrace starts" do
+    it "is a probe that the process refuses or cannot serve: with its reason, of each command, " \
+       "before bpftrace starts" do
       refusing, unable = host_target("--state", 3), host_target("--state", 4)
-      commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "sample__stats", "lines" => "sample",
-                  "alloc" => "object__stats", "gc" => "gc__done", "gvl" => "gvl__wait", "requests" => "request__done"}
+      commands = {"calls" => "function__stats", "exceptions" => "exception__stats", "hot" => "sample__stats",
+                  "lines" => "sample", "alloc" => "object__stats", "gc" => "gc__done", "gvl" => "gvl__wait",
+                  "requests" => "request__done"}
       commands.each_with_index do |(command, probe), i|
         pids = [refusing.pid, unable.pid].rotate(i)
         named = i < 4 ? ["-p", pids[0]] : ["-p", pids[0], "-p", pids[1]]
-        expect(refuse(command, *named, "-d", 600)).to include("process #{pids[0]} does not serve #{probe}: as the spec asked")
+        expect(refuse(command, *named, "-d", 600))
+          .to include("process #{pids[0]} does not serve #{probe}: as the spec asked")
       end
     end
 
@@ -102,11 +114,14 @@ RSpec.describe "Bad input" do
     it "is a process that is stopped" do
       process = host_target
       process.signal(:STOP)
-      expect(refuse("hot", "-p", process.pid)).to include("nothing is known of process #{process.pid}: it is stopped")
+      expect(refuse("hot", "-p", process.pid))
+        .to include("nothing is known of process #{process.pid}: it is stopped")
     end
 
-    # Hooks of ten thousand functions may take as long on a busy machine. Here the process is stopped for that time.
-    it "is none whose hooks come in later than in five seconds, where the interval is to be longer: it is whole" do
+    # Hooks of ten thousand functions may take as long on a busy machine. Here the process is
+    # stopped for that time.
+    it "is none whose hooks come in later than in five seconds, where the interval is to be longer: " \
+       "it is whole" do
       process = target("def work = 1; puts 'ready'; $stdout.flush; loop { work; sleep 0.01 }").ready
       process.signal(:STOP)
       command = probescope_start("calls", "-p", process.pid, "-d", 9, "--json")
@@ -125,19 +140,23 @@ RSpec.describe "Bad input" do
         "word".crypt("$6$rounds=999999999$salt")
       RUBY
       expect(refuse("calls", "-p", process.pid, "-d", 1))
-        .to include("nothing is known of process #{process.pid}: its hooks never came in: it ran, and let none of them in ")
+        .to include("nothing is known of process #{process.pid}: its hooks never came in: it ran, " \
+                    "and let none of them in ")
     end
 
     it "is a Ruby that slept in C all the time" do
       process = target(<<~'RUBY').ready
         require "fiddle"
-        sleeping = Fiddle::Function.new(Fiddle.dlopen(nil)["poll"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT], Fiddle::TYPE_INT, need_gvl: true)
+        sleeping = Fiddle::Function.new(Fiddle.dlopen(nil)["poll"],
+                                        [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT],
+                                        Fiddle::TYPE_INT, need_gvl: true)
         puts "ready"
         $stdout.flush
         loop { sleeping.call(nil, 0, 600_000) }
       RUBY
       expect(refuse("calls", "-p", process.pid, "-d", 1))
-        .to include("nothing is known of process #{process.pid}: its hooks never came in: no thread of it ran")
+        .to include("nothing is known of process #{process.pid}: its hooks never came in: " \
+                    "no thread of it ran")
     end
   end
 
@@ -145,8 +164,8 @@ RSpec.describe "Bad input" do
     it "is no bpftrace, whatever PATH has" do
       skip_without_root
       hidden = in_mounts("mount --bind /dev/null \"$(readlink -f /usr/bin/bpftrace)\"")
-      expect(refuse("hot", "-p", 1,
-                    before: hidden)).to include("there is no bpftrace in /usr/local/sbin").and include("apt install bpftrace")
+      expect(refuse("hot", "-p", 1, before: hidden))
+        .to include("there is no bpftrace in /usr/local/sbin").and include("apt install bpftrace")
     end
 
     it "is a bpftrace older than 0.17" do
@@ -164,7 +183,8 @@ RSpec.describe "Bad input" do
         FileUtils.cp("/bin/true", other = File.join(folder, "bpftrace"))
         File.chown(65_534, 65_534, other)
         before = in_mounts("mount --bind #{other} \"$(readlink -f /usr/bin/bpftrace)\"")
-        expect(refuse("hot", "-p", 1, before: before)).to include("bpftrace belongs to user 65534").and include("chown root")
+        expect(refuse("hot", "-p", 1, before: before))
+          .to include("bpftrace belongs to user 65534").and include("chown root")
       end
     end
 
@@ -183,7 +203,8 @@ RSpec.describe "Bad input" do
     it "is no tracefs", :bpf do
       skip_without_root
       hidden = in_mounts("umount -q /sys/kernel/debug/tracing 2>/dev/null; umount -q /sys/kernel/tracing")
-      expect(refuse("hot", "-p", host_target.pid, before: hidden)).to include("mount -t tracefs tracefs /sys/kernel/tracing")
+      expect(refuse("hot", "-p", host_target.pid, before: hidden))
+        .to include("mount -t tracefs tracefs /sys/kernel/tracing")
     end
 
     it "is a kernel without uprobes", :bpf do

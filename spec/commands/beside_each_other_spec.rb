@@ -2,11 +2,12 @@
 
 require "spec_helper"
 
-# Tracers that come and go beside others on the same process: those lose nothing, and the application's own hooks stay.
+# Tracers that come and go beside others on the same process: those lose nothing, and the
+# application's own hooks stay.
 RSpec.describe "Commands beside each other", :bpf do
   # Those that come and go.
-  others = [["calls", "--all"], ["lines"], ["hot", "--by-request"], ["exceptions"], ["backtraces"], ["alloc", "--by-request"], ["slow"],
-            ["flow", "--json"], ["gc"], ["stat", "--light"]]
+  others = [["calls", "--all"], ["lines"], ["hot", "--by-request"], ["exceptions"], ["backtraces"],
+            ["alloc", "--by-request"], ["slow"], ["flow", "--json"], ["gc"], ["stat", "--light"]]
   # From one USR1 to the next it works, and says then how often.
   programs = {
     "Ruby" => <<~RUBY,
@@ -106,7 +107,9 @@ RSpec.describe "Commands beside each other", :bpf do
         File.write(path, program)
         target(path).ready
       end
-      commands = %w[calls alloc exceptions].to_h { |name| [name, probescope_start(name, "-p", process.pid, "-d", 600, "--json")] }
+      commands = %w[calls alloc exceptions].to_h do |name|
+        [name, probescope_start(name, "-p", process.pid, "-d", 600, "--json")]
+      end
       process.await_on("function__stats", "object__stats", "exception__stats")
       intervals(process)
       done, classes = work(process, others)
@@ -116,7 +119,8 @@ RSpec.describe "Commands beside each other", :bpf do
       expect(calls).to include("call" => done, "fail" => done)
       exceptions = JSON.parse(commands["exceptions"].out)
       expect(exceptions["rows"].find { |row| row["type"] == "KeyError" }).to include("count" => done)
-      missed = language == "Ruby" ? [] : [match(/\Anot in it: what was raised in Python 3\.1\d.* and (no Python|C) code/)]
+      unseen = /\Anot in it: what was raised in Python 3\.1\d.* and (no Python|C) code/
+      missed = language == "Ruby" ? [] : [match(unseen)]
       expect(exceptions["not_covered"]).to match(missed)
       expect(rows(commands["alloc"]).map { |row| row["count"] }).to include(done)
     end

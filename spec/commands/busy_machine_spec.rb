@@ -4,7 +4,9 @@ require "spec_helper"
 
 RSpec.describe "hot and lines on a busy machine", :bpf do
   # Processes that share one CPU.
-  def on_one_cpu(*commands) = commands.map { |command| keep(Support::Child.new("taskset", "-c", "0", *command)) }
+  def on_one_cpu(*commands)
+    commands.map { |command| keep(Support::Child.new("taskset", "-c", "0", *command)) }
+  end
 
   # others: how many.
   def expect_to_be_told(program, others)
@@ -12,7 +14,9 @@ RSpec.describe "hot and lines on a busy machine", :bpf do
     on_one_cpu(*[[RbConfig.ruby, "-e", "loop {}"]] * others)
     %w[hot lines].each do |command|
       answer = probescope(command, "-p", program.pid, "-d", 2)
-      expect(answer.err).to match(/machine is busy: threads of process #{program.pid} ran for \S+ m?s and waited \S+ m?s for a CPU/)
+      expect(answer.err).to match(
+        /machine is busy: threads of process #{program.pid} ran for \S+ m?s and waited \S+ m?s for a CPU/
+      )
     end
     expect(probescope("alloc", "-p", program.pid, "-d", 1).err).not_to include("machine is busy")
   end

@@ -3,9 +3,11 @@
 require "spec_helper"
 require "support/python"
 
-# Requests that take turns on one thread, so that its number tells nothing: spec/commands/programs/by_request.*.
+# Requests that take turns on one thread, so that its number tells nothing:
+# spec/commands/programs/by_request.*.
 RSpec.describe "The commands with --by-request", :bpf do
-  {"Ruby" => ["rb", "Shop#", "ArgumentError"], "Python" => ["py", "Shop.", "ValueError"]}.each do |language, (suffix, prefix, error)|
+  {"Ruby" => ["rb", "Shop#", "ArgumentError"],
+   "Python" => ["py", "Shop.", "ValueError"]}.each do |language, (suffix, prefix, error)|
     describe "on #{language}", *(:python if suffix == "py") do
       program = File.join(Support::ROOT, "spec/commands/programs/by_request.#{suffix}")
 
@@ -15,13 +17,18 @@ RSpec.describe "The commands with --by-request", :bpf do
 
       # Free-threaded Python neither samples nor tells of allocations.
       def free_threaded?
-        @free_threaded ||= IO.popen([Support::Python.interpreter, "-c", "import sys; print(sys.abiflags)"], &:read).include?("t")
+        @free_threaded ||= IO.popen([Support::Python.interpreter,
+                                     "-c", "import sys; print(sys.abiflags)"], &:read).include?("t")
       end
 
-      # Of the rows of one process, {"GET /a" => [rows of the program], ..., nil => those of no request}
+      # Of the rows of one process, {"GET /a" => [rows of the program], ..., nil => those of no
+      # request}
       def by_request(rows)
-        rows.select { |row| row["file"].to_s.include?("/by_request.") }
-            .group_by { |row| row.values_at("method", "route").compact.join(" ").then { |name| name unless name.empty? } }
+        own = rows.select { |row| row["file"].to_s.include?("/by_request.") }
+        own.group_by do |row|
+          name = row.values_at("method", "route").compact.join(" ")
+          name unless name.empty?
+        end
       end
 
       # What each command says of the work, done once by each process: {command => {pid => rows}}.
@@ -32,7 +39,9 @@ RSpec.describe "The commands with --by-request", :bpf do
         end
         processes.each { |process| process.await_on(*commands.values) }
         flushes = processes.to_h { |process| [process, process.info.header[:flushes]] }
-        await("the interval") { flushes.all? { |process, before| process.info.header[:flushes] >= before + 2 } }
+        await("the interval") do
+          flushes.all? { |process, before| process.info.header[:flushes] >= before + 2 }
+        end
         processes.each do |process|
           process.signal(:USR1)
           process.await_line(/\Aworked$/)
@@ -45,31 +54,42 @@ RSpec.describe "The commands with --by-request", :bpf do
 
       it "counts each exception, object and slow call for the process and the request that it was in" do
         processes = [start, start]
-        commands = {"exceptions" => "exception__stats", "alloc" => "object__stats", "slow" => "function__slow10ms"}
+        commands = {"exceptions" => "exception__stats", "alloc" => "object__stats",
+                    "slow" => "function__slow10ms"}
         commands.delete("alloc") if suffix == "py" && free_threaded?
-        found = told(processes, commands.reject { |_, probe| processes.first.info.state(probe) == :unsupported })
+        found = told(processes,
+                     commands.reject { |_, probe| processes.first.info.state(probe) == :unsupported })
         expect(found.values.map(&:keys)).to all(match_array(processes.map(&:pid)))
-        processes.each { |process| expect_work(found.transform_values { |rows| by_request(rows.fetch(process.pid)) }) }
+        processes.each do |process|
+          expect_work(found.transform_values { |rows| by_request(rows.fetch(process.pid)) })
+        end
       end
 
       define_method(:expect_work) do |found|
-        raised = found["exceptions"].transform_values { |rows| rows.select { |row| row["type"] == error }.sum { |row| row["count"] } }
+        raised = found["exceptions"].transform_values do |rows|
+          rows.select { |row| row["type"] == error }.sum { |row| row["count"] }
+        end
         expect(raised).to eq("GET /a" => 300, "GET /b" => 100, "JOB Mail" => 30, nil => 15)
         sites = found["exceptions"].values.flatten
         expect(sites).to all(include("function" => "#{prefix}fail_once", "mean_depth" => be_positive))
 
         if found["alloc"]
           line = File.readlines(program).index { |text| text.match?(/Thing(\.new|\(\))$/) } + 1
-          made = found["alloc"].transform_values { |rows| rows.select { |row| row["line"] == line }.map { |row| row["count"] }.max }
+          made = found["alloc"].transform_values do |rows|
+            rows.select { |row| row["line"] == line }.map { |row| row["count"] }.max
+          end
           expect(made.compact).to eq("GET /a" => 3000, "GET /b" => 1000, "JOB Mail" => 300, nil => 150)
         end
 
-        naps = found["slow"].transform_values { |rows| rows.count { |row| row["function"] == "#{prefix}nap" } }
+        naps = found["slow"].transform_values do |rows|
+          rows.count { |row| row["function"] == "#{prefix}nap" }
+        end
         expect(naps.reject { |_, number| number.zero? }).to eq("GET /a" => 1, "GET /b" => 1, "JOB Mail" => 1)
       end
 
       define_method(:hot) do |process, seconds|
-        probescope("hot", "-p", process.pid, "-d", seconds, "--json", "--by-request", within: seconds + 60).json["rows"]
+        probescope("hot", "-p", process.pid, "-d", seconds, "--json", "--by-request",
+                   within: seconds + 60).json["rows"]
       end
 
       it "shares the time on the CPU out among them" do
@@ -77,11 +97,14 @@ RSpec.describe "The commands with --by-request", :bpf do
         process = start("burn")
         skip_unless_served(process, "sample__stats")
         rows = sampled(700, [8, 20, 60]) { |seconds| hot(process, seconds) }
-        burning = by_request(rows).transform_values { |own| own.find { |row| row["function"] == "#{prefix}burn" }&.fetch("total_share") }
+        burning = by_request(rows).transform_values do |own|
+          own.find { |row| row["function"] == "#{prefix}burn" }&.fetch("total_share")
+        end
         burning.compact!
         burning.delete(nil) # the request that was under way when the tracer came
         expect(burning.keys).to contain_exactly("GET /a", "GET /b")
-        # Chance alone takes 9 points of 250 samples in one run of 1,000, and on a busy machine a third more. At the next check it is more.
+        # Chance alone takes 9 points of 250 samples in one run of 1,000, and on a busy machine a
+        # third more. At the next check it is more.
         at_tick = suffix == "py" || Support::RUBY_TICKS
         expect(burning["GET /a"] / burning.values.sum).to be_within(at_tick ? 0.09 : 0.13).of(0.75)
         expect(burning.values.sum).to be > 0.8

@@ -26,7 +26,8 @@ RSpec.describe "A fault of probescope" do
   it "in the helper says that it is one, where, and what to report" do
     line = copy("host/helper.rb", "list")
     said = run("ps")
-    what = %r{this is a fault of probescope \(the helper\): NoMethodError: .*no_such_method.* at host/helper\.rb:#{line}:in}
+    error = /NoMethodError: .*no_such_method.*/
+    what = %r{this is a fault of probescope \(the helper\): #{error} at host/helper\.rb:#{line}:in}
     expect(said.err).to match(/\Aprobescope: #{what}.*\n  try: report it as an issue .*: #{version}\n\z/)
     expect(said.wait.exitstatus).to eq(1)
   end
@@ -52,22 +53,27 @@ RSpec.describe "A fault of probescope" do
     package = File.join(@folder, "probescope")
     FileUtils.cp_r(File.join(Support::Python::PACKAGE, "probescope"), package)
     path = File.join(package, "command/script.py")
-    File.write(path, File.read(path).sub("    if options.name:", "    options.no_such_name\n    if options.name:"))
+    File.write(path,
+               File.read(path).sub("    if options.name:", "    options.no_such_name\n    if options.name:"))
     child = keep(Support::Child.new(Support::Python.interpreter, "-m", "probescope", "script",
                                     env: Support.plain_env.merge("PYTHONPATH" => @folder)))
     expect(child.wait.exitstatus).to eq(1)
-    what = %r{this is a fault of probescope: AttributeError: .*no_such_name.* at command/script\.py:\d+ in run}
+    what =
+      %r{this is a fault of probescope: AttributeError: .*no_such_name.* at command/script\.py:\d+ in run}
     version = /probescope \S+, CPython 3\.\S+, Linux \S+, bpftrace .+/
     expect(child.err).to match(/\Aprobescope: #{what}\n  try: report it as an issue .*: #{version}\n\z/)
   end
 
   it "is none where whoever read has seen enough" do
-    out, = Open3.capture2e("sh", "-c", "(sleep 0.5; exec #{RbConfig.ruby} #{Support::EXE} script exceptions) | true")
+    out, = Open3.capture2e("sh", "-c",
+                           "(sleep 0.5; exec #{RbConfig.ruby} #{Support::EXE} script exceptions) | true")
     expect(out).to be_empty
   end
 
   it "is none of a helper that was killed: the signal is named" do
     copy("host/helper.rb", "list", "Process.kill(:KILL, Process.pid)")
-    expect(run("ps").err).to match(/\Aprobescope: the helper that runs bpftrace ended \(KILL\)\n  try: run the command again\n\z/)
+    expect(run("ps").err).to match(
+      /\Aprobescope: the helper that runs bpftrace ended \(KILL\)\n  try: run the command again\n\z/
+    )
   end
 end

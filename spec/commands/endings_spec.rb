@@ -55,21 +55,25 @@ RSpec.describe "The end of a trace", :bpf do
     expect(command.out).to include("Parser#step2")
   end
 
-  # The library holds a flush back while somebody leaves. A command that did not wait for it knew nothing; one of many seconds counted on
-  # until its bpftrace let go of the rows, or had a last second without rows, and lost was 0.
+  # The library holds a flush back while somebody leaves. A command that did not wait for it knew
+  # nothing; one of many seconds counted on until its bpftrace let go of the rows, or had a last
+  # second without rows, and lost was 0.
   it "waits for a flush that is held back while others leave" do
     process = target("spec/commands/programs/steady.rb", env: { "PROBESCOPE_FUNCTIONS" => "*/steady.rb" })
     process.await_line(/^ready/)
     command = probescope_start("calls", "-p", process.pid, "-d", 1, "--json")
     await("the attach", within: 60) { process.info.semaphore("stats__done").positive? }
     await("the interval") { process.info.header[:flushes].positive? }
-    attacher(process, "object__stats", cycles: 100_000) # as long as the command runs; the library waits for 3 s at most
+    # as long as the command runs; the library waits for 3 s at most
+    attacher(process, "object__stats", cycles: 100_000)
     expect(command.wait.exitstatus).to eq(0), command.to_s
     one = JSON.parse(command.out)
     process.signal(:TERM)
     process.wait
     notes = JSON.parse(process.out.lines.last)
-    from, to = one["processes"].first.values_at("begin", "end").map { |text| (Time.iso8601(text).to_r * 1_000_000_000).to_i }
+    from, to = one["processes"].first.values_at("begin", "end").map do |text|
+      (Time.iso8601(text).to_r * 1_000_000_000).to_i
+    end
     truth = notes.count { |ns, _| ns.between?(from, to) }
     said = one["rows"].find { |row| row["function"] == "Steady#work" }.fetch("calls")
     expect(to - from).to be > 1_500_000_000

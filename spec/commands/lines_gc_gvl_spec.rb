@@ -31,7 +31,8 @@ RSpec.describe "lines, gc and gvl on a Ruby process", :bpf do
       5.times { litter }
       GC.start
       collected = Process.clock_gettime(Process::CLOCK_MONOTONIC) - began - fought
-      puts "worked \#{GC.total_time - time} \#{GC.count - count} \#{(fought * 1e9).to_i} \#{(collected * 1e9).to_i}"
+      puts "worked \#{GC.total_time - time} \#{GC.count - count} " \\
+           "\#{(fought * 1e9).to_i} \#{(collected * 1e9).to_i}"
     end
   RUBY
 
@@ -47,7 +48,8 @@ RSpec.describe "lines, gc and gvl on a Ruby process", :bpf do
     unless has_gvl
       refused = probescope("gvl", "-p", ruby.pid)
       expect(refused.status.exitstatus).to eq(1)
-      expect(refused.err).to include("does not serve gvl__wait: Ruby tells of waits for the VM lock from 3.2 on")
+      expect(refused.err)
+        .to include("does not serve gvl__wait: Ruby tells of waits for the VM lock from 3.2 on")
     end
     commands = ["lines", "gc", *("gvl" if has_gvl)].to_h do |name|
       [name, probescope_start(name, "-p", ruby.pid, "-d", 600, "--json", "--top", 0)]
@@ -56,7 +58,8 @@ RSpec.describe "lines, gc and gvl on a Ruby process", :bpf do
     flushes = ruby.info.header[:flushes]
     await("their interval") { ruby.info.header[:flushes] >= flushes + 3 }
     ruby.signal(:USR1)
-    gc_ns, collections, fought_ns, collected_ns = ruby.await_line(/\Aworked (.*)$/, within: 60)[1].split.map(&:to_i)
+    figures = ruby.await_line(/\Aworked (.*)$/, within: 60)[1].split.map(&:to_i)
+    gc_ns, collections, fought_ns, collected_ns = figures
     rows = commands.transform_values do |command|
       expect(command.stop(:INT).exitstatus).to eq(0), command.err
       JSON.parse(command.out)["rows"]
@@ -65,7 +68,8 @@ RSpec.describe "lines, gc and gvl on a Ruby process", :bpf do
     hottest = rows["lines"].find { |row| row["function"].end_with?("burn") }
     expect(work.lines[hottest["line"] - 1]).to include("number += 1")
     expect(hottest["self_share"]).to be > 0.3
-    # All of its collections, and at least the CPU time that Ruby measured for them: what other processes took comes on top.
+    # All of its collections, and at least the CPU time that Ruby measured for them: what other
+    # processes took comes on top.
     expect(rows["gc"].sum { |row| row["count"] }).to be_between(collections, collections + 3)
     total = rows["gc"].sum { |row| row["total_ns"] }
     expect(total).to be > gc_ns * 0.8

@@ -6,7 +6,8 @@ require "probescope/host/info"
 
 # What a command's answer says that looking cost.
 RSpec.describe "What looking cost", :bpf do
-  # A method that does nothing, called as often as can be: under `calls` most of the CPU time is the hooks'.
+  # A method that does nothing, called as often as can be: under `calls` most of the CPU time is the
+  # hooks'.
   ruby = <<~CODE
     def trifle; end
 
@@ -62,7 +63,8 @@ RSpec.describe "What looking cost", :bpf do
     memory&.close
   end
 
-  # GIVEN a program that raised for a while, THEN what measures raises is out again, also where few of its backtraces were freed.
+  # GIVEN a program that raised for a while, THEN what measures raises is out again, also where few
+  # of its backtraces were freed.
   it "is next to nothing under `exceptions` while a program allocates and does not raise" do
     program = start(".rb", <<~CODE)
       class Thing; end
@@ -108,9 +110,12 @@ RSpec.describe "What looking cost", :bpf do
 
       it "ends the trace early with what it has, when it is more than --max-overhead" do
         program = start(suffix, code)
-        result = probescope("calls", "-p", program.pid, "-d", 600, "--json", "--max-overhead", "5%", within: 120)
+        result = probescope("calls", "-p", program.pid, "-d", 600, "--json", "--max-overhead", "5%",
+                            within: 120)
         expect(result).to be_success, result.err
-        expect(result.err).to match(/ended after \d+\.\d s: looking took \d+\.\d % of the CPU time, more than --max-overhead 5%/)
+        expect(result.err).to match(
+          /ended after \d+\.\d s: looking took \d+\.\d % of the CPU time, more than --max-overhead 5%/
+        )
         expect(result.json["looking_share"]).to be > 0.05
         expect(result.json["rows"].map { |row| row["calls"] }.sum).to be > 1000
         program.await_off("function__stats")

@@ -11,7 +11,8 @@ RSpec.describe "Several processes", :bpf do
   def result(command) = JSON.parse(command.out)
   def pids(*numbers) = numbers.flat_map { |pid| ["-p", pid] }
 
-  # A command that counts in each of these processes of host_target; the block does something meanwhile.
+  # A command that counts in each of these processes of host_target; the block does something
+  # meanwhile.
   def counting(*arguments, in_each:, tracers: 1)
     command = probescope_start(*arguments, "-d", 600, "--json")
     infos = in_each.map { |pid| memory(pid) }
@@ -76,8 +77,10 @@ RSpec.describe "Several processes", :bpf do
     expect(File.stat(folder).mode & 0o777).to eq(0o700)
     expect(command.wait.exitstatus).to eq(0), command.to_s
 
-    expect(result(command)).to include("pids" => [one.pid, two.pid], "seconds" => 4.0, "others" => {"processes" => 1, "rows" => 3})
-    expect(command.err).to include("1 other process has the same library and was switched on too; rows left out: 3")
+    expect(result(command))
+      .to include("pids" => [one.pid, two.pid], "seconds" => 4.0, "others" => {"processes" => 1, "rows" => 3})
+    expect(command.err)
+      .to include("1 other process has the same library and was switched on too; rows left out: 3")
     expect(result(command)["rows"].to_h { |row| row.values_at("function", "calls") })
       .to eq("Parser#step2" => 3 * 4, "Parser#step1" => 2 * 4 * 2, "Parser#step0" => 4 * 2)
     expect(result(command)["rows"]).to all(include("max_ns" => 2000, "mean_ns" => 3000))
@@ -89,8 +92,10 @@ RSpec.describe "Several processes", :bpf do
   it "have others named without a number where these have ended" do
     trace = instance_double(Probescope::Host::Trace, others: {processes: 0, rows: 10})
     said = []
-    Probescope::Host::Checks.new(trace, nil, some: false, keys: 1, max_overhead: nil) { |text| said << text }.send(:others)
-    expect(said).to eq(["other processes that have ended had the same library and were switched on too; rows left out: 10"])
+    Probescope::Host::Checks.new(trace, nil, some: false, keys: 1, max_overhead: nil) { |text| said << text }
+                            .send(:others)
+    expect(said).to eq(["other processes that have ended had the same library and were switched on too; " \
+                        "rows left out: 10"])
   end
 
   # A process with this number, or nil when others were faster each time.
@@ -105,8 +110,10 @@ RSpec.describe "Several processes", :bpf do
     nil
   end
 
-  it "are rows of each by itself with --by-pid, also when one ends, one is stopped and one's number is reused" do
-    ending, live, stopped, killed = four_flushes, host_target("--burst", 4, "--rows", 1), host_target, host_target
+  it "are rows of each by itself with --by-pid, also when one ends, " \
+     "one is stopped and one's number is reused" do
+    ending, live, stopped, killed = four_flushes, host_target("--burst", 4, "--rows", 1), host_target,
+                                    host_target
     stopped.signal(:STOP)
     arguments = ["exceptions", *pids(ending.pid, live.pid, stopped.pid, killed.pid), "--by-pid"]
     command = probescope_start(*arguments, "-d", 1, "--json") # after 5 s for those that are silent
@@ -116,13 +123,17 @@ RSpec.describe "Several processes", :bpf do
     expect(command.wait.exitstatus).to eq(0), command.to_s
     rows = result(command)["rows"].reject { |row| row["pid"] == killed.pid }
     expect(rows.map { |row| row.values_at("pid", "type", "count") })
-      .to contain_exactly([ending.pid, "Error0", 4], [ending.pid, "Error1", 8], [ending.pid, "Error2", 12], [live.pid, "Error0", 4])
+      .to contain_exactly([ending.pid, "Error0", 4], [ending.pid, "Error1", 8], [ending.pid, "Error2", 12],
+                          [live.pid, "Error0", 4])
     expect(rows.find { |row| row["pid"] == live.pid }).to include("cpu_share" => 0.02, "per_second" => 1.0)
-    expect(command.err).to match(/process(es)? #{ending.pid}(, #{killed.pid})? ended while (it was|they were) traced/)
-    expect(command.err).to include("nothing is known of process #{stopped.pid}, which is left out: it is stopped\n")
+    expect(command.err)
+      .to match(/process(es)? #{ending.pid}(, #{killed.pid})? ended while (it was|they were) traced/)
+    expect(command.err)
+      .to include("nothing is known of process #{stopped.pid}, which is left out: it is stopped\n")
     expect(result(command)["pids"] - [killed.pid]).to contain_exactly(ending.pid, live.pid)
     expect(result(command)["processes"].to_h { |one| one.values_at("pid", "left_out") })
-      .to match(ending.pid => nil, live.pid => nil, stopped.pid => "it is stopped", killed.pid => be_nil.or(match(/\Ait ended before /)))
+      .to match(ending.pid => nil, live.pid => nil, stopped.pid => "it is stopped",
+                killed.pid => be_nil.or(match(/\Ait ended before /)))
     expect(command.err).to include("process #{killed.pid} ended, and another one got its number") if reused
   end
 
@@ -130,19 +141,24 @@ RSpec.describe "Several processes", :bpf do
     copied("ps-by-name-long-name") do |copy|
       one, two = Array.new(2) { host_target(binary: copy) }
       refusing = host_target("--state", 3, binary: copy)
-      command = counting("calls", "--comm", "ps-by-name-long-name", "--all", in_each: [one.pid, two.pid], tracers: 2) do
+      command = counting("calls", "--comm", "ps-by-name-long-name", "--all",
+                         in_each: [one.pid, two.pid], tracers: 2) do
         expect(info_of(two).semaphore("functions__all")).to be_positive
       end
       expect(result(command)["pids"]).to contain_exactly(one.pid, two.pid)
-      expect(result(command)["rows"].map { |row| row["function"] }).to eq(%w[Parser#step2 Parser#step1 Parser#step0])
-      expect(command.err).to include("process #{refusing.pid} does not serve function__stats: as the spec asked")
+      expect(result(command)["rows"].map { |row| row["function"] })
+        .to eq(%w[Parser#step2 Parser#step1 Parser#step0])
+      expect(command.err)
+        .to include("process #{refusing.pid} does not serve function__stats: as the spec asked")
     end
   end
 
-  it "that fork are traced with the workers that come, beside a process of another runtime; what an ended one told stays" do
+  it "that fork are traced with the workers that come, beside a process of another runtime; " \
+     "what an ended one told stays" do
     master, = preforking(0)
     other = host_target("--abi", 2)
-    command = probescope_start("calls", *pids(master.pid, other.pid), "--workers", "-d", 600, "--json", "--by-pid")
+    command = probescope_start("calls", *pids(master.pid, other.pid), "--workers", "-d", 600, "--json",
+                               "--by-pid")
     await_intervals(master.pid, 1)
     first, second = Array.new(2) { another_worker(master) }
     await_intervals(second, 3)
@@ -155,18 +171,22 @@ RSpec.describe "Several processes", :bpf do
     expect(counts(command, "Job#run")).to match(first => be_positive, second => be_positive)
     expect(counts(command)).to match(other.pid => be_between(1, flushes(other)))
     expect(command.err).to include("process #{second} ended while it was traced")
-      .and include("processes #{master.pid}, #{other.pid} have no children with probescope yet; those to come are traced too")
+      .and include("processes #{master.pid}, #{other.pid} have no children with probescope yet; " \
+                   "those to come are traced too")
   end
 
   it "need no library in the process that starts them; one that comes with another library is named" do
     copied do |copy|
-      shell = keep(Support::Child.new("sh", "-c", "#{binary} & #{binary} & read go; #{copy} & wait", stdin: true))
+      shell =
+        keep(Support::Child.new("sh", "-c", "#{binary} & #{binary} & read go; #{copy} & wait", stdin: true))
       await("both") { shell.out.scan("ready").size == 2 }
       children = children_of(shell.pid)
       late = nil
       command = counting("hot", "-p", shell.pid, "--workers", in_each: children) do
         shell.puts("go")
-        late = await("the late one") { (children_of(shell.pid) - children).find { |pid| File.readlink("/proc/#{pid}/exe") == copy } }
+        late = await("the late one") do
+          (children_of(shell.pid) - children).find { |pid| File.readlink("/proc/#{pid}/exe") == copy }
+        end
         await("a third ready") { shell.out.scan("ready").size == 3 }
         seen = memory(children.first).header[:flushes]
         await("two looks for children") { memory(children.first).header[:flushes] > seen + 10 }
@@ -185,7 +205,8 @@ RSpec.describe "Several processes", :bpf do
     run = ["perf", "--buildid-dir", "#{@perf}/cache"]
     tool(*run, "buildid-cache", "--add", binary)
     @event = tool(*run, "probe", "-x", binary, "sdt_probescope:#{probe}")[/^ +(sdt_probescope:\w+) /, 1]
-    recording = keep(Support::Child.new(*run, "record", "-q", "-o", "#{@perf}/data", "-e", @event, "-p", process.pid.to_s))
+    recording = keep(Support::Child.new(*run, "record", "-q", "-o", "#{@perf}/data", "-e", @event,
+                                        "-p", process.pid.to_s))
     await("perf in the process") { info_of(process).semaphore(probe).positive? }
     recording
   end
@@ -196,13 +217,15 @@ RSpec.describe "Several processes", :bpf do
     FileUtils.rm_rf(@perf) if @perf
   end
 
-  # Row 0 has one call a flush, of which there is one a second at most: rows counted twice would be twice the seconds. On a busy machine
-  # there are fewer: no less than came while the command was seen to listen. While a tracer leaves, one of the two goes first.
+  # Row 0 has one call a flush, of which there is one a second at most: rows counted twice would be
+  # twice the seconds. On a busy machine there are fewer: no less than came while the command was
+  # seen to listen. While a tracer leaves, one of the two goes first.
   def once(command)
     be_between(@heard[command] - 2, 1.5 * result(command)["seconds"])
   end
 
-  it "are counted once by each of two commands, beside perf and a tracer of a third kind that leaves meanwhile" do
+  it "are counted once by each of two commands, beside perf and a tracer of a third kind that leaves " \
+     "meanwhile" do
     one, two = Array.new(2) { host_target }
     perf = perf(one, "stats__done")
     bare = attacher(one, "function__stats", "stats__done", library: binary, wait: false)
@@ -218,21 +241,26 @@ RSpec.describe "Several processes", :bpf do
     end
     expect(counts(inner)).to match(nil => once(inner))
     expect(counts(outer)).to match(one.pid => once(outer), two.pid => be_between(8, flushes(two)))
-    expect(tool("perf", "script", "-i", "#{@perf}/data").scan("stats__done:").size).to be_between(8, flushes(one)) if perf
+    if perf
+      expect(tool("perf", "script", "-i", "#{@perf}/data").scan("stats__done:").size)
+        .to be_between(8, flushes(one))
+    end
     await("off") { info_of(one).semaphore("stats__done").zero? }
   end
 
   def device(pid) = File.read("/proc/#{pid}/maps")[%r{^\S+ \S+ \S+ (\S+) \d+ +\S*/target$}, 1]
 
-  it "are counted once each, in containers, over one overlay layer, and with a library that is gone from the disk" do
+  it "are counted once each, in containers, over one overlay layer, and with a library that is gone from " \
+     "the disk" do
     copied do |copy|
       own = "mount -t tmpfs none /mnt; cp #{binary} /mnt/target; exec /mnt/target"
       overlay = "mount -t tmpfs none /mnt; cd /mnt; mkdir upper work all; " \
-                "mount -t overlay overlay -o lowerdir=#{File.dirname(copy)}/lower,upperdir=upper,workdir=work all; exec all/target"
+                "mount -t overlay overlay -o " \
+                "lowerdir=#{File.dirname(copy)}/lower,upperdir=upper,workdir=work all; exec all/target"
       FileUtils.mkdir_p(File.join(File.dirname(copy), "lower"))
       FileUtils.cp(binary, File.join(File.dirname(copy), "lower/target"))
-      # The first two: same inode number, same contents, and yet two files: the second gets a link when it turns out to be deaf.
-      # The other two show two devices and map one file.
+      # The first two: same inode number, same contents, and yet two files: the second gets a link
+      # when it turns out to be deaf. The other two show two devices and map one file.
       contained = [own, own, overlay, overlay].map { |script| inside(container(script)) }
       expect(contained.map { |pid| device(pid) }.uniq.size).to eq(4)
       gone = host_target(binary: copy)
@@ -255,7 +283,8 @@ RSpec.describe "Several processes", :bpf do
     end
   end
 
-  it "cannot be told apart inside of a container by an older bpftrace, which is refused; by a newer one they are" do
+  it "cannot be told apart inside of a container by an older bpftrace, which is refused; " \
+     "by a newer one they are" do
     child = container(<<~SH, env: ENV.to_h, within: 60)
       #{binary} > /dev/null & one=$!
       #{binary} > /dev/null & two=$!
@@ -265,14 +294,17 @@ RSpec.describe "Several processes", :bpf do
       echo ready
     SH
     if (Support::Bpf.version <=> [0, 24, 2]).negative?
-      expect(child.err).to match(/counts processes by their numbers outside of this PID namespace|takes threads for processes/)
+      expect(child.err).to match(
+        /counts processes by their numbers outside of this PID namespace|takes threads for processes/
+      )
         .and match(/try: .*-p PID/)
     else
       expect(JSON.parse(child.out.lines.first)["rows"].size).to eq(3)
     end
   end
 
-  it "are not traced any more when the helper or the command is killed, and the folder of links goes with the next command" do
+  it "are not traced any more when the helper or the command is killed, " \
+     "and the folder of links goes with the next command" do
     targets = Array.new(2) { host_target }
     folders = %i[helper command].map do |who|
       command = probescope_start("hot", *pids(*targets.map(&:pid)), "-d", 600)
@@ -283,7 +315,8 @@ RSpec.describe "Several processes", :bpf do
       targets.each { |process| await("off") { info_of(process).semaphore("stats__done").zero? } }
       folder
     end
-    # The helper's by the command after it, that command's own by its helper, which outlives it for a moment.
+    # The helper's by the command after it, that command's own by its helper, which outlives it for
+    # a moment.
     folders.each { |folder| await("the end of #{folder}") { !File.exist?(folder) } }
   end
 end

@@ -5,10 +5,11 @@ require "support/host_helpers"
 require "probescope/host/descendants"
 require "probescope/host/info"
 
-# PROBESCOPE_MAX_OVERHEAD in a process: it takes hooks out by itself, and each answer says which and when.
+# PROBESCOPE_MAX_OVERHEAD in a process: it takes hooks out by itself, and each answer says which and
+# when.
 RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
-  # A method that does nothing, called as often as can be, and one that is called once for each USR1. USR2 forks a child that calls the
-  # first one 500 times.
+  # A method that does nothing, called as often as can be, and one that is called once for each
+  # USR1. USR2 forks a child that calls the first one 500 times.
   ruby = <<~CODE
     class Thing; end
     def trifle; end
@@ -21,7 +22,10 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
 
     units = 0
     $stdout.sync = true
-    trap("USR1") { rare; puts "units=\#{units} cpu=\#{Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)}" }
+    trap("USR1") do
+      rare
+      puts "units=\#{units} cpu=\#{Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)}"
+    end
     trap("USR2") { $forks = true }
     puts "ready"
     loop do
@@ -64,7 +68,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
             child()
   CODE
 
-  # Four threads that call the hot one; each calls the rare one once for each USR1, and a short-lived one comes and goes all the time.
+  # Four threads that call the hot one; each calls the rare one once for each USR1, and a
+  # short-lived one comes and goes all the time.
   threads_of_ruby = <<~CODE
     def trifle; end
     def rare = nil
@@ -133,7 +138,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         threading.Thread(target=run, daemon=True).start()
     print("ready", flush=True)
     while True:
-        # A thread that waits for a lock does not come to its signal handlers when the kernel has another one take the signal.
+        # A thread that waits for a lock does not come to its signal handlers when the kernel has
+        # another one take the signal.
         for _ in range(4):
             while done.empty():
                 time.sleep(0.001)
@@ -187,7 +193,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
 
   def row(answer, name) = answer["rows"].find { |row| row["function"].end_with?(name) }
 
-  # Its interval has begun then: on a busy machine the last probe, which says so, comes long after the first.
+  # Its interval has begun then: on a busy machine the last probe, which says so, comes long after
+  # the first.
   def calls(program)
     probescope_start("calls", "-p", program.pid, "-d", 600, "--json").tap do
       await("its last probe", within: 60) { program.info.semaphore("stats__done").positive? }
@@ -196,8 +203,9 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     end
   end
 
-  # GIVEN a file that is loaded under a tracer, whose methods have one TracePoint together, THEN it gives way to one for each method, and
-  # the hottest one's goes alone. The first method is in two classes, and two methods define others.
+  # GIVEN a file that is loaded under a tracer, whose methods have one TracePoint together, THEN it
+  # gives way to one for each method, and the hottest one's goes alone. The first method is in two
+  # classes, and two methods define others.
   it "takes out a function of a file that was loaded under a tracer" do
     File.write(File.join(@folder, "late.rb"), <<~CODE)
       class Late
@@ -252,9 +260,13 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     answer = ended(running)
     program.await_off("function__stats")
     expect(row(answer, "Late.trifle")["counted_until"]).to be_between(answer["begin"], answer["end"])
-    others = %w[Late#rare Late.again Late#inner Late#yield_to Late#outer Late#defined within].to_h { |name| [name, row(answer, name)] }
-    expect(others.transform_values { |row| row.values_at("calls", "counted_until") }).to eq(others.transform_values { [15, nil] })
-    expect(others.transform_values { |row| row["raised"] }.select { |_, raised| raised.positive? }).to eq("Late#yield_to" => 15)
+    others = %w[Late#rare Late.again Late#inner Late#yield_to Late#outer Late#defined within].to_h do |name|
+      [name, row(answer, name)]
+    end
+    expect(others.transform_values { |row| row.values_at("calls", "counted_until") })
+      .to eq(others.transform_values { [15, nil] })
+    expect(others.transform_values { |row| row["raised"] }.select { |_, raised| raised.positive? })
+      .to eq("Late#yield_to" => 15)
     expect(answer["lost"].to_h.values.grep(Integer).sum).to eq(0)
   end
 
@@ -283,18 +295,22 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
     10.times { program.counters }
     answer = ended(running)
     program.await_off("function__stats")
-    # Calls of the other Ractor have no row. Where the functions that have one are not what takes the time, the group goes.
+    # Calls of the other Ractor have no row. Where the functions that have one are not what takes
+    # the time, the group goes.
     out = answer["processes"].first["taken_out"].map { |probe| probe["at"] }
     out << row(answer, "trifle")["counted_until"] if out.empty?
     expect(out).to all(be_between(answer["begin"], answer["end"]))
-    expect(row(answer, "rare").values_at("calls", "counted_until")).to eq([10, nil]) if answer["processes"].first["taken_out"].empty?
+    if answer["processes"].first["taken_out"].empty?
+      expect(row(answer, "rare").values_at("calls", "counted_until")).to eq([10, nil])
+    end
     expect(program).to be_alive
   end
 
   {"Ruby" => [".rb", ruby], "Python" => [".py", python]}.each do |language, (suffix, code)|
     context "of #{language}", *(:python if language == "Python") do
       # CPython 3.11 has one hook for all functions.
-      one_by_one = language == "Ruby" || Gem::Version.new(Support::Python.full_version) >= Gem::Version.new("3.12")
+      one_by_one = language == "Ruby" ||
+                   Gem::Version.new(Support::Python.full_version) >= Gem::Version.new("3.12")
 
       it "takes out the functions that are called most, for as long as somebody listens" do
         skip "of another CPython: 3.12 and later" unless one_by_one
@@ -315,7 +331,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
             expect(hot["calls"]).to be > 1000
             expect(hot["counted_until"]).to be_between(answer["begin"], answer["end"])
             expect([rare["calls"], rare["counted_until"]]).to eq([20, nil])
-            expect(answer["warnings"]).to include(/1 function is not counted any more: PROBESCOPE_MAX_OVERHEAD=5%/)
+            expect(answer["warnings"])
+              .to include(/1 function is not counted any more: PROBESCOPE_MAX_OVERHEAD=5%/)
           end
         end
       end
@@ -326,7 +343,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         await_taken_out(program)
         running.signal(:INT)
         expect(running.wait(within: 60)).to be_success, running.err
-        expect(running.out).to match(/\btrifle \(until \d\d:\d\d:\d\d\.\d{3}\)/).and include("(until TIME): not counted since then")
+        expect(running.out).to match(/\btrifle \(until \d\d:\d\d:\d\d\.\d{3}\)/)
+          .and include("(until TIME): not counted since then")
       end
 
       it "is said beside the lines of stat when it happens, and once" do
@@ -334,7 +352,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         program = start(suffix, code)
         running = probescope_start("stat", "-p", program.pid)
         await_taken_out(program)
-        said = /^probescope: process #{program.pid} serves function__stats only in part: 1 function is not counted any more/
+        partly = "process #{program.pid} serves function__stats only in part"
+        said = /^probescope: #{partly}: 1 function is not counted any more/
         await("what stat says", within: 60) { running.err.match?(said) }
         running.signal(:INT)
         expect(running.wait(within: 60)).to be_success, running.err
@@ -349,7 +368,9 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
           looking_from_now_on(program) # until the hooks are out, which the mark in the row precedes
           program.signal(:USR2)
           child = await("a child") { Probescope::Host::Descendants.of(program.pid).first }
-          await("the child's end") { !File.exist?("/proc/#{child}/exe") || File.read("/proc/#{child}/stat").include?(") Z") }
+          await("the child's end") do
+            !File.exist?("/proc/#{child}/exe") || File.read("/proc/#{child}/stat").include?(") Z")
+          end
           answer = ended(running)
           counted = answer["rows"].find { |row| row["pid"] == child && row["function"].end_with?("trifle") }
           # Its hooks come in again while it runs, and it is not what takes them.
@@ -360,7 +381,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
 
       it "takes out a probe that has no functions, and says until when it counts" do
         skip "of another CPython: 3.12 and later" if language == "Python" && !one_by_one
-        busy = code.gsub("trifle while", "Thing.new while").gsub("        trifle()\n    units", "        object()\n    units")
+        busy = code.gsub("trifle while", "Thing.new while")
+                   .gsub("        trifle()\n    units", "        object()\n    units")
         program = start(suffix, busy)
         running = probescope_start("alloc", "-p", program.pid, "-d", 600, "--json")
         await_taken_out(program, "object__stats")
@@ -368,7 +390,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         ended = {"probe" => "object__stats", "at" => be_between(answer["begin"], answer["end"])}
         expect(answer["processes"].first["taken_out"]).to match([ended])
         expect(answer["rows"].sum { |row| row["count"] }).to be > 1000
-        expect(answer["warnings"]).to include(/object__stats of process \d+ counts until \S+ alone: taken out for taking too/)
+        expect(answer["warnings"])
+          .to include(/object__stats of process \d+ counts until \S+ alone: taken out for taking too/)
         program.await_off("object__stats")
         expect(program.info.state("object__stats")).to eq(:off)
       end
@@ -393,7 +416,8 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
         program = start(suffix, code, "little")
         result = probescope("calls", "-p", program.pid, "-d", 1, "--json")
         expect(result).to be_success, result.err
-        expect(result.json["warnings"]).to include(/PROBESCOPE_MAX_OVERHEAD=little is no percentage such as 5%: there is no limit/)
+        expect(result.json["warnings"])
+          .to include(/PROBESCOPE_MAX_OVERHEAD=little is no percentage such as 5%: there is no limit/)
         expect(row(result.json, "trifle")["counted_until"]).to be_nil
       end
     end

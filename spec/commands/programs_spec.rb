@@ -8,13 +8,16 @@ require "support/host_helpers"
 RSpec.describe "The bpftrace programs, by themselves", :bpf do
   let(:programs) { Dir[File.join(Support::ROOT, "providers/*.bt")] }
 
-  # Runs one on a process until it has attached all its probes, and for some flushes of this target more. A bpftrace that is ended before
-  # that takes the probes of rows out first, and has intervals without rows.
+  # Runs one on a process until it has attached all its probes, and for some flushes of this target
+  # more. A bpftrace that is ended before that takes the probes of rows out first, and has intervals
+  # without rows.
   def run_program(path, process, lines: nil)
     wanted = File.read(path).scan(/^usdt:\$1:probescope:(\w+)/).flatten & info_of(process).probes.keys
     # bpftrace 0.24 and later warns of a number that is left out.
     tracer = tracer(path, pid: process.pid, args: File.basename(path).start_with?("slow") ? ["*", "0"] : [])
-    await("#{path} attached", within: 60) { info_of(process).probes.values_at(*wanted).all? { |probe| probe[:enabled].positive? } }
+    await("#{path} attached", within: 60) do
+      info_of(process).probes.values_at(*wanted).all? { |probe| probe[:enabled].positive? }
+    end
     await_flushes(process, 4) unless path.end_with?("raises.bt", "all.bt") # these are no statistics
     tracer.await_line(lines) if lines
     tracer.finish
@@ -33,29 +36,35 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     end
   end
 
-  # bpftrace attaches the last probe of a text first. A stats__done that is attached before the others can begin an interval that they
-  # miss the beginning of: on a machine where it takes bpftrace long enough.
+  # bpftrace attaches the last probe of a text first. A stats__done that is attached before the
+  # others can begin an interval that they miss the beginning of: on a machine where it takes
+  # bpftrace long enough.
   it "have stats__done first, which is attached last" do
     counting = programs.select { |path| File.read(path).include?(":stats__done") }
     expect(counting.size).to be > 10
-    expect(counting.map { |path| File.read(path)[/^usdt:\$1:probescope:(\w+)/, 1] }.uniq).to eq(["stats__done"])
+    expect(counting.map { |path| File.read(path)[/^usdt:\$1:probescope:(\w+)/, 1] }.uniq)
+      .to eq(["stats__done"])
   end
 
   it "have it first in the bridge's program, too, whatever is wanted" do
     [true, false].repeated_permutation(3) do |exceptions, metrics, messages|
-      program = Probescope::Otel::Program.new(slow: 10_000_000, exceptions: exceptions, metrics: metrics, messages: messages)
-      expect(program.text.scan(/^usdt:\$1:probescope:(\w+)/).flatten.then { |all| [all.first, all.count("stats__done")] })
-        .to eq(["stats__done", 1])
+      program = Probescope::Otel::Program.new(slow: 10_000_000, exceptions: exceptions, metrics: metrics,
+                                              messages: messages)
+      all = program.text.scan(/^usdt:\$1:probescope:(\w+)/).flatten
+      expect([all.first, all.count("stats__done")]).to eq(["stats__done", 1])
     end
   end
 
   it "read the messages of exceptions in raises.bt alone" do
-    expect(programs.select { |path| File.read(path).include?("exception__detail") }.map { |path| File.basename(path) }).to eq(["raises.bt"])
+    reading = programs.select { |path| File.read(path).include?("exception__detail") }
+    expect(reading.map { |path| File.basename(path) }).to eq(["raises.bt"])
   end
 
   it "print their largest rows last, and nothing twice" do
-    {"exceptions.bt" => %w[raised backtrace_ns], "hot.bt" => %w[total_ns self_ns], "calls.bt" => %w[calls self_ns],
-     "alloc.bt" => %w[allocated bytes], "lines.bt" => %w[self_ns], "backtraces.bt" => %w[calls total_ns]}.each do |name, maps|
+    {"exceptions.bt" => %w[raised backtrace_ns], "hot.bt" => %w[total_ns self_ns],
+     "calls.bt" => %w[calls self_ns],
+     "alloc.bt" => %w[allocated bytes], "lines.bt" => %w[self_ns],
+     "backtraces.bt" => %w[calls total_ns]}.each do |name, maps|
       out = run_program(File.join(Support::ROOT, "providers", name), host_target("--rows", 25)).out
       maps.each do |map|
         lines = out.scan(/^@#{map}\[\d+, .*, (\d+)\]: \d+$/).flatten
@@ -74,16 +83,19 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     flow = File.join(Support::ROOT, "providers/flow.bt")
     expect(run_program(flow, host_target, lines: /^< \d+ \d+ \d+ 1 1 2000 1000 1\tParser#step1$/).out)
       .to match(%r{^> \d+ \d+ \d+ 1 0 10\tParser#step0\t/app/lib/parser\.rb$})
-    {"stat.bt" => "6 6 60000000 6 240 3000000 3 2 5 7", "light.bt" => "0 6 60000000 0 0 3000000 3 2 5 7"}.each do |name, figures|
-      line = /^= \d+ 1000000000 500000000 #{figures}( \d+)+$/ # not the first one, perhaps: one probe is attached after the other
-      expect(run_program(File.join(Support::ROOT, "providers", name), host_target, lines: line).out).to match(line)
+    {"stat.bt" => "6 6 60000000 6 240 3000000 3 2 5 7",
+     "light.bt" => "0 6 60000000 0 0 3000000 3 2 5 7"}.each do |name, figures|
+      # not the first one, perhaps: one probe is attached after the other
+      line = /^= \d+ 1000000000 500000000 #{figures}( \d+)+$/
+      expect(run_program(File.join(Support::ROOT, "providers", name), host_target, lines: line).out)
+        .to match(line)
     end
   end
 
   it "warn of nothing" do
     programs.each do |path|
-      # Two lines of the program follow. The programs' heads tell of a parameter that is missing; 0.27 warns of casts that 0.23 wants, and
-      # of delete()'s result, which 0.17 does not have.
+      # Two lines of the program follow. The programs' heads tell of a parameter that is missing;
+      # 0.27 warns of casts that 0.23 wants, and of delete()'s result, which 0.17 does not have.
       known = /Positional parameter \$\d is empty|Unnecessary cast:|Return value discarded/
       said = run_program(path, host_target).err.gsub(/^.*WARNING: (#{known}).*\n.*\n.*\n/, "")
       complaints = said.lines.reject { |line| line.strip.empty? || of_its_own?(line) }

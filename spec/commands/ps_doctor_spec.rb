@@ -8,7 +8,8 @@ RSpec.describe "ps and doctor" do
     process = host_target
     row = probescope("ps", "--json").json["rows"].find { |candidate| candidate["pid"] == process.pid }
     expect(row).to eq("pid" => process.pid, "name" => "host_target", "deleted" => false,
-                      "runtime" => "ruby", "version" => "3.1.2", "abi" => 1, "library" => "0.1.0", "enabled" => [])
+                      "runtime" => "ruby", "version" => "3.1.2", "abi" => 1, "library" => "0.1.0",
+                      "enabled" => [])
     expect(probescope("ps").out).to match(/^ *#{process.pid}  host_target +ruby +3\.1\.2 +1  0\.1\.0/)
   end
 
@@ -27,8 +28,8 @@ RSpec.describe "ps and doctor" do
     result = probescope("doctor", "-p", host_target.pid)
     expect(result.status.exitstatus).to eq(0), result.out
     expect(result.out.lines).to all(match(/\A(ok|--)  \S/))
-    ["Linux ", "uprobes", "tracefs on ", "bpftrace 0.", "the privilege to trace", "the native library", "its watcher", "on disk",
-     "run-time probes \\(Probescope::Provider\\) by its own library"]
+    ["Linux ", "uprobes", "tracefs on ", "bpftrace 0.", "the privilege to trace", "the native library",
+     "its watcher", "on disk", "run-time probes \\(Probescope::Provider\\) by its own library"]
       .each { |what| expect(result.out).to match(/^(ok|--)  .*#{what}/) }
   end
 
@@ -39,23 +40,31 @@ RSpec.describe "ps and doctor" do
     forbidden = ["python3", File.join(Support::ROOT, "spec/support/without_calls.py"), "bpf"]
     child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "doctor", env: ENV.to_h))
     expect(child.wait.exitstatus).to eq(1)
-    expect(child.out).to match(/^NO  bpftrace does not run a program: .*; it says: .* -> run it as root on the host/)
+    expect(child.out)
+      .to match(/^NO  bpftrace does not run a program: .*; it says: .* -> run it as root on the host/)
 
     process = host_target
-    child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "hot", "-p", process.pid.to_s, env: ENV.to_h))
+    child = keep(Support::Child.new(*forbidden, RbConfig.ruby, Support::EXE, "hot", "-p", process.pid.to_s,
+                                    env: ENV.to_h))
     expect(child.wait.exitstatus).to eq(1)
-    expect(child.err).to match(/\Aprobescope: bpftrace failed: the kernel (forbids BPF here|does not take).*; it says: [^\n]+\n/)
+    expect(child.err).to match(
+      /\Aprobescope: bpftrace failed: the kernel (forbids BPF here|does not take).*; it says: [^\n]+\n/
+    )
     expect(child.err).to include("\n  try: run it as root on the host")
   end
 
   it "says that a user namespace has no privilege, in doctor and in others" do
-    skip "no user namespaces here" unless system("unshare", "--user", "--map-root-user", "true", err: File::NULL)
+    unless system("unshare", "--user", "--map-root-user", "true", err: File::NULL)
+      skip "no user namespaces here"
+    end
     before = %w[unshare --user --map-root-user]
     before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *before] if Process.uid.zero?
     {"doctor" => :out, "hot" => :err}.each do |command, stream|
-      child = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, command, *(%w[-p 1] if command == "hot"), env: ENV.to_h))
+      child = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, command,
+                                      *(%w[-p 1] if command == "hot"), env: ENV.to_h))
       expect(child.wait.exitstatus).to eq(1)
-      expect(child.public_send(stream)).to include("this is a user namespace (a rootless container, unshare -U)")
+      expect(child.public_send(stream))
+        .to include("this is a user namespace (a rootless container, unshare -U)")
       expect(child.to_s).not_to include("belongs to user")
     end
   end

@@ -89,10 +89,11 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
     sum(range(10**13))
   PYTHON
 
-  it_behaves_like "a process under the commands", suffix: ".py", work: work, burn: burn, short: short, deaf: deaf,
-                                                  separator: ".", error: "ValueError",
-                                                  allocates: "return Thing()", allocated: nil,
-                                                  formatted: "traceback.format_exc", asks: "traceback.format_exc()"
+  it_behaves_like "a process under the commands",
+                  suffix: ".py", work: work, burn: burn, short: short, deaf: deaf,
+                  separator: ".", error: "ValueError",
+                  allocates: "return Thing()", allocated: nil,
+                  formatted: "traceback.format_exc", asks: "traceback.format_exc()"
 
   it "lines and gc say what it did, and gvl that Python does not tell" do
     Dir.mktmpdir do |folder|
@@ -128,14 +129,16 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
         expect(command.wait).to be_success, command.to_s
         JSON.parse(command.out)["rows"]
       end
-      expect(lines.first).to include("line" => be_between(6, 7), "function" => "burn", "self_share" => be > 0.3)
+      expect(lines.first)
+        .to include("line" => be_between(6, 7), "function" => "burn", "self_share" => be > 0.3)
       full = collections.find { |row| row["kind"] == "generation 2" }
-      expect(full).to include("count" => be_positive, "total_ns" => be_positive, "freed_objects" => 50, "live_objects" => nil)
+      expect(full).to include("count" => be_positive, "total_ns" => be_positive, "freed_objects" => 50,
+                              "live_objects" => nil)
     end
   end
 
-  # A program in a virtual environment of its own, with a copy of the package in it, that knows nothing of it. Its Python has a name of
-  # its own.
+  # A program in a virtual environment of its own, with a copy of the package in it, that knows
+  # nothing of it. Its Python has a name of its own.
   def in_virtualenv(folder)
     tool(Support::Python.interpreter, "-m", "venv", "--without-pip", folder)
     package = %w[probescope probescope.pth].map { |name| File.join(Support::Python::PACKAGE, name) }
@@ -163,7 +166,8 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
     File.rename("#{library}.new", library)
   end
 
-  it "is one of a virtualenv, with its library replaced on disk, in a container, and beside a Ruby: all in one table" do
+  it "is one of a virtualenv, with its library replaced on disk, in a container, and beside a Ruby: " \
+     "all in one table" do
     Dir.mktmpdir do |folder|
       command = in_virtualenv(folder)
       old = probescope_start("run", "--", *command)
@@ -172,19 +176,26 @@ RSpec.describe "The commands on a Python process", :bpf, :python do
       new = probescope_start("run", "--", *command)
       new.await_line(/ready/)
       contained = inside(container("PROBESCOPE=1 exec #{command.join(" ")}"))
-      ruby = target("def order(number) = number\n$stdout.sync = true\nputs 'ready'\nloop { order(1); sleep 0.01 }").ready
+      ruby = target("def order(number) = number\n$stdout.sync = true\nputs 'ready'\nloop { order(1); " \
+                    "sleep 0.01 }").ready
 
-      listed = probescope("ps", "--json").json["rows"].to_h { |row| [row["pid"], row.values_at("name", "runtime", "version", "deleted")] }
+      listed = probescope("ps", "--json").json["rows"].to_h do |row|
+        [row["pid"], row.values_at("name", "runtime", "version", "deleted")]
+      end
       python = ->(deleted) { ["probed-python", "python", Support::Python.full_version, deleted] }
       expect(listed).to include(old.pid => python[true], new.pid => python[false], contained => python[false])
       expect(listed[ruby.pid]).to match([anything, "ruby", RUBY_VERSION, false])
       doctor = probescope("doctor", "-p", old.pid)
-      expect(doctor.out).to match(/^ok  process #{old.pid}: python #{Regexp.escape(Support::Python.full_version)}, probescope/)
+      expect(doctor.out).to match(
+        /^ok  process #{old.pid}: python #{Regexp.escape(Support::Python.full_version)}, probescope/
+      )
       expect(doctor.out).to include("its library was replaced or deleted on disk")
 
-      rows = probescope("calls", "-p", ruby.pid, "--comm", "probed-python", "--by-pid", "-d", 1, "--json", "--top", 0).json["rows"]
+      rows = probescope("calls", "-p", ruby.pid, "--comm", "probed-python", "--by-pid", "-d", 1, "--json",
+                        "--top", 0).json["rows"]
       called = rows.to_h { |row| [row["pid"], row["function"]] }
-      expect(called).to eq(old.pid => "order", new.pid => "order", contained => "order", ruby.pid => "Object#order")
+      expect(called)
+        .to eq(old.pid => "order", new.pid => "order", contained => "order", ruby.pid => "Object#order")
     end
   end
 end

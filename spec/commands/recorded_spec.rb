@@ -4,8 +4,9 @@ require "spec_helper"
 require "support/replay"
 require "support/schemas"
 
-# Every table and JSON of both hosts, of what real versions of bpftrace printed (spec/fixtures/bpftrace), without BPF. What they
-# print is the same for each version, and stands in spec/fixtures/golden: `rake fixtures:golden` writes it.
+# Every table and JSON of both hosts, of what real versions of bpftrace printed
+# (spec/fixtures/bpftrace), without BPF. What they print is the same for each version, and stands in
+# spec/fixtures/golden: `rake fixtures:golden` writes it.
 RSpec.describe "On what bpftrace printed once" do
   golden = File.join(Support::ROOT, "spec/fixtures/golden")
   recordings = Support::Recordings
@@ -14,7 +15,9 @@ RSpec.describe "On what bpftrace printed once" do
   # Options beside those on which the program depends.
   def options(kind, command)
     several = [[], ["--by-pid"]] if kind == "several"
-    some = [["--top", "1", "--min", "20"]] if %w[one full].include?(kind) && !%w[stat flow slow].include?(command)
+    if %w[one full].include?(kind) && !%w[stat flow slow].include?(command)
+      some = [["--top", "1", "--min", "20"]]
+    end
     [*(several || [[]]), *some].flat_map { |words| [words, [*words, "--json"]] }
   end
 
@@ -28,7 +31,8 @@ RSpec.describe "On what bpftrace printed once" do
 
   # Of one process.
   def wheel(program, recorded)
-    recorded.select { |head, _| %w[one hostile full strings].include?(head[:recording]) }.flat_map do |head, answers|
+    of_one = recorded.select { |head, _| %w[one hostile full strings].include?(head[:recording]) }
+    of_one.flat_map do |head, answers|
       [[], ["--json"]].map { |words| Support::Replay.wheel(head, program, answers, *words) }
     end
   end
@@ -44,7 +48,8 @@ RSpec.describe "On what bpftrace printed once" do
 
   recordings.versions.each do |version|
     recordings::PROGRAMS.each do |program, (command)|
-      it "of bpftrace #{version}, #{program}: the gem's tables and JSON are the known ones, and fit the schema" do
+      it "of bpftrace #{version}, #{program}: the gem's tables and JSON are the known ones, " \
+         "and fit the schema" do
         told = gem(program, recordings.read(version, program))
         expect(told.flat_map(&:objects)).to fit_the_schema_of(command)
         expect_golden(File.join(golden, "gem", "#{program}.txt"), told.map(&:text).join)
@@ -59,9 +64,12 @@ RSpec.describe "On what bpftrace printed once" do
       next if command == "flow" # of one thread there, and of all here
 
       it "of bpftrace #{version}, #{program}: the JSON of both hosts is the same" do
-        recorded = recordings.read(version, program).select { |head, _| %w[one hostile full strings].include?(head[:recording]) }
+        recorded = recordings.read(version, program).select do |head, _|
+          %w[one hostile full strings].include?(head[:recording])
+        end
         recorded.each do |head, answers|
-          gem, wheel = [Support::Replay.gem(head, answers, "--json"), Support::Replay.wheel(head, program, answers, "--json")]
+          gem, wheel = [Support::Replay.gem(head, answers, "--json"),
+                        Support::Replay.wheel(head, program, answers, "--json")]
           expect(timeless(wheel.objects)).to eq(timeless(gem.objects)), "#{program} #{head[:recording]}"
         end
       end
@@ -77,7 +85,8 @@ RSpec.describe "On what bpftrace printed once" do
     end
   end
 
-  # Three rows of 1, 2 and 3 calls in one process, two in another, one in the third; three flushes of each.
+  # Three rows of 1, 2 and 3 calls in one process, two in another, one in the third; three flushes
+  # of each.
   def live_sums(lines) = %w[calls raises gc_ns samples].map { |figure| lines.sum { |line| line[figure] } }
 
   recordings.versions.each do |version|
@@ -86,7 +95,8 @@ RSpec.describe "On what bpftrace printed once" do
       [[], ["--by-pid"]].each do |options|
         lines = Support::Replay.gem(head, answers, "--json", *options).objects
         expect(lines).to fit_the_schema_of("stat")
-        expect(live_sums(lines)).to eq([3 * (6 + 3 + 1), 3 * (6 + 3 + 1), 3 * (3 + 3 + 1) * 1_000_000, 3 * (3 + 2 + 1)])
+        expect(live_sums(lines))
+          .to eq([3 * (6 + 3 + 1), 3 * (6 + 3 + 1), 3 * (3 + 3 + 1) * 1_000_000, 3 * (3 + 2 + 1)])
         expect(lines.flat_map { |line| line["pids"] }.tally).to eq(40_001 => 3, 40_002 => 3, 40_003 => 3)
       end
     end
@@ -98,7 +108,8 @@ RSpec.describe "On what bpftrace printed once" do
       number = told[/^probescope: (\d+) events were lost between the kernel and bpftrace$/, 1].to_i
       expect(number).to be_positive
       wheel = Support::Replay.wheel(head, "flow", answers)
-      expect(wheel.text).to include("\nprobescope: #{number} events were lost between the kernel and bpftrace")
+      expect(wheel.text)
+        .to include("\nprobescope: #{number} events were lost between the kernel and bpftrace")
       json = Support::Replay.gem(head, answers, "--json").objects
       expect(json).to fit_the_schema_of("flow")
     end
@@ -107,7 +118,8 @@ RSpec.describe "On what bpftrace printed once" do
   it "has recordings of several versions, each of every program and kind" do
     expect(recordings.versions).to include("0.17", "0.20", "0.23", "0.27")
     recordings.versions.product(recordings.all.to_a).each do |version, (program, expected)|
-      expect(recordings.read(version, program).map { |head, _| head[:recording] }).to eq(expected.map(&:kind)), "#{version} #{program}"
+      expect(recordings.read(version, program).map { |head, _| head[:recording] })
+        .to eq(expected.map(&:kind)), "#{version} #{program}"
     end
   end
 end

@@ -58,17 +58,20 @@ RSpec.describe "The commands on a Ruby process", :bpf do
     $stdout.sync = true
     puts "ready"
     # No signal ends this wait: the second call is for ever, with the VM lock held.
-    lock = Fiddle::Function.new(Fiddle.dlopen(nil)["pthread_mutex_lock"], [Fiddle::TYPE_VOIDP], Fiddle::TYPE_INT, need_gvl: true)
+    lock = Fiddle::Function.new(Fiddle.dlopen(nil)["pthread_mutex_lock"], [Fiddle::TYPE_VOIDP],
+                                Fiddle::TYPE_INT, need_gvl: true)
     mutex = "\\0" * 64
     2.times { lock.call(mutex) }
   RUBY
 
-  it_behaves_like "a process under the commands", suffix: ".rb", work: work, burn: burn, short: short, deaf: deaf,
-                                                  separator: "#", error: "ArgumentError",
-                                                  allocates: "def allocate", allocated: "Object",
-                                                  formatted: "backtrace", asks: "e.backtrace"
+  it_behaves_like "a process under the commands",
+                  suffix: ".rb", work: work, burn: burn, short: short, deaf: deaf,
+                  separator: "#", error: "ArgumentError",
+                  allocates: "def allocate", allocated: "Object",
+                  formatted: "backtrace", asks: "e.backtrace"
 
-  # Ruby 3.1 and 3.2 know a forked child's main thread by its number in the parent, which has no timer in the child.
+  # Ruby 3.1 and 3.2 know a forked child's main thread by its number in the parent, which has no
+  # timer in the child.
   [true, false].each do |before|
     it "samples a child as it does the parent, forked #{before ? "after" : "before"} probescope was loaded" do
       parent = target(<<~RUBY, loaded: before).ready
@@ -85,7 +88,8 @@ RSpec.describe "The commands on a Ruby process", :bpf do
       child = parent.out[/^child (\d+)/, 1].to_i
       said = [parent.pid, child].map do |pid|
         expect(probescope("hot", "-p", pid, "-d", 1).status.exitstatus).to eq(0)
-        probescope("status", "-p", pid, "--json").json["rows"].find { |row| row["name"] == "sample__stats" }["reason"]
+        rows = probescope("status", "-p", pid, "--json").json["rows"]
+        rows.find { |row| row["name"] == "sample__stats" }["reason"]
       end
       expect(said.last).to eq(said.first)
     ensure

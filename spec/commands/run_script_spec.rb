@@ -18,7 +18,8 @@ RSpec.describe "run, script and help" do
 
   it "run asks the package of a Python to load itself, and leaves one without it alone" do
     script = "import os, sys; print(os.environ['PROBESCOPE'], sys.argv[1:])"
-    result = probescope("run", "--", Support::Python.interpreter, "-W", "error", "-c", script, "a b", "--json")
+    result = probescope("run", "--", Support::Python.interpreter, "-W", "error", "-c", script, "a b",
+                        "--json")
     expect([result.out, result.err]).to eq(["1 ['a b', '--json']\n", ""])
   end
 
@@ -31,7 +32,8 @@ RSpec.describe "run, script and help" do
       File.write(File.join(folder, "Gemfile"), "source 'https://rubygems.org'\n")
       script = "p defined?(Bundler) ? 1 : 0, $VERBOSE, $LOADED_FEATURES.grep(%r{probescope/auto}).size"
       result = probescope("run", "--", "bundle", "exec", RbConfig.ruby, "-e", script,
-                          env: {"RUBYOPT" => "-W2", "BUNDLE_GEMFILE" => File.join(folder, "Gemfile"), "BUNDLE_PATH" => nil,
+                          env: {"RUBYOPT" => "-W2", "BUNDLE_GEMFILE" => File.join(folder, "Gemfile"),
+                                "BUNDLE_PATH" => nil,
                                 "PATH" => Support::RUBY_PATH})
       expect(result.out.lines.map(&:chomp)).to eq(%w[1 true 1]), result.err
     end
@@ -43,7 +45,8 @@ RSpec.describe "run, script and help" do
   end
 
   describe "run under sudo" do
-    # Rules of sudo that let everybody do everything, in mounts of their own. A user with a group besides the first one.
+    # Rules of sudo that let everybody do everything, in mounts of their own. A user with a group
+    # besides the first one.
     around do |example|
       next skip("needs root and sudo") unless Process.uid.zero? && Probescope::Host::Path.find("sudo")
 
@@ -55,7 +58,8 @@ RSpec.describe "run, script and help" do
 
     def under_sudo(*words, user: "daemon")
       mounted = "mount --bind #{@rules} /etc/sudoers; exec \"$@\""
-      before = ["unshare", "-m", "sh", "-c", mounted, "sh", "setpriv", "--reuid=#{user}", "--regid=#{user}", "--init-groups", "sudo", "-n"]
+      before = ["unshare", "-m", "sh", "-c", mounted, "sh", "setpriv", "--reuid=#{user}", "--regid=#{user}",
+                "--init-groups", "sudo", "-n"]
       child = keep(Support::Child.new(*before, *words))
       child.wait
       child
@@ -64,8 +68,10 @@ RSpec.describe "run, script and help" do
     shared_examples "gives the privileges back" do
       it "gives the privileges back, and says so" do
         said = under_sudo(*command, "sh", "-c", "cat /proc/self/status; env; groups")
-        expect(said.out).to match(/^Uid:(\t1){4}$/).and match(/^Gid:(\t1){4}$/).and match(/^CapEff:\t0+$/).and match(/^CapPrm:\t0+$/)
-        expect(said.out.lines(chomp: true)).to include("USER=daemon", "LOGNAME=daemon", "HOME=/usr/sbin", "daemon")
+        expect(said.out).to match(/^Uid:(\t1){4}$/).and match(/^Gid:(\t1){4}$/)
+          .and match(/^CapEff:\t0+$/).and match(/^CapPrm:\t0+$/)
+        expect(said.out.lines(chomp: true))
+          .to include("USER=daemon", "LOGNAME=daemon", "HOME=/usr/sbin", "daemon")
         expect(said.out).not_to match(/^(SUDO_|MAIL=)/)
         expect(said.out[/^Groups:\s+(.*)$/, 1].split).to eq(["1"])
         expect(said.err).to match(/\Aprobescope: `run` needs no sudo: the \w+ runs as daemon\n\z/)
@@ -74,7 +80,8 @@ RSpec.describe "run, script and help" do
       it "refuses where it cannot" do
         said = under_sudo("env", "SUDO_UID=123456789", *command, "id")
         expect([said.out, said.err.lines.size]).to eq(["", 2]), said.to_s
-        expect(said.err).to match(/\Aprobescope: sudo was called by user .123456789.,.*\n  try: run it without sudo/)
+        expect(said.err)
+          .to match(/\Aprobescope: sudo was called by user .123456789.,.*\n  try: run it without sudo/)
       end
 
       it "leaves root alone, who needs no sudo" do
@@ -91,17 +98,22 @@ RSpec.describe "run, script and help" do
     end
 
     context "by the wheel's command", :python do
-      let(:command) { ["env", "PYTHONPATH=#{Support::Python::PACKAGE}", Support::Python.interpreter, "-m", "probescope", "run"] }
+      let(:command) do
+        ["env", "PYTHONPATH=#{Support::Python::PACKAGE}", Support::Python.interpreter, "-m", "probescope",
+         "run"]
+      end
 
       include_examples "gives the privileges back"
     end
   end
 
   it "script prints the program itself" do
-    expect(probescope("script", "exceptions").out).to eq(File.read(File.join(Support::ROOT, "providers/exceptions.bt")))
+    expect(probescope("script", "exceptions").out)
+      .to eq(File.read(File.join(Support::ROOT, "providers/exceptions.bt")))
   end
 
-  # Every command that runs a program: {name of a script => path of the program that the command runs}.
+  # Every command that runs a program: {name of a script => path of the program that the command
+  # runs}.
   def programs_of_commands
     commands = Probescope::CLI::COMMANDS.keys.map { |name| Probescope::CLI.command(name) }
     commands.select { |one| one < Probescope::Commands::Tracing }.flat_map do |one|
@@ -111,10 +123,16 @@ RSpec.describe "run, script and help" do
     end
   end
 
-  it "every command that has a program is the name of a script, and each threshold of slow has one, in both languages" do
-    thresholds = Probescope::Commands::Slow::PROGRAMS.values.flat_map { |file| [file, file.sub(".bt", "_by_request.bt")] }
-    programs = programs_of_commands + thresholds.map { |file| [File.basename(file, ".bt"), Probescope::Host::Program.path(file)] }
-    expect(programs.map(&:first)).to include("slow", "slow_by_request", "slow1ms", "hot_by_request", "stat", "flow", "requests")
+  it "every command that has a program is the name of a script, and each threshold of slow has one, " \
+     "in both languages" do
+    thresholds = Probescope::Commands::Slow::PROGRAMS.values.flat_map do |file|
+      [file, file.sub(".bt", "_by_request.bt")]
+    end
+    programs = programs_of_commands + thresholds.map do |file|
+      [File.basename(file, ".bt"), Probescope::Host::Program.path(file)]
+    end
+    expect(programs.map(&:first))
+      .to include("slow", "slow_by_request", "slow1ms", "hot_by_request", "stat", "flow", "requests")
     programs.each do |name, path|
       expect(probescope("script", name).out).to eq(File.read(path)), name
       command = [Support::Python.interpreter, "-m", "probescope", "script", name]
@@ -131,7 +149,8 @@ RSpec.describe "run, script and help" do
     %w[ps doctor run hot exceptions backtraces calls slow alloc script].each do |command|
       result = probescope(command, "--help")
       expect(result.status.exitstatus).to eq(0)
-      expect(result.out).to match(/\AUsage: probescope #{command}.*^Options:.*^Examples:\n  probescope #{command}/m)
+      expect(result.out)
+        .to match(/\AUsage: probescope #{command}.*^Options:.*^Examples:\n  probescope #{command}/m)
       expect(probescope("help", command).out).to eq(result.out)
       expect(probescope("--help").out).to match(/^  #{command} /)
     end

@@ -10,22 +10,29 @@ RSpec.describe "The JSON of the commands" do
   traced = commands - %w[stat flow ps status doctor]
 
   it "has a schema for each command that prints JSON" do
-    printing = Dir[File.join(Support::ROOT, "lib/probescope/commands/*.rb")].select { |path| File.read(path).match?(/--json"|< (Table|Stream)/) }
+    printing = Dir[File.join(Support::ROOT, "lib/probescope/commands/*.rb")].select do |path|
+      File.read(path).match?(/--json"|< (Table|Stream)/)
+    end
     expect(printing.map { |path| File.basename(path, ".rb") } - %w[table stream]).to match_array(commands)
   end
 
-  it "is held against schemas that are schemas, and that refuse what is missing, unknown or of another type" do
+  it "is held against schemas that are schemas, and that refuse what is missing, " \
+     "unknown or of another type" do
     commands.each do |command|
-      expect(JSONSchemer.validate_schema(JSON.parse(File.read(Support::Schemas.path(command)))).to_a).to eq([]), command
+      expect(JSONSchemer.validate_schema(JSON.parse(File.read(Support::Schemas.path(command)))).to_a)
+        .to eq([]), command
     end
-    row = {"kind" => "minor", "count" => 1, "total_ns" => 2, "mean_ns" => 2, "max_ns" => 2, "live_objects" => nil, "freed_objects" => 3,
+    row = {"kind" => "minor", "count" => 1, "total_ns" => 2, "mean_ns" => 2, "max_ns" => 2,
+           "live_objects" => nil, "freed_objects" => 3,
            "histogram" => [{"min" => 1, "max" => nil, "count" => 1}], "wall_share" => 0.5}
     lost = %w[events rows map_full samples details].to_h { |name| [name, 0] }
-    whole = {"schema" => 1, "command" => "gc", "pids" => [1], "begin" => "2026-01-01T00:00:00.000000Z", "end" => nil, "seconds" => 1.0,
-             "cpu_share" => nil, "looking_share" => nil, "processes" => [], "rows" => [row], "rows_left_out" => 0,
-             "not_covered" => ["not in it: all"], "lost" => lost, "others" => {"processes" => 0, "rows" => 0}, "warnings" => []}
+    whole = {"schema" => 1, "command" => "gc", "pids" => [1], "begin" => "2026-01-01T00:00:00.000000Z",
+             "end" => nil, "seconds" => 1.0, "cpu_share" => nil, "looking_share" => nil, "processes" => [],
+             "rows" => [row], "rows_left_out" => 0, "not_covered" => ["not in it: all"], "lost" => lost,
+             "others" => {"processes" => 0, "rows" => 0}, "warnings" => []}
     expect(whole).to fit_the_schema_of("gc")
-    [whole.except("schema"), whole.merge("schema" => 2), whole.merge("more" => 1), whole.merge("begin" => "now"),
+    [whole.except("schema"), whole.merge("schema" => 2), whole.merge("more" => 1),
+     whole.merge("begin" => "now"),
      whole.merge("rows" => [row.merge("count" => "1")]), whole.merge("rows" => [row.except("kind")]),
      whole.merge("lost" => lost.merge("others" => 1))].each do |wrong|
       expect(Support::Schemas.complaints("gc", wrong)).not_to eq([])
@@ -45,7 +52,9 @@ RSpec.describe "The JSON of the commands" do
 
   it "stat and flow: each line is", :bpf do
     {"stat" => ["--by-pid"], "flow" => ["--top", 4]}.each do |command, options|
-      lines = probescope(command, "-p", host_target.pid, "-d", 1, "--json", *options).out.lines.map { |line| JSON.parse(line) }
+      lines = probescope(command, "-p", host_target.pid, "-d", 1, "--json", *options).out.lines.map do |line|
+        JSON.parse(line)
+      end
       expect(lines).to fit_the_schema_of(command)
       expect(lines).not_to be_empty
     end
@@ -62,7 +71,8 @@ RSpec.describe "The JSON of the commands" do
     process = target(File.join(Support::ROOT, "examples/hotfuncs.py"))
     process.info
     %w[status doctor].each do |command|
-      child = keep(Support::Child.new(Support::Python.interpreter, "-m", "probescope", command, "-p", process.pid.to_s, "--json",
+      child = keep(Support::Child.new(Support::Python.interpreter, "-m", "probescope", command,
+                                      "-p", process.pid.to_s, "--json",
                                       env: Support.plain_env.merge(Support::Python.env(loaded: false))))
       child.wait
       expect(JSON.parse(child.out)).to fit_the_schema_of(command), child.to_s

@@ -4,8 +4,9 @@ require "spec_helper"
 require "ruby/support/opentelemetry"
 require "time"
 
-# A program with OpenTelemetry and a worker of its own, which notes of each of its calls what it took at least (measured inside)
-# and at most (measured outside), in which span it was, and when it ended. Two commands listen at once.
+# A program with OpenTelemetry and a worker of its own, which notes of each of its calls what it
+# took at least (measured inside) and at most (measured outside), in which span it was, and when it
+# ended. Two commands listen at once.
 RSpec.describe "slow on a Ruby process", :bpf do
   work = <<~RUBY
     require "json"
@@ -22,10 +23,12 @@ RSpec.describe "slow on a Ruby process", :bpf do
       def note(name, *arguments)
         before = now
         context = OpenTelemetry::Trace.current_span.context
-        said = OpenTelemetry::Trace::Propagation::TraceContext::TraceParent.from_span_context(context).to_s if context.valid?
+        parent = OpenTelemetry::Trace::Propagation::TraceContext::TraceParent
+        said = parent.from_span_context(context).to_s if context.valid?
         public_send(name, *arguments)
       ensure
-        @notes << {function: "Job#\#{name}", inside: @inside, outside: now - before, ended: Time.now.to_f, traceparent: said}
+        @notes << {function: "Job#\#{name}", inside: @inside, outside: now - before, ended: Time.now.to_f,
+                   traceparent: said}
       end
 
       def body
@@ -79,16 +82,19 @@ RSpec.describe "slow on a Ruby process", :bpf do
     end
   end
 
-  # Each noted call that certainly took so long has a row, one that certainly did not has none, and what the row says is true.
+  # Each noted call that certainly took so long has a row, one that certainly did not has none, and
+  # what the row says is true.
   def check(rows, notes, least)
     notes.group_by { |note| note["function"] }.each do |function, noted|
       told = rows.select { |row| row["function"] == function }.sort_by { |row| row["at"] }
-      expect(told.size).to be_between(*%w[inside outside].map { |time| noted.count { |note| note[time] >= least } }), function
+      bounds = %w[inside outside].map { |time| noted.count { |note| note[time] >= least } }
+      expect(told.size).to be_between(*bounds), function
       next unless told.size == noted.size
 
       told.zip(noted).each do |row, note|
         expect(row["elapsed_ns"]).to be_between(note["inside"], note["outside"]), function
-        expect(Time.iso8601(row["at"]).to_f).to be_between(note["ended"] - (note["outside"] / 1e9), note["ended"] + 0.1)
+        expect(Time.iso8601(row["at"]).to_f)
+          .to be_between(note["ended"] - (note["outside"] / 1e9), note["ended"] + 0.1)
         expect(row["traceparent"]).to eq(note["traceparent"])
       end
     end
@@ -99,8 +105,10 @@ RSpec.describe "slow on a Ruby process", :bpf do
     process = target(File.join(@folder, "worker.rb"), options: OpenTelemetryGems.options,
                                                       env: {"PROBESCOPE_FUNCTIONS" => covered})
     worker = Integer(process.await_line(/\Aready (\d+)$/)[1])
-    rows = probescope_start("slow", "-p", process.pid, "--workers", "--by-pid", "--threshold", "2ms", "-d", 600, "--json", "--top", 0)
-    table = probescope_start("slow", "-p", process.pid, "--threshold", "35ms", "--function", 'Job#{pays,waits}', "--all", "-d", 600)
+    rows = probescope_start("slow", "-p", process.pid, "--workers", "--by-pid", "--threshold", "2ms",
+                            "-d", 600, "--json", "--top", 0)
+    table = probescope_start("slow", "-p", process.pid, "--threshold", "35ms",
+                             "--function", 'Job#{pays,waits}', "--all", "-d", 600)
     process.await_on("function__slow1ms", "function__slow10ms", "functions__all")
     process.await_on("function__slow1ms", of: worker)
     [process.pid, worker].each do |pid|
@@ -112,11 +120,14 @@ RSpec.describe "slow on a Ruby process", :bpf do
 
     rows = JSON.parse(rows.out)["rows"]
     reports.each do |report|
-      own = rows.select { |row| row["pid"] == report["pid"] && !%w[Job#note Job#body].include?(row["function"]) }
+      own = rows.select do |row|
+        row["pid"] == report["pid"] && !%w[Job#note Job#body].include?(row["function"])
+      end
       check(own, report["notes"], 2_000_000)
       pays = own.find { |row| row["function"] == "Job#pays" }
-      expect(pays).to include("line" => line_of("def pays"), "file" => end_with("worker.rb"), "outcome" => "returned",
-                              "thread_id" => report["pid"], "traceparent" => match(/\A00-\h{32}-\h{16}-01\z/))
+      expect(pays).to include("line" => line_of("def pays"), "file" => end_with("worker.rb"),
+                              "outcome" => "returned", "thread_id" => report["pid"],
+                              "traceparent" => match(/\A00-\h{32}-\h{16}-01\z/))
       inside = own[own.index(pays) + 1, 3]
       expect(inside.map { |row| row.values_at("function", "outcome") })
         .to contain_exactly(%w[Job#waits returned], %w[Job#waits returned], %w[Job#fails raised])
@@ -124,7 +135,8 @@ RSpec.describe "slow on a Ruby process", :bpf do
       idles = own.find { |row| row["function"] == "Job#idles" }
       expect(idles["thread_id"]).not_to eq(report["pid"])
       expect(idles["traceparent"]).to be_nil
-      # --all of the other command widened this one's functions too, in the one process that it traces.
+      # --all of the other command widened this one's functions too, in the one process that it
+      # traces.
       expect(own.any? { |row| row["function"] == "Dir.mktmpdir" }).to eq(report["pid"] == process.pid)
       expect(idles["self_ns"]).to be < 5_000_000 if report["pid"] == process.pid
     end

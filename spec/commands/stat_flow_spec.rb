@@ -4,7 +4,8 @@ require "spec_helper"
 require "support/host_helpers"
 require "probescope/commands/flow"
 
-# Commands that show what comes as it comes, on Ruby processes that work when they are told to and know what they did.
+# Commands that show what comes as it comes, on Ruby processes that work when they are told to and
+# know what they did.
 RSpec.describe "The live commands on a Ruby process", :bpf do
   before { @folder = Dir.mktmpdir }
   after { FileUtils.rm_rf(@folder) }
@@ -47,7 +48,8 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
         end
         300_000.times { Object.new }
         GC.start
-        puts "worked \#{cpu.call - began} \#{GC.total_time - gc} \#{GC.stat(:total_allocated_objects) - objects}"
+        puts "worked \#{cpu.call - began} \#{GC.total_time - gc} " \\
+             "\#{GC.stat(:total_allocated_objects) - objects}"
       end
     RUBY
 
@@ -65,20 +67,23 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
 
       # fail_at calls itself: 100 calls for each raise.
       expect(sum[whole, "calls"]).to eq(20_000 + (500 * 100))
-      # What the process makes besides, in the seconds around it, is little; the VM's count has a few objects of probescope's, too.
+      # What the process makes besides, in the seconds around it, is little; the VM's count has a
+      # few objects of probescope's, too.
       expect(sum[whole, "allocations"]).to be_between(objects - 100, objects * 1.1)
       expect(sum[whole, "bytes"]).to be_between(objects * 40, objects * 1.1 * 80)
       [whole, light].each do |command|
         expect(sum[command, "raises"]).to eq(500)
-        # 500 backtraces of 100 frames, each at the 10 us and more that their strings take. The clock is that on the wall, and the
-        # few that are measured count for the others: what other programs take of the CPU meanwhile shows several times.
+        # 500 backtraces of 100 frames, each at the 10 us and more that their strings take. The
+        # clock is that on the wall, and the few that are measured count for the others: what other
+        # programs take of the CPU meanwhile shows several times.
         expect(sum[command, "backtrace_ns"]).to be_between(500 * 10_000, cpu_ns * 20)
         expect(sum[command, "gc_ns"]).to be > gc_ns * 0.8
         expect(sum[command, "cpu_ns"]).to be > cpu_ns * 0.9
         expect(sum[command, "samples"]).to be > 0
         expect(lines_of(command)).to all(include("pids" => [ruby.pid], "seconds" => be_between(0.5, 5)))
       end
-      expect(lines_of(light).map { |line| line.values_at("calls", "allocations", "bytes") }.uniq).to eq([[nil, nil, nil]])
+      expect(lines_of(light).map { |line| line.values_at("calls", "allocations", "bytes") }.uniq)
+        .to eq([[nil, nil, nil]])
     end
 
     it "ends with the process, and in silence with its reader" do
@@ -89,9 +94,13 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       expect(command.err).to include("process #{process.pid} ended while it was traced")
 
       process = host_target
-      child = keep(Support::Child.new("sh", "-c", "#{RbConfig.ruby} #{Support::EXE} stat -p #{process.pid} | head -3", env: ENV.to_h))
+      child = keep(Support::Child.new("sh", "-c",
+                                      "#{RbConfig.ruby} #{Support::EXE} stat -p #{process.pid} | head -3",
+                                      env: ENV.to_h))
       expect(child.wait.exitstatus).to eq(0)
-      expect([child.out.lines.size, child.err.lines.grep_v(/\Aprobescope: \d+ (samples|events|exception details) /)]).to eq([3, []])
+      expect([child.out.lines.size,
+              child.err.lines.grep_v(/\Aprobescope: \d+ (samples|events|exception details) /)])
+        .to eq([3, []])
       await("the end of bpftrace") { tracers_of(process.pid).empty? }
     end
   end
@@ -159,22 +168,26 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
 
     # What came to its end, in that order.
     def finished(lines)
-      lines.reject { |line| %w[enter interval].include?(line["event"]) }.map { |line| [line["depth"], line["function"], line["outcome"]] }
+      lines.reject { |line| %w[enter interval].include?(line["event"]) }.map do |line|
+        [line["depth"], line["function"], line["outcome"]]
+      end
     end
 
     def receiving(lines, *options)
       flow = Probescope::Commands::Flow.new
       flow.send(:parse, ["-p", "7", *options])
       flow.send(:prepare)
-      allow(flow).to receive(:enough) { flow.instance_variable_set(:@closed, true) } # there is no helper to stop
+      # there is no helper to stop
+      allow(flow).to receive(:enough) { flow.instance_variable_set(:@closed, true) }
       lines.each { |line| flow.send(:receive, line) }
       yield flow if block_given?
     end
 
     # Of calls that were under way when the hooks came in there are returns alone.
     it "begins with an entry" do
-      lines = ["= 0 7 1000 1000 0 0 0", "< 1 7 7 1 1 2000000 2000000 0\tShop#price", "< 2 7 7 1 0 5000 4000 0\tShop#pay",
-               "> 3 7 7 1 0 3\tShop#pay\t/shop.rb", "< 4 7 7 1 0 5000 4000 0\tShop#pay", "= 4 7 1000 2000 1000 10 1"]
+      lines = ["= 0 7 1000 1000 0 0 0", "< 1 7 7 1 1 2000000 2000000 0\tShop#price",
+               "< 2 7 7 1 0 5000 4000 0\tShop#pay", "> 3 7 7 1 0 3\tShop#pay\t/shop.rb",
+               "< 4 7 7 1 0 5000 4000 0\tShop#pay", "= 4 7 1000 2000 1000 10 1"]
       expect { receiving(lines) }.to output(<<~TEXT).to_stdout
         flow of process 7, thread 7
           ELAPSED      SELF  CALL
@@ -184,8 +197,9 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
 
     # The first seconds have nothing of that function, and --top ends in the middle of one.
     it "says from when on it shows, where the first call comes late and --top ends it" do
-      lines = ["= 0 7 1000 1000 0 0 0", "= 0 7 1000 2000000000 1000 100 10", "> 1 7 7 1 0 3\tShop#pay\t/shop.rb",
-               "< 2 7 7 1 0 50 40 0\tShop#pay", "= 2 7 2000000000 3000000000 1000 100 10"]
+      lines = ["= 0 7 1000 1000 0 0 0", "= 0 7 1000 2000000000 1000 100 10",
+               "> 1 7 7 1 0 3\tShop#pay\t/shop.rb", "< 2 7 7 1 0 50 40 0\tShop#pay",
+               "= 2 7 2000000000 3000000000 1000 100 10"]
       told = lambda do |*options|
         receiving(lines, "--top", "1", *options) { |flow| flow.send(:finish, nil) }
       end
@@ -195,17 +209,21 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
 
     # bpftrace reads one buffer of each CPU after the other.
     it "says that a second is over after all calls of it, in whatever order they come" do
-      lines = ["= 0 7 1000 1000 0 0 0", "= 2 7 1000 2000 1000 100 10", "< 2 7 7 1 0 50 40 0\tShop#pay", "> 1 7 7 1 0 3\tShop#pay\t/shop.rb",
-               "> 3 7 7 1 0 3\tShop#pay\t/shop.rb", "= 4 7 2000 3000 1000 100 10", "< 4 7 7 1 0 50 40 0\tShop#pay",
-               "= 4 7 3000 4000 1000 100 10"]
-      events = -> { lines_of(Struct.new(:out).new($stdout.string)).map { |line| [line["event"], line["cpu_share"]] } }
+      lines = ["= 0 7 1000 1000 0 0 0", "= 2 7 1000 2000 1000 100 10", "< 2 7 7 1 0 50 40 0\tShop#pay",
+               "> 1 7 7 1 0 3\tShop#pay\t/shop.rb", "> 3 7 7 1 0 3\tShop#pay\t/shop.rb",
+               "= 4 7 2000 3000 1000 100 10", "< 4 7 7 1 0 50 40 0\tShop#pay", "= 4 7 3000 4000 1000 100 10"]
+      events = lambda do
+        lines_of(Struct.new(:out).new($stdout.string)).map { |line| [line["event"], line["cpu_share"]] }
+      end
       expect do
         receiving(lines, "--json")
-        expect(events.call).to eq([["call", nil], ["interval", 0.1], ["enter", nil], ["leave", nil], ["interval", 0.1], ["interval", 0.1]])
+        expect(events.call).to eq([["call", nil], ["interval", 0.1], ["enter", nil], ["leave", nil],
+                                   ["interval", 0.1], ["interval", 0.1]])
       end.to output.to_stdout
     end
 
-    it "shows the calls of one thread; of one function; long ones; through exceptions, losses, SystemStackError and fibers" do
+    it "shows the calls of one thread; of one function; long ones; through exceptions, losses, " \
+       "SystemStackError and fibers" do
       ruby = worker(work)
       other = ruby.await_line(/\Aother (\d+)$/)[1].to_i
       flows = {all: [], function: %w[--function Shop#total], long: %w[--min 20ms], other: ["--thread", other]}
@@ -217,11 +235,14 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       all, *others = flows.values
       others.each { |command| expect(command.stop(:INT).exitstatus).to eq(0), command.err }
 
-      tree = [[2, "Shop#price", "returned"], [2, "Shop#price", "returned"], [1, "Shop#total", "returned"], [2, "Shop#refuse", "raised"],
-              [2, "Shop#wait_a_little", "returned"], [1, "Shop#reserve", "returned"], [0, "Shop#checkout", "returned"]]
+      tree = [[2, "Shop#price", "returned"], [2, "Shop#price", "returned"], [1, "Shop#total", "returned"],
+              [2, "Shop#refuse", "raised"], [2, "Shop#wait_a_little", "returned"],
+              [1, "Shop#reserve", "returned"], [0, "Shop#checkout", "returned"]]
       expect(finished(lines_of(all))).to eq(tree)
-      expect(seconds(lines_of(all))).to all(include("seconds" => be_between(0.5, 5), "cpu_share" => be_positive))
-      expect(seconds(lines_of(all)).each_cons(2)).to all(satisfy { |one, other| one["end"] == other["begin"] })
+      expect(seconds(lines_of(all)))
+        .to all(include("seconds" => be_between(0.5, 5), "cpu_share" => be_positive))
+      expect(seconds(lines_of(all)).each_cons(2))
+        .to all(satisfy { |one, other| one["end"] == other["begin"] })
       expect(finished(lines_of(flows[:function]))).to eq(tree.first(3))
       expect(finished(lines_of(flows[:long]))).to eq(tree.last(3))
       expect(finished(lines_of(flows[:other]))).to eq([[0, "Shop#price", "returned"]])
@@ -231,7 +252,8 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       expect(work.lines[checkout["line"] - 1]).to include("def checkout")
       expect(lines_of(all).reverse.find { |line| line["event"] == "leave" }["elapsed_ns"]).to be > 50_000_000
 
-      # Nobody reads, as when a terminal is halted: the process goes on, and what is lost is counted.
+      # Nobody reads, as when a terminal is halted: the process goes on, and what is lost is
+      # counted.
       all.signal(:STOP)
       ruby.puts("burst")
       ruby.await_line(/\Adid burst$/, within: 120)
@@ -242,10 +264,12 @@ RSpec.describe "The live commands on a Ruby process", :bpf do
       ruby.close_stdin
       expect(all.wait.exitstatus).to eq(0)
       *total, in_fiber = (lines_of(all) - seconds(lines_of(all))).last(5)
-      expect(finished([*total, in_fiber])).to eq([[1, "Shop#price", "returned"], [1, "Shop#price", "returned"],
-                                                  [0, "Shop#total", "returned"], [0, "Shop#price", "returned"]])
+      expect(finished([*total, in_fiber]))
+        .to eq([[1, "Shop#price", "returned"], [1, "Shop#price", "returned"],
+                [0, "Shop#total", "returned"], [0, "Shop#price", "returned"]])
       expect(in_fiber["context_id"]).not_to eq(total.last["context_id"])
-      expect(all.err).to match(/\d+ events were lost between the kernel and bpftrace/).and match(/ended while it was traced/)
+      expect(all.err).to match(/\d+ events were lost between the kernel and bpftrace/)
+        .and match(/ended while it was traced/)
     end
   end
 end

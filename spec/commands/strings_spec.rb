@@ -2,7 +2,8 @@
 
 require "spec_helper"
 
-# Both commands at once on a Ruby process and the child that it forked, which do the same known work when they are told to.
+# Both commands at once on a Ruby process and the child that it forked, which do the same known work
+# when they are told to.
 RSpec.describe "exceptions and backtraces on Ruby processes", :bpf do
   # Of a gem, as far as probescope knows.
   library = <<~RUBY
@@ -88,7 +89,8 @@ RSpec.describe "exceptions and backtraces on Ruby processes", :bpf do
     ruby = target(File.join(@folder, "shop.rb"), chdir: @folder)
     ruby.await_line(/\Aready #{ruby.pid}$/)
     child = ruby.await_line(/\Aready (?!#{ruby.pid}$)(\d+)$/)[1].to_i
-    commands = {"exceptions" => ["-p", ruby.pid, "-p", child], "backtraces" => ["-p", ruby.pid, "--workers", "--by-pid"]}
+    commands = {"exceptions" => ["-p", ruby.pid, "-p", child],
+                "backtraces" => ["-p", ruby.pid, "--workers", "--by-pid"]}
                .to_h { |name, which| [name, probescope_start(name, *which, "-d", 600, "--json", "--top", 0)] }
     [ruby.pid, child].each do |pid|
       ruby.await_on("exception__stats", "backtrace__done", of: pid)
@@ -105,19 +107,25 @@ RSpec.describe "exceptions and backtraces on Ruby processes", :bpf do
     raised = rows["exceptions"].to_h { |row| [row["line"] == 3 ? "library" : row["line"], row] }
     told = RUBY_VERSION >= "3.3"
     expect(raised[line_of("Integer(")]).to include(
-      "type" => "ArgumentError", "count" => 2 * 400, "file" => end_with("/shop.rb"), "strings_ns" => 0, "formatted_at" => nil,
-      "app_at" => nil, "rescued_at_once_share" => told ? 1.0 : nil, "rescued_at" => told ? at("Integer(") : nil
+      "type" => "ArgumentError", "count" => 2 * 400, "file" => end_with("/shop.rb"), "strings_ns" => 0,
+      "formatted_at" => nil,
+      "app_at" => nil, "rescued_at_once_share" => told ? 1.0 : nil,
+      "rescued_at" => told ? at("Integer(") : nil
     )
-    expect(raised[line_of("Float(")]).to include("count" => 2 * 100, "rescued_at_once_share" => told ? 1.0 : nil)
+    expect(raised[line_of("Float(")])
+      .to include("count" => 2 * 100, "rescued_at_once_share" => told ? 1.0 : nil)
     expect(raised[line_of("raise KeyError")]).to include(
       "count" => 2 * 150, "strings_ns" => be_positive, "formatted_at" => at("e.backtrace"), "app_at" => nil,
       "rescued_at_once_share" => told ? 1.0 : nil
     )
     expect(raised["library"]).to include(
-      "type" => "Library::Bad", "file" => end_with("/vendor/library.rb"), "count" => 2 * 500, "strings_ns" => be_positive,
-      "formatted_at" => at("Library.log"), "app_at" => at("Library.refuse"), "rescued_at_once_share" => told ? 0.0 : nil
+      "type" => "Library::Bad", "file" => end_with("/vendor/library.rb"), "count" => 2 * 500,
+      "strings_ns" => be_positive,
+      "formatted_at" => at("Library.log"), "app_at" => at("Library.refuse"),
+      "rescued_at_once_share" => told ? 0.0 : nil
     )
-    expect(rows["exceptions"]).to all(satisfy { |row| row["backtrace_cost_ns"] == row["capture_ns"] + row["strings_ns"] })
+    expect(rows["exceptions"])
+      .to all(satisfy { |row| row["backtrace_cost_ns"] == row["capture_ns"] + row["strings_ns"] })
 
     [ruby.pid, child].each do |pid|
       asked = rows["backtraces"].select { |row| row["pid"] == pid }
@@ -127,7 +135,8 @@ RSpec.describe "exceptions and backtraces on Ruby processes", :bpf do
         line_of("caller(1") => ["caller", 250, "Shop#where", nil]
       )
       expect(asked.find { |row| row["call"] == "caller" }).to include("mean_depth" => 5.0, "raised_at" => nil)
-      expect(asked.find { |row| row["call"] == "backtrace" }).to include("mean_depth" => be > 30, "raised_at" => at("raise KeyError"))
+      expect(asked.find { |row| row["call"] == "backtrace" })
+        .to include("mean_depth" => be > 30, "raised_at" => at("raise KeyError"))
     end
     # Rounded to a ns each time.
     {"library" => "full_message", line_of("raise KeyError") => "backtrace"}.each do |place, call|

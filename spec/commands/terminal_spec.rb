@@ -8,7 +8,9 @@ require "tmpdir"
 # What a command line takes, and how an answer stands on a terminal: on what bpftrace printed once.
 RSpec.describe "On a terminal, a command" do
   def recorded(program, kind = "one")
-    Support::Recordings.read(Support::Recordings.versions.last, program).find { |head, _| head[:recording] == kind }
+    Support::Recordings.read(Support::Recordings.versions.last, program).find do |head, _|
+      head[:recording] == kind
+    end
   end
 
   def told(program, *options, kind: "one") = Support::Replay.gem(*recorded(program, kind), *options).text
@@ -43,7 +45,8 @@ RSpec.describe "On a terminal, a command" do
 
   it "colours large shares" do
     text = on_a_terminal(200) { told("hot") }
-    expect(text).to match(/^\e\[1;31m *50\.0 %\e\[0m/).and match(/^\e\[33mprobescope: \d+ samples could not be taken\e\[0m$/)
+    expect(text).to match(/^\e\[1;31m *50\.0 %\e\[0m/)
+      .and match(/^\e\[33mprobescope: \d+ samples could not be taken\e\[0m$/)
   end
 
   it "sorts by any column, figures from the largest, names in their order" do
@@ -56,9 +59,12 @@ RSpec.describe "On a terminal, a command" do
   end
 
   it "says which command or column may have been meant" do
-    expect { Probescope::CLI.start(["exeptions"]) }.to output(/no command "exeptions"; did you mean exceptions\?/).to_stderr
-    expect { Probescope::CLI.start(%w[hot -p 1 --sort slef]) }.to output(/no column "slef"; did you mean SELF\?/).to_stderr
-    expect { Probescope::CLI.start(%w[hot -p 1 --color pink]) }.to output(/invalid argument: --color pink/).to_stderr
+    expect { Probescope::CLI.start(["exeptions"]) }
+      .to output(/no command "exeptions"; did you mean exceptions\?/).to_stderr
+    expect { Probescope::CLI.start(%w[hot -p 1 --sort slef]) }
+      .to output(/no column "slef"; did you mean SELF\?/).to_stderr
+    expect { Probescope::CLI.start(%w[hot -p 1 --color pink]) }
+      .to output(/invalid argument: --color pink/).to_stderr
   end
 
   it "takes several processes in one option" do
@@ -110,7 +116,8 @@ RSpec.describe "On a terminal, a command" do
     end
 
     def completed(*words)
-      line = "COMP_WORDS=(#{words.join(" ")}); COMP_CWORD=#{words.size - 1}; _probescope; echo \"${COMPREPLY[@]}\""
+      line =
+        "COMP_WORDS=(#{words.join(" ")}); COMP_CWORD=#{words.size - 1}; _probescope; echo \"${COMPREPLY[@]}\""
       IO.popen(["bash", "-c", "#{script("bash")}\n#{line}"], &:read).split
     end
 
@@ -123,9 +130,12 @@ RSpec.describe "On a terminal, a command" do
     it "has every command and option for zsh and fish, and refuses other shells" do
       expect(script("zsh")).to start_with("autoload -U +X bashcompinit").and include("_probescope")
       fish = script("fish").lines
-      Probescope::CLI::COMMANDS.each_key { |name| expect(fish.grep(/-n __fish_use_subcommand -a #{name} -d/).size).to eq(1) }
+      Probescope::CLI::COMMANDS.each_key do |name|
+        expect(fish.grep(/-n __fish_use_subcommand -a #{name} -d/).size).to eq(1)
+      end
       expect(fish.grep(/__fish_seen_subcommand_from hot'.* -l by-request -d/).size).to eq(1)
-      expect { Probescope::CLI.start(%w[completion tcsh]) }.to output(/name of a shell: bash, zsh, fish/).to_stderr
+      expect { Probescope::CLI.start(%w[completion tcsh]) }
+        .to output(/name of a shell: bash, zsh, fish/).to_stderr
     end
   end
 end

@@ -4,8 +4,8 @@ require "spec_helper"
 require "support/host_helpers"
 require "support/schemas"
 
-# `python -m probescope trace` on the process whose figures tables_spec.rb knows. What it makes of what bpftrace prints is in
-# recorded_spec.rb; here it is how it runs it.
+# `python -m probescope trace` on the process whose figures tables_spec.rb knows. What it makes of
+# what bpftrace prints is in recorded_spec.rb; here it is how it runs it.
 RSpec.describe "python -m probescope trace", :bpf do
   def wheel(name, process, *options, env: {})
     words = ["-m", "probescope", "trace", name, "-p", process.pid, *options].map(&:to_s)
@@ -19,10 +19,12 @@ RSpec.describe "python -m probescope trace", :bpf do
 
   # Of two processes, which have the same figures in another second.
   def same(result)
-    result.except("pids", "begin", "end", "processes").merge("rows" => result["rows"].map { |row| row.except("at") })
+    result.except("pids", "begin", "end", "processes")
+          .merge("rows" => result["rows"].map { |row| row.except("at") })
   end
 
-  {"calls" => %w[calls], "alloc_by_request" => %w[alloc --by-request], "slow1ms" => %w[slow --threshold 1ms]}.each do |name, command|
+  {"calls" => %w[calls], "alloc_by_request" => %w[alloc --by-request],
+   "slow1ms" => %w[slow --threshold 1ms]}.each do |name, command|
     it "#{name}: says what the gem's command says" do
       told = wheel(name, burst, "-d", 3, "--json").json
       expect(told).to fit_the_schema_of(command.first)
@@ -31,9 +33,12 @@ RSpec.describe "python -m probescope trace", :bpf do
   end
 
   it "stat and flow: say each line as an object of the gem's" do
-    stat, flow = %w[stat flow].map { |name| wheel(name, burst, "-d", 3, "--json").out.lines.map { |line| JSON.parse(line) } }
+    stat, flow = %w[stat flow].map do |name|
+      wheel(name, burst, "-d", 3, "--json").out.lines.map { |line| JSON.parse(line) }
+    end
     expect(stat).to fit_the_schema_of("stat")
-    expect(stat).to all(include("cpu_ns" => 500_000_000, "calls" => 6, "raises" => 6, "bytes" => 240, "samples" => 3))
+    expect(stat)
+      .to all(include("cpu_ns" => 500_000_000, "calls" => 6, "raises" => 6, "bytes" => 240, "samples" => 3))
     expect(stat.size).to eq(4)
     expect(flow).to fit_the_schema_of("flow")
     expect(flow.map { |event| event.values_at("event", "function", "outcome") })
@@ -50,13 +55,15 @@ RSpec.describe "python -m probescope trace", :bpf do
       puts "ready"
       loop { sum }
     RUBY
-    [wheel("hot", process, "-d", 3, "--json"), probescope("hot", "-p", process.pid, "-d", 3, "--json")].each do |told|
+    [wheel("hot", process, "-d", 3, "--json"),
+     probescope("hot", "-p", process.pid, "-d", 3, "--json")].each do |told|
       expect(told.json).to fit_the_schema_of("hot")
       row = told.json["rows"].find { |one| one["function"] == "Object#sum" }
       expect(row["builtins"].map { |one| one["function"] }).to eq(["Zlib.crc32"])
       expect(row["builtins"].sum { |one| one["share"] }).to be_within(0.05).of(row["self_share"])
     end
-    expect(wheel("hot", process, "-d", 2).out).to match(/^SELF .* IN C$/).and match(/Object#sum .* % Zlib\.crc32$/)
+    expect(wheel("hot", process, "-d", 2).out)
+      .to match(/^SELF .* IN C$/).and match(/Object#sum .* % Zlib\.crc32$/)
   end
 
   it "has the costliest row whatever its name, every row in JSON, and says how many the table leaves out" do
@@ -66,7 +73,8 @@ RSpec.describe "python -m probescope trace", :bpf do
     result = wheel("exceptions", burst("--rows", 30), "-d", 3, "--json", env: {"PROBESCOPE_MAP_KEYS" => "25"})
     expect(result.json["rows"].size).to eq(25)
     expect(result.json["lost"]).to include("map_full" => 5 * 4)
-    expect(result.json["warnings"].join).to include("bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=100")
+    expect(result.json["warnings"].join)
+      .to include("bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=100")
   end
 
   it "fails when it knows nothing" do

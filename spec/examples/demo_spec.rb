@@ -14,19 +14,23 @@ RSpec.describe "bin/demo" do
       child = keep(Support::Child.new(*nobody, "bash", File.join(Support::ROOT, script), env: env))
       expect(child.wait.exitstatus).to eq(1)
       expect(child.out).to be_empty
-      expect(child.err).to match(/\A(demo|traces): (tracing|the bridge) needs root, and sudo does not let you.*\n(  try: .*\n)?\z/)
+      expect(child.err).to match(
+        /\A(demo|traces): (tracing|the bridge) needs root, and sudo does not let you.*\n(  try: .*\n)?\z/
+      )
       expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - began).to be < 10
     end
 
-    # GIVEN a rule without a password beside one with a password, WHEN `sudo -v` asks for it all the same, THEN that is no refusal.
+    # GIVEN a rule without a password beside one with a password, WHEN `sudo -v` asks for it all the
+    # same, THEN that is no refusal.
     it "takes a sudo that runs commands without a password, and would want one for `sudo -v`: #{script}" do
       skip "needs root" unless Process.uid.zero?
       Dir.mktmpdir do |folder|
         File.chmod(0o755, folder)
         File.write("#{folder}/sudo", "#!/bin/sh\ntest \"$1\" != -v\n", perm: 0o755)
-        # Nothing is done after that question: each program of Ruby and Python succeeds, and does nothing.
-        env = Support.plain_env.merge("PATH" => "#{folder}:#{ENV.fetch("PATH")}", "JAEGER" => "/bin/true", "RUBY" => "/bin/true",
-                                      "PYTHON" => "/bin/true")
+        # Nothing is done after that question: each program of Ruby and Python succeeds, and does
+        # nothing.
+        env = Support.plain_env.merge("PATH" => "#{folder}:#{ENV.fetch("PATH")}", "JAEGER" => "/bin/true",
+                                      "RUBY" => "/bin/true", "PYTHON" => "/bin/true")
         child = keep(Support::Child.new("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash",
                                         File.join(Support::ROOT, script), env: env))
         child.wait(within: 60)
@@ -36,8 +40,11 @@ RSpec.describe "bin/demo" do
   end
 
   it "says in one sentence what the machine lacks" do
-    skip "no user namespaces here" unless system("unshare", "--user", "--map-root-user", "true", err: File::NULL)
-    child = keep(Support::Child.new("unshare", "--user", "--map-root-user", "bash", File.join(Support::ROOT, "bin/demo"), env: ENV.to_h))
+    unless system("unshare", "--user", "--map-root-user", "true", err: File::NULL)
+      skip "no user namespaces here"
+    end
+    child = keep(Support::Child.new("unshare", "--user", "--map-root-user", "bash",
+                                    File.join(Support::ROOT, "bin/demo"), env: ENV.to_h))
     expect(child.wait(within: 120).exitstatus).to eq(1)
     expect(child.err).to match(/^demo: this machine cannot trace: NO  this is a user namespace .*\n\z/)
   end

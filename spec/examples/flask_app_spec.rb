@@ -10,23 +10,29 @@ RSpec.describe "examples/flask_app", :python do
                   labels: "/labels/<int:number>",
                   app: Support::FlaskApp, hot: %w[checksum.Checksum.of], gone: "checksum.Checksum.of",
                   fixed: %w[checksum.FastChecksum.of manifest.Manifest.unit],
-                  parser: { type: "ValueError", function: "manifest.Unit.weight", depth: 11, file: "examples/flask_app/manifest.py",
-                            text: "total += int(kilograms)" }
+                  parser: {type: "ValueError", function: "manifest.Unit.weight", depth: 11,
+                           file: "examples/flask_app/manifest.py", text: "total += int(kilograms)"}
 
   # HUP lets gunicorn fork new workers and end the old ones.
-  it "goes on serving through a restart of its workers while traced; the new ones are traced too, and rows of the old ones stay", :bpf do
+  it "goes on serving through a restart of its workers while traced; the new ones are traced too, " \
+     "and rows of the old ones stay", :bpf do
     app = keep(Support::FlaskApp.new).ready
     load = keep(app.load)
     old = app.workers
-    command = probescope_start("calls", "-p", app.pid, "--workers", "--by-pid", "-d", 600, "--json", "--top", 0)
+    command = probescope_start("calls", "-p", app.pid, "--workers", "--by-pid", "-d", 600, "--json",
+                               "--top", 0)
     await_counting(app, old)
     app.signal(:HUP)
     await("new workers of #{app}", within: 60) { (app.workers & old).empty? }
     old.each { |pid| await("the end of worker #{pid}") { !File.exist?("/proc/#{pid}") } }
     await_counting(app, app.workers)
     expect(command.stop(:INT)).to be_success, command.to_s
-    rows = JSON.parse(command.out)["rows"].group_by { |row| row["pid"] }.transform_values { |of| of.map { |row| row["function"] } }
-    expect(rows).to include((old + app.workers).to_h { |pid| [pid, include("manifest.Manifest.unit", "checksum.Checksum.of")] })
+    rows = JSON.parse(command.out)["rows"].group_by { |row| row["pid"] }.transform_values do |of|
+      of.map { |row| row["function"] }
+    end
+    expect(rows).to include(
+      (old + app.workers).to_h { |pid| [pid, include("manifest.Manifest.unit", "checksum.Checksum.of")] }
+    )
     load.stop(:INT)
     expect(JSON.parse(load.out)["failed"]).to be <= 8, "#{load}#{app}"
     expect(app.stop(:TERM)).to be_success, app.to_s

@@ -4,7 +4,9 @@ require "shellwords"
 
 # The tills print what to ask them: these lines, copied to a shell, are answered.
 RSpec.shared_examples "a till with probes of its own" do |suffix|
-  let(:till) { target("examples/own_probes#{suffix}", loaded: false, options: suffix == ".rb" ? ["-Ilib"] : []).ready }
+  let(:till) do
+    target("examples/own_probes#{suffix}", loaded: false, options: suffix == ".rb" ? ["-Ilib"] : []).ready
+  end
 
   # What it printed, started; its maps are shown while it runs, too.
   def ask
@@ -20,11 +22,14 @@ RSpec.shared_examples "a till with probes of its own" do |suffix|
     sold, refused, paid, by_path = ask
     refused.await_line(/^customer #{till.pid} with \d+ cents: (rice|salt|tea)$/)
     prices = { "rice" => 210, "salt" => 90, "tea" => 350 }
-    prices.each { |item, cents| expect(sold.await_line(/^@cents\[#{item}\]: (\d+)$/)[1].to_i % cents).to eq(0) }
+    prices.each do |item, cents|
+      expect(sold.await_line(/^@cents\[#{item}\]: (\d+)$/)[1].to_i % cents).to eq(0)
+    end
     [0, 1].each { |outcome| paid.await_line(/^@outcome\[#{outcome}\]: [1-9]/) }
     by_path.await_line(/^@sold\[#{till.pid}\]: [1-9]/)
     status = probescope("status", "-p", till.pid).out
-    expect(status).to match(/^shop:sold +2 +yes +#{till.out[%r{usdt:(/.*?):}, 1]}$/).and match(/^latency:Till\.pay +2 +yes /)
+    expect(status).to match(/^shop:sold +2 +yes +#{till.out[%r{usdt:(/.*?):}, 1]}$/)
+                  .and match(/^latency:Till\.pay +2 +yes /)
     expect(status).to match(/^request__done +(off|unsupported) +no$/)
     expect(till.stop).to be_success
     expect(till.err).to eq("")

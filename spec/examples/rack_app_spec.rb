@@ -2,8 +2,9 @@
 
 require "support/shared/freight_desk"
 
-# A web application as it runs in production: Sinatra on Puma, two workers, preloaded, bootsnap. What it answers, what the
-# command says about it under load, and that Puma's restarts and our tracer do not disturb each other.
+# A web application as it runs in production: Sinatra on Puma, two workers, preloaded, bootsnap.
+# What it answers, what the command says about it under load, and that Puma's restarts and our
+# tracer do not disturb each other.
 RSpec.describe "examples/rack_app" do
   before do
     next if Support::RackApp.gems?
@@ -24,13 +25,15 @@ RSpec.describe "examples/rack_app" do
 
   it_behaves_like "a freight desk",
                   labels: "/labels/(\\d+)",
-                  app: Support::RackApp, hot: %w[Checksum#of Manifest::Source#initialize], fixed: %w[FastChecksum#of Manifest#unit],
-                  gone: "Checksum#of", parser: { type: "NoMethodError", function: "Manifest::Source#initialize", depth: 60,
-                                                 file: "examples/rack_app/lib/manifest.rb", text: "(from.string rescue from)" }
+                  app: Support::RackApp, hot: %w[Checksum#of Manifest::Source#initialize],
+                  fixed: %w[FastChecksum#of Manifest#unit], gone: "Checksum#of",
+                  parser: {type: "NoMethodError", function: "Manifest::Source#initialize", depth: 60,
+                           file: "examples/rack_app/lib/manifest.rb", text: "(from.string rescue from)"}
 
   describe "under load", :bpf do
     # PRELOAD=0, for Puma takes no phased restart of a preloaded application.
-    it "goes on serving through a phased restart while traced; its new workers are traced too, and rows of the old ones stay" do
+    it "goes on serving through a phased restart while traced; its new workers are traced too, " \
+       "and rows of the old ones stay" do
       app = rack_app(PRELOAD: "0")
       counted = keep(app.load(requests: 20))
       expect(counted.wait).to be_success, counted.to_s
@@ -48,18 +51,24 @@ RSpec.describe "examples/rack_app" do
       expect(one.wait).to be_success, one.to_s
       expect(one.err).to include("process #{old.first} ended while it was traced")
       expect(all.stop(:INT)).to be_success, all.to_s
-      expect(all.err[/processes (.*) ended while they were traced/, 1].split(", ").map(&:to_i)).to match_array(old)
-      rows = JSON.parse(all.out)["rows"].group_by { |row| row["pid"] }.transform_values { |of| of.map { |row| row["function"] } }
-      expect(rows).to match((old + app.workers(1)).to_h { |pid| [pid, include("Manifest#unit", "Checksum#of")] })
+      expect(all.err[/processes (.*) ended while they were traced/, 1].split(", ").map(&:to_i))
+        .to match_array(old)
+      rows = JSON.parse(all.out)["rows"].group_by { |row| row["pid"] }.transform_values do |of|
+        of.map { |row| row["function"] }
+      end
+      expect(rows)
+        .to match((old + app.workers(1)).to_h { |pid| [pid, include("Manifest#unit", "Checksum#of")] })
       load.stop(:INT)
-      # A client that asks again while a worker that ends closes its connection fails once; there are four.
+      # A client that asks again while a worker that ends closes its connection fails once; there
+      # are four.
       expect(JSON.parse(load.out)["failed"]).to be <= 8, "#{load}#{app}"
       expect(app.stop(:TERM).termsig).to eq(15), app.to_s # Puma stops its workers, then ends as by the signal
     end
   end
 
-  # bootsnap hands Ruby compiled files out of its cache. Methods that came so before the tracer are found by the walk at the
-  # attach; :script_compiled reports the files that come so while it listens.
+  # bootsnap hands Ruby compiled files out of its cache. Methods that came so before the tracer are
+  # found by the walk at the attach; :script_compiled reports the files that come so while it
+  # listens.
   it "has its functions seen when bootsnap loads them from its cache, before the attach and after", :bpf do
     Dir.mktmpdir do |directory|
       %w[early late].each do |name|
@@ -73,10 +82,12 @@ RSpec.describe "examples/rack_app" do
       File.write(File.join(directory, "main.rb"), <<~RUBY)
         require "bundler/setup"
         require "bootsnap"
-        Bootsnap.setup(cache_dir: "#{directory}/cache", development_mode: false, load_path_cache: false, compile_cache_iseq: true,
-                       compile_cache_yaml: false)
+        Bootsnap.setup(cache_dir: "#{directory}/cache", development_mode: false, load_path_cache: false,
+                       compile_cache_iseq: true, compile_cache_yaml: false)
         cached = Hash.new(0)
-        Bootsnap.instrumentation = ->(event, path) { cached[event.to_s] += 1 if path.to_s.start_with?("#{directory}") }
+        Bootsnap.instrumentation = lambda do |event, path|
+          cached[event.to_s] += 1 if path.to_s.start_with?("#{directory}")
+        end
         require "probescope/auto"
         require_relative "early"
         $stdout.sync = true
@@ -90,7 +101,9 @@ RSpec.describe "examples/rack_app" do
         puts "cached \#{cached["hit"]}"
       RUBY
       env = Support.plain_env.merge("BUNDLE_GEMFILE" => "#{Support::RackApp::DIRECTORY}/Gemfile")
-      run = ->(*args) { keep(Support::Child.new(RbConfig.ruby, "#{directory}/main.rb", *args, env: env, chdir: directory)) }
+      run = lambda do |*args|
+        keep(Support::Child.new(RbConfig.ruby, "#{directory}/main.rb", *args, env: env, chdir: directory))
+      end
       run.call.wait # fills the cache
       program = run.call("traced")
       program.await_line(/ready/)

@@ -15,7 +15,8 @@ RSpec.describe "examples/traces.sh" do
     help = traces_sh("--help")
     expect(help.wait).to be_success
     expect(help.out).to match(/--slow TIME/)
-    jaeger = %r{\Atraces: Jaeger is not in PATH\n  try: curl -fL https://\S+ \| tar -xz -C /tmp && JAEGER=\S+ \S*traces.sh\n\z}
+    command = %r{curl -fL https://\S+ \| tar -xz -C /tmp && JAEGER=\S+ \S*traces.sh}
+    jaeger = /\Atraces: Jaeger is not in PATH\n  try: #{command}\n\z/
     [[["--quick"], {}, /no option --quick\n  try: examples.traces.sh --help/, 2],
      [[], {"JAEGER" => "/nowhere"}, %r{JAEGER=/nowhere cannot be run\n  try: JAEGER=}, 1],
      [[], {"PATH" => "/usr/bin:/bin", "JAEGER" => ""}, jaeger, 1]].each do |arguments, env, message, status|
@@ -25,20 +26,25 @@ RSpec.describe "examples/traces.sh" do
     end
   end
 
-  # GIVEN both applications, one asking the other, WHEN the bridge is attached, THEN one trace has slow functions of each, below
-  # that request's own spans and within their times, and names the line of the costly exception.
+  # GIVEN both applications, one asking the other, WHEN the bridge is attached, THEN one trace has
+  # slow functions of each, below that request's own spans and within their times, and names the
+  # line of the costly exception.
   it "shows one request over both languages, and leaves nothing behind", :bpf, :jaeger do
     Support::Jaeger.require! { |reason| skip reason }
     Support::FlaskApp.require! { |reason| skip reason }
-    child = traces_sh("--stay", env: {"JAEGER" => Support::Jaeger.path, "RUBY" => RbConfig.ruby, "PYTHON" => Support::Python.interpreter})
+    child = traces_sh("--stay", env: {"JAEGER" => Support::Jaeger.path, "RUBY" => RbConfig.ruby,
+                                      "PYTHON" => Support::Python.interpreter})
     child.await_line(/Ctrl-C ends it/, within: 200)
-    expect(child.out).to match(/freight-desk: POST.*- Manifest#parse  .*freight-desk-python: POST.*- manifest.Manifest.parse  /m)
+    expect(child.out).to match(
+      /freight-desk: POST.*- Manifest#parse  .*freight-desk-python: POST.*- manifest.Manifest.parse  /m
+    )
     expect(child.out).to match(%r{! (\d+ x )?NoMethodError at lib/manifest.rb:14$})
 
     url = child.out[%r{starting Jaeger: (http://\S+)}, 1]
     traces = Support::Jaeger::Answers.new(url).traces("freight-desk-python")
     seen = traces.flat_map { |spans| spans.each_value.select(&:ours?).map { |span| check(span, spans) } }
-    expect(seen.uniq).to include(["freight-desk", "Manifest#parse"], ["freight-desk-python", "manifest.Manifest.parse"])
+    expect(seen.uniq)
+      .to include(["freight-desk", "Manifest#parse"], ["freight-desk-python", "manifest.Manifest.parse"])
 
     expect(child.stop(:TERM).exitstatus).to eq(130)
     expect { Net::HTTP.get(URI(url)) }.to raise_error(SystemCallError)

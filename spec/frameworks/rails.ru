@@ -3,8 +3,8 @@
 # Rails as it is in production, in one file. Nothing in it names probescope: the Gemfile has it.
 require "bundler/setup"
 require "bootsnap"
-Bootsnap.setup(cache_dir: File.join(ENV.fetch("CACHE"), "bootsnap"), development_mode: false, load_path_cache: true,
-               compile_cache_iseq: true, compile_cache_yaml: false)
+Bootsnap.setup(cache_dir: File.join(ENV.fetch("CACHE"), "bootsnap"), development_mode: false,
+               load_path_cache: true, compile_cache_iseq: true, compile_cache_yaml: false)
 require "rails"
 require "action_controller/railtie"
 require "grape"

@@ -3,8 +3,8 @@
 # Sinatra, held to Rack's rules on both sides of the middleware.
 require "bundler/setup"
 require "bootsnap"
-Bootsnap.setup(cache_dir: File.join(ENV.fetch("CACHE"), "bootsnap"), development_mode: false, load_path_cache: true,
-               compile_cache_iseq: true, compile_cache_yaml: false)
+Bootsnap.setup(cache_dir: File.join(ENV.fetch("CACHE"), "bootsnap"), development_mode: false,
+               load_path_cache: true, compile_cache_iseq: true, compile_cache_yaml: false)
 require "sinatra/base"
 require "rack/lint"
 Bundler.require
@@ -29,7 +29,9 @@ class Shop < Sinatra::Base
 end
 
 # Rack 3's other kind of body, and the connection itself.
-CALLED = ->(_env) { [200, {"content-type" => "text/plain"}, ->(stream) { stream.write("called") && stream.close }] }
+CALLED = lambda do |_env|
+  [200, {"content-type" => "text/plain"}, ->(stream) { stream.write("called") && stream.close }]
+end
 HIJACKED = lambda do |env|
   io = env["rack.hijack"].call
   io.write("HTTP/1.1 200 OK\r\ncontent-length: 8\r\nconnection: close\r\n\r\nhijacked")

@@ -22,7 +22,8 @@ PAGES.each do |page|
   controller.class_eval(<<~RUBY, "/srv/shop/app/controllers/#{page}_controller.rb", 1)
     def show
       @rows = Array.new(20) { |n| {name: "#{page} \#{n}", price: n * 1.5} }
-      render inline: "<% @rows.each do |row| %><li><%= row[:name] %> <%= number_to_currency(row[:price]) %></li><% end %>"
+      render inline: "<% @rows.each do |row| %><li><%= row[:name] %> " \\
+                     "<%= number_to_currency(row[:price]) %></li><% end %>"
     end
   RUBY
 end

@@ -7,7 +7,9 @@ require "probescope/host/numbered"
 RSpec.describe Probescope::Host::CallTree do
   def shown(min_ns = 0)
     lines = []
-    tree = described_class.new(min_ns) { |call| lines << call.values_at(:event, :depth, :function, :elapsed_ns, :outcome) }
+    tree = described_class.new(min_ns) do |call|
+      lines << call.values_at(:event, :depth, :function, :elapsed_ns, :outcome)
+    end
     yield tree
     lines
   end
@@ -19,7 +21,8 @@ RSpec.describe Probescope::Host::CallTree do
       tree.leave(1, 1, 10, 10, 0, "b")
       tree.leave(1, 0, 30, 20, 1, "a")
     end
-    expect(lines).to eq([["enter", 0, "a", nil, nil], ["call", 1, "b", 10, "returned"], ["leave", 0, "a", 30, "raised"]])
+    expect(lines)
+      .to eq([["enter", 0, "a", nil, nil], ["call", 1, "b", 10, "returned"], ["leave", 0, "a", 30, "raised"]])
   end
 
   it "shows long calls alone, with their callers, in each context by itself" do
@@ -83,7 +86,9 @@ RSpec.describe Probescope::Host::Numbered do
 
   it "does not wait for ever" do
     got = []
-    (2..(described_class::PATIENCE + 2)).each { |number| numbered.push(number, number.to_s) { |event| got << event } }
+    (2..(described_class::PATIENCE + 2)).each do |number|
+      numbered.push(number, number.to_s) { |event| got << event }
+    end
     expect(got.first(2)).to eq([1, "2"])
   end
 end

@@ -4,7 +4,8 @@ require "spec_helper"
 require "probescope/host/clock"
 
 RSpec.describe Probescope::Host::Clock do
-  # Two clocks of which the day's is 1,000 s ahead. At these readings the thread lost its CPU for 30 ms before it.
+  # Two clocks of which the day's is 1,000 s ahead. At these readings the thread lost its CPU for 30
+  # ms before it.
   def lose_the_cpu_at(*readings)
     time = count = 0
     allow(Process).to receive(:clock_gettime) do |clock, _|

@@ -4,7 +4,8 @@ require "spec_helper"
 require "json"
 require "probescope/host/complaint"
 
-# What bpftrace said when something was missing, and what users are told. tests/test_command.py has the wheel's side.
+# What bpftrace said when something was missing, and what users are told. tests/test_command.py has
+# the wheel's side.
 RSpec.describe Probescope::Host::Complaint do
   JSON.parse(File.read(File.join(Support::ROOT, "spec/fixtures/complaints.json"))).each do |told|
     it "has a sentence for what bpftrace #{told["of"]} says, and shows all of that" do
@@ -18,7 +19,8 @@ RSpec.describe Probescope::Host::Complaint do
 
   it "shows what it does not know, whole, and lines that are too many by their number" do
     error = described_class.error("ERROR: of a new kind\nmore\n", "failed", "probescope doctor")
-    expect([error.message, error.next_step]).to eq(["bpftrace failed; it says: ERROR: of a new kind; more", "probescope doctor"])
+    expect([error.message, error.next_step])
+      .to eq(["bpftrace failed; it says: ERROR: of a new kind; more", "probescope doctor"])
     expect(described_class.error("", "failed", nil).message).to eq("bpftrace failed; it ended by itself")
     long = described_class.error("#{"line " * 2_000}\n" * 30, "failed", nil).message
     expect(long).to end_with("and 10 more lines").and include(("line " * 2_000).strip)

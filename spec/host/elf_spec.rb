@@ -11,7 +11,8 @@ RSpec.describe "Finding probescope_info in a file" do
   let(:binary) { Support::HostTarget.binary }
 
   it "finds the address that readelf names" do
-    expect(with_elf(binary) { |elf| elf.symbol("probescope_info") }).to eq(dynamic_symbol(binary, "probescope_info")[:address])
+    expect(with_elf(binary) { |elf| elf.symbol("probescope_info") })
+      .to eq(dynamic_symbol(binary, "probescope_info")[:address])
   end
 
   it "finds it after strip" do
@@ -50,11 +51,13 @@ RSpec.describe "Finding probescope_info in a file" do
   it "finds USDT probes, those of a library that is written at run time, too" do
     found = with_elf(Support::LIBRARY, &:probes)
     expect(found.map(&:provider).uniq).to eq(["probescope"])
-    expect(found.map(&:name)).to match_array(IO.popen(["readelf", "-n", Support::LIBRARY], &:read).scan(/Name: (\S+)/).flatten)
+    expect(found.map(&:name))
+      .to match_array(IO.popen(["readelf", "-n", Support::LIBRARY], &:read).scan(/Name: (\S+)/).flatten)
     expect(with_elf("/proc/self/exe", &:probes)).to be_an(Array)
   end
 
-  # GIVEN a library with any bytes changed, WHEN it is looked at, THEN it has these symbols and probes or others, or ends early.
+  # GIVEN a library with any bytes changed, WHEN it is looked at, THEN it has these symbols and
+  # probes or others, or ends early.
   it "believes nothing" do
     bytes = File.binread(Support::LIBRARY)
     places = [*0...64, *(bytes.unpack1("Q<", offset: 40)...bytes.bytesize)]
@@ -62,8 +65,13 @@ RSpec.describe "Finding probescope_info in a file" do
     Tempfile.create do |file|
       500.times do
         changed = bytes.dup
-        random.rand(1..3).times { changed.setbyte(places.sample(random: random), [0, 255, random.rand(256)].sample(random: random)) }
-        File.binwrite(file.path, changed.byteslice(0, [bytes.bytesize, random.rand(bytes.bytesize)].sample(random: random)))
+        random.rand(1..3).times do
+          changed.setbyte(places.sample(random: random), [0, 255, random.rand(256)].sample(random: random))
+        end
+        File.binwrite(
+          file.path,
+          changed.byteslice(0, [bytes.bytesize, random.rand(bytes.bytesize)].sample(random: random))
+        )
         with_elf(file.path) { |elf| [elf.symbol("probescope_info") && elf.bias(0), elf.probes] }
       rescue EOFError
         nil

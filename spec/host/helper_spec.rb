@@ -11,7 +11,8 @@ require "probescope/host/tool"
 # The part with privilege. Whoever writes to it may be nobody.
 RSpec.describe "The helper" do
   def start(env: {}, before: [])
-    child = keep(Support::Child.new(*before, *Probescope::Host::Client::HELPER, env: Support.plain_env.merge(env), stdin: true))
+    child = keep(Support::Child.new(*before, *Probescope::Host::Client::HELPER,
+                                    env: Support.plain_env.merge(env), stdin: true))
     child.await_line(/"ready"/)
     child
   end
@@ -20,7 +21,9 @@ RSpec.describe "The helper" do
   def answer(helper, line)
     known = helper.out.lines.size
     helper.puts(line.is_a?(Hash) ? JSON.generate(line) : line)
-    await("an answer to #{line}", within: 60) { helper.out.lines[known]&.end_with?("\n") && JSON.parse(helper.out.lines[known]) }
+    await("an answer to #{line}", within: 60) do
+      helper.out.lines[known]&.end_with?("\n") && JSON.parse(helper.out.lines[known])
+    end
   end
 
   trace = {do: "trace", pids: [1], programs: ["hot"], seconds: 1, keys: 100, pages: 1}
@@ -60,9 +63,11 @@ RSpec.describe "The helper" do
   it "refuses what is no request of its own, and lives" do
     helper = start
     refused.each do |what, line|
-      expect(answer(helper, line)).to include("is" => "error", "message" => /\Athe helper (knows|takes|refuses)/), what
+      expect(answer(helper, line))
+        .to include("is" => "error", "message" => /\Athe helper (knows|takes|refuses)/), what
     end
-    expect(answer(helper, do: "inspect", pid: Probescope::Host::Request::LARGEST_PID)).to include("message" => "there is no process #{Probescope::Host::Request::LARGEST_PID}")
+    expect(answer(helper, do: "inspect", pid: Probescope::Host::Request::LARGEST_PID))
+      .to include("message" => "there is no process #{Probescope::Host::Request::LARGEST_PID}")
     expect(helper.err).to be_empty
   end
 
@@ -97,7 +102,8 @@ RSpec.describe "The helper" do
       all.each do |pid|
         status = File.read("/proc/#{pid}/status").scan(/^(\w+):\s+(.*)$/).to_h
         allowed = Probescope::Host::Capabilities.mask(Probescope::Host::Capabilities::TRACING)
-        expect(status.values_at("CapPrm", "CapEff", "CapBnd", "CapInh").map { |mask| mask.hex & ~allowed }).to eq([0, 0, 0, 0])
+        expect(status.values_at("CapPrm", "CapEff", "CapBnd", "CapInh").map { |mask| mask.hex & ~allowed })
+          .to eq([0, 0, 0, 0])
         expect(status.values_at("NoNewPrivs", "Umask")).to eq(%w[1 0077])
         expect(File.readlink("/proc/#{pid}/cwd")).to eq("/")
       end
@@ -113,7 +119,8 @@ RSpec.describe "The helper" do
       expect(tracers_of(process.pid).size).to be <= 1
     end
 
-    # GIVEN Ctrl-Z, which reaches the helper as well, WHEN the command is killed, THEN no hook stays.
+    # GIVEN Ctrl-Z, which reaches the helper as well, WHEN the command is killed, THEN no hook
+    # stays.
     it "ends with a command that was stopped and then killed" do
       process = host_target
       helper = start
@@ -124,7 +131,8 @@ RSpec.describe "The helper" do
       await("its end") { !helper.alive? && tracers_of(process.pid).empty? }
     end
 
-    # bpftrace takes options behind the program, too: -cCOMMAND runs a command, -oFILE writes to a file.
+    # bpftrace takes options behind the program, too: -cCOMMAND runs a command, -oFILE writes to a
+    # file.
     it "gives bpftrace no option among the arguments" do
       process = host_target
       Dir.mktmpdir do |folder|
@@ -139,9 +147,11 @@ RSpec.describe "The helper" do
       Dir.mktmpdir do |folder|
         seen = File.join(folder, "seen")
         %w[bpftrace setpriv sh env].each do |name|
-          File.write(File.join(folder, name), "#!/bin/sh\nid >>#{seen}\nexec /usr/bin/#{name} \"$@\"\n", perm: 0o755)
+          File.write(File.join(folder, name), "#!/bin/sh\nid >>#{seen}\nexec /usr/bin/#{name} \"$@\"\n",
+                     perm: 0o755)
         end
-        result = probescope("hot", "-p", process.pid, "-d", 1, env: {"PATH" => "#{folder}:#{ENV.fetch("PATH")}"})
+        result = probescope("hot", "-p", process.pid, "-d", 1,
+                            env: {"PATH" => "#{folder}:#{ENV.fetch("PATH")}"})
         expect(result.status.exitstatus).to eq(0), result.err
         expect(File).not_to exist(seen)
       end
@@ -194,9 +204,12 @@ RSpec.describe Probescope::Host::Tool do
   end
 
   it "takes no file of somebody else, none that others may write to, and no link that leads nowhere" do
-    expect(described_class.weakness(file("foreign", owner: 1000))).to eq("#{@folder}/foreign belongs to user 1000")
-    expect(described_class.weakness(file("all", mode: 0o757))).to eq("others than its owner may write to #{@folder}/all")
-    expect(described_class.weakness(file("group", mode: 0o775))).to eq("others than its owner may write to #{@folder}/group")
+    expect(described_class.weakness(file("foreign", owner: 1000)))
+      .to eq("#{@folder}/foreign belongs to user 1000")
+    expect(described_class.weakness(file("all", mode: 0o757)))
+      .to eq("others than its owner may write to #{@folder}/all")
+    expect(described_class.weakness(file("group", mode: 0o775)))
+      .to eq("others than its owner may write to #{@folder}/group")
     File.symlink("b", File.join(@folder, "a"))
     File.symlink("a", File.join(@folder, "b"))
     expect(described_class.weakness(File.join(@folder, "a"))).to match(/Too many levels/)

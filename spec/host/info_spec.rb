@@ -7,10 +7,12 @@ require "probescope/host/info"
 
 RSpec.describe "Reading probescope_info" do
   # Memory with the struct at address 64, as a library would lay it out.
-  def memory(probes, magic: "PSCOPE1", sequence: 4, probe_size: 160, appended: [], gap: 0, runtime: "ruby", flushes: 9)
+  def memory(probes, magic: "PSCOPE1", sequence: 4, probe_size: 160, appended: [], gap: 0, runtime: "ruby",
+             flushes: 9)
     offset = 280 + (8 * appended.size) + gap
-    head = [magic, offset + (probes.size * probe_size), 1, sequence, probes.size, probe_size, offset, runtime, "3.1.2", "0.1.0", 42, 3,
-            1 << 25, 4096, 0, flushes, 2, 77, "", *appended].pack("a8 L<6 a16 a32 a16 l< L< Q<6 a128 Q<*")
+    head = [magic, offset + (probes.size * probe_size), 1, sequence, probes.size, probe_size, offset, runtime,
+            "3.1.2", "0.1.0", 42, 3, 1 << 25, 4096, 0, flushes, 2, 77, "", *appended]
+           .pack("a8 L<6 a16 a32 a16 l< L< Q<6 a128 Q<*")
     rows = probes.map { |row| row.pack("a24 L< L< Q< a120").ljust(probe_size, "\xff")[0, probe_size] }
     file = Tempfile.new("memory")
     file.binmode
@@ -23,8 +25,8 @@ RSpec.describe "Reading probescope_info" do
 
   it "gives the head, and each probe by name" do
     snapshot = info([["stats__done", 1, 1, 4711, ""], ["line", 3, 0, 4713, "not under YJIT"]]).snapshot
-    expect(snapshot).to include(runtime: "ruby", version: "3.1.2", library: "0.1.0", abi: 1, pid: 42, flushes: 9,
-                                flags: %i[installed watcher])
+    expect(snapshot).to include(runtime: "ruby", version: "3.1.2", library: "0.1.0", abi: 1, pid: 42,
+                                flushes: 9, flags: %i[installed watcher])
     expect(snapshot[:probes]["stats__done"]).to include(state: "on", enabled: 1, semaphore: 4711)
     expect(snapshot[:probes]["line"]).to include(state: "refused", reason: "not under YJIT")
   end
@@ -34,7 +36,8 @@ RSpec.describe "Reading probescope_info" do
   end
 
   it "reads a newer library: a longer head, longer entries, a state that it has no word for" do
-    probe = info([["stats__done", 9, 1, 4711, "why"]], gap: 64, probe_size: 256).snapshot[:probes]["stats__done"]
+    probe =
+      info([["stats__done", 9, 1, 4711, "why"]], gap: 64, probe_size: 256).snapshot[:probes]["stats__done"]
     expect(probe).to include(state: "unknown", enabled: 1, semaphore: 4711, reason: "why")
   end
 
@@ -49,7 +52,8 @@ RSpec.describe "Reading probescope_info" do
 
   it "reads what looking cost where the library says so" do
     expect(info([], appended: [5_000, 7_000, 30, 400]).looking).to eq([30, 400])
-    expect(info([], appended: [5_000, 7_000, 30, 400]).snapshot).to include(looking_ns: 30, looked_cpu_ns: 400)
+    expect(info([], appended: [5_000, 7_000, 30, 400]).snapshot)
+      .to include(looking_ns: 30, looked_cpu_ns: 400)
     expect(info([], appended: [5_000, 7_000]).looking).to be_nil
     expect(info([], appended: [5_000, 7_000]).snapshot).to include(looking_ns: nil)
   end
@@ -60,17 +64,20 @@ RSpec.describe "Reading probescope_info" do
   end
 
   it "says so when it is being written" do
-    expect { info([], sequence: 5).snapshot }.to raise_error(Probescope::Host::Error, /does not finish writing/)
+    expect { info([], sequence: 5).snapshot }
+      .to raise_error(Probescope::Host::Error, /does not finish writing/)
   end
 
   it "says so of a library that is mapped, and whose first function has not run" do
-    expect { info([], sequence: 0, probe_size: 0).snapshot }.to raise_error(Probescope::Host::Refused, /does not begin writing/)
+    expect { info([], sequence: 0, probe_size: 0).snapshot }
+      .to raise_error(Probescope::Host::Refused, /does not begin writing/)
   end
 
   it "believes nothing that makes no sense" do
     expect { info([], magic: "OTHER").snapshot }.to raise_error(Probescope::Host::Error)
     expect { info([["x", 0, 0, 0, ""]], probe_size: 8).snapshot }.to raise_error(Probescope::Host::Error)
-    expect { info([["x", 0, 0, 0, ""]], probe_size: 2 << 20).snapshot }.to raise_error(Probescope::Host::Error)
+    expect { info([["x", 0, 0, 0, ""]], probe_size: 2 << 20).snapshot }
+      .to raise_error(Probescope::Host::Error)
     expect { info([["x", 0, 0, 0, ""]] * 129).snapshot }.to raise_error(Probescope::Host::Error, /129 probes/)
     expect { Probescope::Host::Info.new(Tempfile.new("empty"), 64).snapshot }.to raise_error(EOFError)
   end

@@ -6,12 +6,15 @@ require "probescope/host/names"
 RSpec.describe Probescope::Host::Names do
   def started(title) = target("#{title}; $stdout.sync = true; puts :ready; sleep", loaded: false).ready
 
-  # GIVEN a server as Ruby starts it, whose name is Ruby's for the kernel, THEN its title names it; without one it is the kernel's name.
+  # GIVEN a server as Ruby starts it, whose name is Ruby's for the kernel, THEN its title names it;
+  # without one it is the kernel's name.
   it "takes a server's title, and what the kernel has" do
-    ["Process.setproctitle('ps-desk: cluster worker 0: 4711 [shop]')", "$0 = 'ps-desk 7.2.1 (tcp://127.0.0.1:9292)'"].each do |title|
+    ["Process.setproctitle('ps-desk: cluster worker 0: 4711 [shop]')",
+     "$0 = 'ps-desk 7.2.1 (tcp://127.0.0.1:9292)'"].each do |title|
       server = started(title)
       expect(described_class.best(server.pid)).to eq("ps-desk")
-      expect(%w[ps-desk ps cluster ruby/x].select { |name| described_class.match?(server.pid, name) }).to eq(%w[ps-desk])
+      expect(%w[ps-desk ps cluster ruby/x].select { |name| described_class.match?(server.pid, name) })
+        .to eq(%w[ps-desk])
       expect(described_class.match?(server.pid, File.read("/proc/#{server.pid}/comm").chomp)).to be(true)
     end
     plain = started("true")

@@ -6,8 +6,11 @@ require "probescope/host/privilege"
 
 RSpec.describe "The privilege to trace" do
   def privilege(uid:, effective: [], ambient: [])
-    mask = ->(names) { format("%016x", names.sum { |name| 1 << Probescope::Host::Capabilities::BITS.fetch(name) }) }
-    Probescope::Host::Privilege.new("Uid:\t#{uid}\t#{uid}\t#{uid}\t#{uid}\nCapEff:\t#{mask[effective]}\nCapAmb:\t#{mask[ambient]}\n")
+    mask = lambda do |names|
+      format("%016x", names.sum { |name| 1 << Probescope::Host::Capabilities::BITS.fetch(name) })
+    end
+    Probescope::Host::Privilege.new("Uid:\t#{uid}\t#{uid}\t#{uid}\t#{uid}\nCapEff:\t#{mask[effective]}\n" \
+                                    "CapAmb:\t#{mask[ambient]}\n")
   end
 
   def bpftrace(version)

@@ -18,9 +18,11 @@ RSpec.describe "Choosing processes" do
     by_name = selection(one, comm: "host_target").targets.map(&:pid)
     expect(by_name).to include(one, two)
     expect(by_name.uniq).to eq(by_name)
-    expect { selection(one, two, most: 1).targets }.to raise_error(Probescope::Host::Error, /2 processes are too many.*1 at most/)
+    expect { selection(one, two, most: 1).targets }
+      .to raise_error(Probescope::Host::Error, /2 processes are too many.*1 at most/)
     some = selection(comm: "host_target", most: 1)
-    expect([some.targets.size, some.notes]).to match([1, [/processes are too many for one command: \d+ are left out/]])
+    expect([some.targets.size, some.notes])
+      .to match([1, [/processes are too many for one command: \d+ are left out/]])
   end
 
   it "finds grandchildren" do
@@ -34,7 +36,8 @@ RSpec.describe Probescope::Host::Links do
   it "takes no folder that others may write to" do
     Dir.mktmpdir do |folder|
       File.chmod(0o777, folder)
-      expect { described_class.new(folder) }.to raise_error(Probescope::Host::Error, /not a folder that only its owner may enter/)
+      expect { described_class.new(folder) }
+        .to raise_error(Probescope::Host::Error, /not a folder that only its owner may enter/)
       File.chmod(0o700, folder)
       links = described_class.new(folder)
       expect(links.pattern).to match(%r{\A#{folder}/\h{16}/\*\.so\z})

@@ -5,7 +5,12 @@ require "probescope/host/slow_calls"
 
 RSpec.describe Probescope::Host::SlowCalls do
   # {id => [parent, ms]}; the name is the id.
-  def calls(of) = of.map { |id, (parent, ms)| described_class::Call.new(id, parent, {name: id, elapsed_ns: ms, at: id.to_s}) }
+  def calls(of)
+    of.map do |id, (parent, ms)|
+      described_class::Call.new(id, parent, {name: id, elapsed_ns: ms, at: id.to_s})
+    end
+  end
+
   def shown(calls) = calls.rows.map { |row| row.values_at(:name, :depth) }
 
   it "puts each call below the nearest one around it that is wanted, the longest first" do
@@ -15,12 +20,14 @@ RSpec.describe Probescope::Host::SlowCalls do
   end
 
   it "leaves out calls within others that only made the next one" do
-    found = described_class.new(calls(1 => [0, 100], 2 => [1, 99], 3 => [2, 98], 4 => [3, 10], 5 => [3, 11])) { true }
+    found = described_class.new(calls(1 => [0, 100], 2 => [1, 99], 3 => [2, 98], 4 => [3, 10],
+                                      5 => [3, 11])) { true }
     expect(found.leave_out_relays).to eq(1)
     expect(shown(found)).to eq([[1, 0], [3, 1], [5, 2], [4, 2]])
   end
 
   it "shows calls whose ids a process has made a circle" do
-    expect(shown(described_class.new(calls(1 => [2, 10], 2 => [1, 20], 3 => [0, 5])) { true })).to eq([[3, 0], [1, 0], [2, 1]])
+    expect(shown(described_class.new(calls(1 => [2, 10], 2 => [1, 20], 3 => [0, 5])) { true }))
+      .to eq([[3, 0], [1, 0], [2, 1]])
   end
 end

@@ -47,11 +47,15 @@ RSpec.describe Probescope::Host::Strangers do
 
   it "reads what children map eight times in twenty seconds, and not a hundred times" do
     shell = keep(Support::Child.new("sh", "-c", "sleep 600 & sleep 600 & wait"))
-    children = await("its children") { (found = Probescope::Host::Descendants.of(shell.pid)).size == 2 && found }
+    children = await("its children") do
+      (found = Probescope::Host::Descendants.of(shell.pid)).size == 2 && found
+    end
     now = 100.0
-    selection = Probescope::Host::Selection.new(Probescope::Host::Order.of(pids: [shell.pid], workers: true), now: -> { now })
+    selection = Probescope::Host::Selection.new(Probescope::Host::Order.of(pids: [shell.pid], workers: true),
+                                                now: -> { now })
     reads = Hash.new(0)
-    allow(Probescope::Host::Target).to(receive(:try).and_wrap_original { |try, pid| (reads[pid] += 1) && try.call(pid) })
+    allow(Probescope::Host::Target)
+      .to(receive(:try).and_wrap_original { |try, pid| (reads[pid] += 1) && try.call(pid) })
     expect { selection.targets }.to raise_error(Probescope::Host::Error)
     101.times do |step|
       now = 100 + (step / 5.0)

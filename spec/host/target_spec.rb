@@ -17,7 +17,8 @@ RSpec.describe "Finding a process's library" do
 
   it "reads what the process says about itself" do
     process = host_target
-    expect(find(process.pid).status).to include(pid: process.pid, runtime: "ruby", library: "0.1.0", deleted: false)
+    expect(find(process.pid).status)
+      .to include(pid: process.pid, runtime: "ruby", library: "0.1.0", deleted: false)
   end
 
   it "goes by the symbol and not by the file's name, also when the file was deleted" do
@@ -46,11 +47,13 @@ RSpec.describe "Finding a process's library" do
 
   it "says what to do about a process that cannot be traced" do
     expect(refusal(4_194_304 + 1).message).to start_with("there is no process")
-    expect(refusal(Process.pid)).to have_attributes(message: /does not have probescope loaded/, next_step: /probescope run/)
+    expect(refusal(Process.pid))
+      .to have_attributes(message: /does not have probescope loaded/, next_step: /probescope run/)
 
     thread = Thread.new { sleep }
     tid = await("the thread") { (Dir.children("/proc/self/task").map(&:to_i) - [Process.pid]).first }
-    expect(refusal(tid)).to have_attributes(message: /is a thread of process #{Process.pid}/, next_step: "use -p #{Process.pid}")
+    expect(refusal(tid)).to have_attributes(message: /is a thread of process #{Process.pid}/,
+                                            next_step: "use -p #{Process.pid}")
   ensure
     thread&.kill
   end

@@ -20,7 +20,8 @@ RSpec.describe "What a terminal has room for" do
     expect(Probescope::Host::Table.width(cut)).to be_between(15, 17)
   end
 
-  it "makes the widest columns narrower first, figures never, and none narrower than #{Probescope::Host::Shortened::LEAST}" do
+  it "makes the widest columns narrower first, figures never, " \
+     "and none narrower than #{Probescope::Host::Shortened::LEAST}" do
     widths = Probescope::Host::Shortened.method(:widths)
     expect(widths.call([8, 40, 90], [false, true, true], 100)).to eq([8, 40, 52])
     expect(widths.call([8, 40, 90], [false, true, true], 60)).to eq([8, 26, 26])
@@ -43,9 +44,13 @@ RSpec.describe "What a terminal has room for" do
   end
 
   it "has colours on a terminal, unless NO_COLOR or --color never says otherwise" do
-    painted = {{} => true, {NO_COLOR: "1"} => false, {TERM: "dumb"} => false, {color: "never"} => false, {tty: false} => false,
-               {tty: false, color: "always"} => true, {NO_COLOR: "1", color: "always"} => true}
-    painted.each { |given, colored| expect(terminal(**given).paint("50 %", :hot) != "50 %").to eq(colored), given.inspect }
-    expect([nil, 0.01, 0.05, 0.2].map { |share| Probescope::Host::Terminal.heat(share) }).to eq([nil, nil, :warm, :hot])
+    painted = {{} => true, {NO_COLOR: "1"} => false, {TERM: "dumb"} => false, {color: "never"} => false,
+               {tty: false} => false, {tty: false, color: "always"} => true,
+               {NO_COLOR: "1", color: "always"} => true}
+    painted.each do |given, colored|
+      expect(terminal(**given).paint("50 %", :hot) != "50 %").to eq(colored), given.inspect
+    end
+    expect([nil, 0.01, 0.05, 0.2].map { |share| Probescope::Host::Terminal.heat(share) })
+      .to eq([nil, nil, :warm, :hot])
   end
 end

@@ -9,7 +9,8 @@ RSpec.describe "Text from a target" do
 
   it "shows nothing that a terminal obeys" do
     expect(clean["\e[31mred\e[0m\n\t\a"]).to eq('\e[31mred\e[0m\n\t\x07')
-    expect(clean["C1 \u009b31m, order \u202e, hidden \u200b"]).to eq('C1 \x9b31m, order \u202e, hidden \u200b')
+    expect(clean["C1 \u009b31m, order \u202e, hidden \u200b"])
+      .to eq('C1 \x9b31m, order \u202e, hidden \u200b')
   end
 
   it "keeps what is only unusual" do
@@ -29,7 +30,8 @@ RSpec.describe "Text from a target" do
   end
 
   it "stays in its column of a table" do
-    table = Probescope::Host::Table.render(%w[COUNT CLASS], [["7", "A\nB"], ["12,345", "日本"]], right: ["COUNT"])
+    table = Probescope::Host::Table.render(%w[COUNT CLASS], [["7", "A\nB"], ["12,345", "日本"]],
+                                           right: ["COUNT"])
     expect(table).to eq("COUNT   CLASS\n     7  A\\nB\n12,345  日本")
   end
 end

@@ -6,10 +6,12 @@ require "probescope/host/program"
 require "probescope/host/trace"
 
 RSpec.describe Probescope::Host::Trace do
-  # bpftrace's clock began 5 s before the process's: the machine was suspended for that long. On both the time of day is simple.
+  # bpftrace's clock began 5 s before the process's: the machine was suspended for that long. On
+  # both the time of day is simple.
   let(:ahead) { 5_000_000_000 }
   let(:maps) do
-    {"wall_ns" => {"7" => 2_000_000_000}, "began" => {"7" => 11_300_000_000 + ahead}, "ended" => {"7" => 13_200_000_000 + ahead},
+    {"wall_ns" => {"7" => 2_000_000_000}, "began" => {"7" => 11_300_000_000 + ahead},
+     "ended" => {"7" => 13_200_000_000 + ahead},
      "first_cut" => {"7" => 11_000_000_000}, "last_cut" => {"7" => 13_000_000_000}}
   end
   let(:target) { {pid: 7, waited_ns: 0, tells_of_cut: true, tells_of_looking: false, taken_out: {}} }
@@ -38,7 +40,8 @@ RSpec.describe Probescope::Host::Trace do
   describe "of a process whose flush came while bpftrace left" do
     # Of one whose interval lasted so many ns by bpftrace's clock, in a command of 2 s.
     def torn?(lasted, unended: [7])
-      maps = {"wall_ns" => {"7" => 2_000_000_000}, "began" => {"7" => 1_000}, "ended" => {"7" => 1_000 + lasted}}
+      maps = {"wall_ns" => {"7" => 2_000_000_000}, "began" => {"7" => 1_000},
+              "ended" => {"7" => 1_000 + lasted}}
       ended = {targets: [target], by_pid: false, clock: 0, unended: unended, closing: 1_750_000_000}
       output = instance_double(Probescope::Host::Output, maps: maps)
       described_class.new(output, ended, Probescope::Host::Program.path("calls.bt")).torn?

@@ -13,12 +13,14 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
   def start(folder)
     program = File.join(folder, "program.bt")
     File.write(program, probes.map { |name| "usdt:$1:probescope:#{name} { @ = count(); }" }.join("\n"))
-    described_class.new(Probescope::Host::Order.of(keys: 8, pages: 8, arguments: []), program, [], Support::LIBRARY)
+    described_class.new(Probescope::Host::Order.of(keys: 8, pages: 8, arguments: []), program, [],
+                        Support::LIBRARY)
   end
 
   def up(target) = probes.select { |name| target.info.semaphore(name).positive? }
 
-  # Raises until all is in, or has some go and kills in the middle, at moments that are spread over its end.
+  # Raises until all is in, or has some go and kills in the middle, at moments that are spread over
+  # its end.
   def discarded(target, folder, i)
     tracer = start(folder)
     await("#{i} probes") { up(target).size >= [i, probes.size].min }
@@ -45,11 +47,14 @@ RSpec.describe Probescope::Host::Tracer, :bpf do
 
   # As discarded(), by the helper of a command that is killed. The helper waits for no time at all.
   def left_alone(target, impatient, i)
-    command = keep(Support::Child.new(RbConfig.ruby, "-r#{impatient}", Support::EXE, "calls", "-p", target.pid.to_s, "-d", "600"))
+    command = keep(Support::Child.new(RbConfig.ruby, "-r#{impatient}", Support::EXE, "calls",
+                                      "-p", target.pid.to_s, "-d", "600"))
     await("its probes") { target.info.semaphore("stats__done").positive? }
     tracers = bpftraces(command)
     command.signal(:INT)
-    await("the first to go") { target.info.semaphore("stats__done").zero? || target.info.semaphore("function__stats").zero? }
+    await("the first to go") do
+      target.info.semaphore("stats__done").zero? || target.info.semaphore("function__stats").zero?
+    end
     sleep(i * 0.02)
     command.signal(:KILL)
     command.wait(within: 60)

@@ -9,8 +9,8 @@ require "probescope/otel/resource"
 require "support/host_helpers"
 require "support/otlp_server"
 
-# GIVEN processes of one name of which some lie, WHEN a bridge traces all of them, THEN it says which it leaves out and why, and what the
-# others do arrives.
+# GIVEN processes of one name of which some lie, WHEN a bridge traces all of them, THEN it says
+# which it leaves out and why, and what the others do arrives.
 RSpec.describe "probescope otel among hostile processes", :bpf do
   hostile = Support::Hostile
   message = Probescope::Message
@@ -37,7 +37,8 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
 
   # The bytes of a probescope_info whose probes have their semaphores there.
   define_method(:full_info) do |semaphore|
-    probes = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false, messages: false).probes
+    probes = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false,
+                                           messages: false).probes
     hostile.info(probes.map { |probe| [probe, 1, 0, semaphore, ""] })
   end
 
@@ -56,13 +57,16 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     context = hostile(hostile.elf(info), "--name", name, "--context", "0xffffffffffffffff", 100)
     child = bridge("--comm", name)
     await("spans", within: 40) { ([honest.pid, odd.pid] - seen).empty? }
-    await("the reasons", within: 10) { [poisoned, away, nowhere].all? { |one| child.err.include?("process #{one.pid}") } }
-    expect(child.err).to match(/process #{poisoned.pid}.*stats__done of its library has 0 arguments and not 6/)
+    await("the reasons", within: 10) do
+      [poisoned, away, nowhere].all? { |one| child.err.include?("process #{one.pid}") }
+    end
+    expect(child.err)
+      .to match(/process #{poisoned.pid}.*stats__done of its library has 0 arguments and not 6/)
     expect(child.err).to match(/process #{away.pid}: it tells of 2 bytes at 0xffffffffffffffff/)
     expect(child.err).to match(/process #{nowhere.pid}: it (tells of|has no memory)/)
     expect(child.err).not_to include("process #{context.pid}")
-    path = server.spans.find { |resource, _| resource["process.pid"] == odd.pid }.first["process.executable.path"]
-    expect(path).to end_with("/odd\u{fffd}\\e[31m/#{name}")
+    resource, = server.spans.find { |one, _| one["process.pid"] == odd.pid }
+    expect(resource["process.executable.path"]).to end_with("/odd\u{fffd}\\e[31m/#{name}")
     stopped(child)
   end
 
@@ -71,7 +75,8 @@ RSpec.describe "probescope otel among hostile processes", :bpf do
     odd = message.field(1, "odd") + message.field(2, message.field(5, mixed))
     payload = message.field(1, message.field(1, message.pair("team", "shop")) + message.field(1, odd))
     content = full_info(hostile::AT + 0x1000).ljust(0x2000, "\0") + payload
-    process = hostile(hostile.elf(content), "--name", name, "--context", "0x#{(hostile::AT + 0x3000).to_s(16)}", payload.bytesize)
+    process = hostile(hostile.elf(content), "--name", name,
+                      "--context", "0x#{(hostile::AT + 0x3000).to_s(16)}", payload.bytesize)
     reader = Probescope::Host::Reader
     known = reader.ask(:resource, reader.ask(:place, process.pid), {pid: 1, runtime: "ruby", version: "3.1"})
     expect(Probescope::Otel::Resource.published(known[:published])).to eq("team" => "shop")

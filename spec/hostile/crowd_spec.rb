@@ -8,12 +8,17 @@ require "probescope/otel/program"
 require "probescope/otel/watch"
 require "support/host_helpers"
 
-# A user who starts more processes of a server's name than can be traced, or than can be looked at, keeps those of others from nobody.
+# A user who starts more processes of a server's name than can be traced, or than can be looked at,
+# keeps those of others from nobody.
 RSpec.describe "A crowd of one user's processes", :bpf do
   stranger = 65_534
   name = "crowd-desk"
 
-  def named(name) = File.join(hostile_folder, name).tap { |copy| FileUtils.cp(Support::HostTarget.binary, copy) unless File.exist?(copy) }
+  def named(name)
+    File.join(hostile_folder, name).tap do |copy|
+      FileUtils.cp(Support::HostTarget.binary, copy) unless File.exist?(copy)
+    end
+  end
 
   def crowd(binary, user, size)
     become = "setpriv --reuid=#{user} --regid=#{user} --clear-groups"
@@ -28,9 +33,12 @@ RSpec.describe "A crowd of one user's processes", :bpf do
   it "leaves room in the bridge, also when it is full already" do
     stub_const("Probescope::Otel::Watch::MOST", 4)
     crowd(binary = named(name), stranger, 6)
-    probes = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false, messages: false).probes
+    probes = Probescope::Otel::Program.new(slow: 1_000_000, exceptions: false, metrics: false,
+                                           messages: false).probes
     said = []
-    watch = Probescope::Otel::Watch.new(Probescope::Host::Order.of(pids: [], comm: name), probes) { |why| said << why }
+    watch = Probescope::Otel::Watch.new(Probescope::Host::Order.of(pids: [], comm: name), probes) do |why|
+      said << why
+    end
     await("a full bridge") { watch.look.size == 4 }
     expect(said.uniq).to eq(["more than 4 processes: the others are left out"])
     honest = [host_target("--rows", 1, binary: binary), host_target("--rows", 1, binary: binary)].map(&:pid)
@@ -67,9 +75,11 @@ RSpec.describe "A crowd of one user's processes", :bpf do
     expect(users.first(users.uniq.size)).to match_array(users.uniq)
   end
 
-  # A process of that user's, which has 60 threads and four children that have as many, is among the servers.
+  # A process of that user's, which has 60 threads and four children that have as many, is among the
+  # servers.
   it "hides no other user's children behind its threads" do
-    script = "4.times { break unless fork }; 60.times { Thread.new { sleep } }; puts 'ready'; $stdout.flush; sleep"
+    script =
+      "4.times { break unless fork }; 60.times { Thread.new { sleep } }; puts 'ready'; $stdout.flush; sleep"
     become = %W[setpriv --reuid=#{stranger} --regid=#{stranger} --clear-groups]
     threads = keep(Support::Child.new(*become, RbConfig.ruby, "-e", script))
     await("all of them") { threads.out.scan("ready").size >= 5 }

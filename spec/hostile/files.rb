@@ -25,17 +25,23 @@ module Support
       path
     end
 
-    # The bytes of a probescope_info. probes: [[name, state, enabled, semaphore, reason], ...]; other figures as given.
-    def info(probes = nil, magic: "PSCOPE1", sequence: 4, count: nil, probe_size: 160, offset: 280, flushes: 9, runtime: "ruby")
+    # The bytes of a probescope_info. probes: [[name, state, enabled, semaphore, reason], ...];
+    # other figures as given.
+    def info(probes = nil, magic: "PSCOPE1", sequence: 4, count: nil, probe_size: 160, offset: 280,
+             flushes: 9, runtime: "ruby")
       probes ||= PROBES.map { |name| [name, 1, 1, AT + INFO_AT, ""] }
-      head = [magic, 280 + (probes.size * 160), 1, sequence, count || probes.size, probe_size, offset, runtime, "3.1.2", "0.1.0", 42, 3,
-              1 << 25, 4096, 0, flushes, 2, 77, ""].pack("a8 L<6 a16 a32 a16 l< L< Q<6 a128")
+      head = [magic, 280 + (probes.size * 160), 1, sequence, count || probes.size, probe_size, offset,
+              runtime, "3.1.2", "0.1.0", 42, 3, 1 << 25, 4096, 0, flushes, 2, 77, ""]
+             .pack("a8 L<6 a16 a32 a16 l< L< Q<6 a128")
       head + probes.map { |row| row.pack("a24 L< L< Q< a120") }.join
     end
 
-    # A shared library as far as readers of ELF go. symbol: where it says that probescope_info is. notes: bytes of its section of notes.
-    def elf(content = info, symbol: INFO_AT, notes: note("stats__done"), names: "\0probescope_info\0", sections: nil, rows: 64)
-      sections ||= [[0, 0, 0, 0], [11, 0x400, 48, 2], [3, 0x500, names.bytesize, 0], [7, 0x600, notes.bytesize, 0]]
+    # A shared library as far as readers of ELF go. symbol: where it says that probescope_info is.
+    # notes: bytes of its section of notes.
+    def elf(content = info, symbol: INFO_AT, notes: note("stats__done"), names: "\0probescope_info\0",
+            sections: nil, rows: 64)
+      sections ||= [[0, 0, 0, 0], [11, 0x400, 48, 2], [3, 0x500, names.bytesize, 0],
+                    [7, 0x600, notes.bytesize, 0]]
       head = ["\x7FELF\x02\x01".b, 3, 62, 1, 0, 0x40, 0x200, 0, 64, 56, 1, rows, sections.size, 0]
              .pack("a16 S<S<L< Q<Q<Q< L< S<6")
       file = "\0".b * INFO_AT
@@ -52,7 +58,8 @@ module Support
     end
 
     def note(name, operands = "8@%rdi 8@%rsi 8@%rdx 8@%rcx 8@%r8 8@%r9", provider: "probescope", semaphore: 0)
-      description = [0, 0, semaphore].pack("Q<3") + [provider, name, operands].map { |text| "#{text}\0" }.join.b
+      description = [0, 0, semaphore].pack("Q<3") +
+                    [provider, name, operands].map { |text| "#{text}\0" }.join.b
       padded = description.ljust((description.bytesize + 3) / 4 * 4, "\0")
       ["stapsdt\0".bytesize, description.bytesize, 3].pack("L<3") + "stapsdt\0#{padded}".b
     end
@@ -71,7 +78,9 @@ module Support
       path
     end
 
-    def hostile_folder = @hostile_folder ||= Dir.mktmpdir("hostile").tap { |folder| File.chmod(0o755, folder) }
+    def hostile_folder
+      @hostile_folder ||= Dir.mktmpdir("hostile").tap { |folder| File.chmod(0o755, folder) }
+    end
 
     def mapper(*arguments, within: 60)
       child = keep(Child.new(Hostile.program(Hostile::MAPPER), *arguments.map(&:to_s)))
@@ -84,7 +93,8 @@ module Support
       skip "no FUSE here" unless File.writable?("/dev/fuse")
       mount = File.join(hostile_folder, "mount")
       FileUtils.mkdir_p(mount)
-      child = keep(Child.new(Hostile.program(Hostile::HANGING), hostile_file(bytes), mount, until_offset.to_s, name))
+      child = keep(Child.new(Hostile.program(Hostile::HANGING), hostile_file(bytes), mount, until_offset.to_s,
+                             name))
       child.await_line(/\Aready (\d+)$/)[1].to_i
     end
   end

@@ -21,13 +21,17 @@ RSpec.describe "probescope otel and a flood of events", :bpf do
     bridge.await_line(/attached to 4/, stream: :err, within: 60)
     tracers = children_of(bridge.pid).select { |pid| File.read("/proc/#{pid}/comm").start_with?("bpftrace") }
     starts = processes.map { |process| process.info.header[:flushes] }
-    await("3 s of it", within: 60) { processes.zip(starts).all? { |process, start| process.info.header[:flushes] >= start + 3 } }
+    await("3 s of it", within: 60) do
+      processes.zip(starts).all? { |process, start| process.info.header[:flushes] >= start + 3 }
+    end
     expect(bridge.stop(:INT, within: 15)).to be_success, bridge.to_s
     report = JSON.parse(bridge.err.lines.grep(/"received"/).last[/\{.*/])
     expect(report["received"]["requests"]).to be > 1000
     expect(report.values_at("dropped_unread", "lost_events",
                             "lost_by_the_kernel").sum + report["traces"]["dropped"].values.sum).to be > 1000
     expect(tracers.size).to eq(1)
-    await("the end of bpftrace") { !File.exist?("/proc/#{tracers.first}") || File.read("/proc/#{tracers.first}/stat").match?(/\) Z /) }
+    await("the end of bpftrace") do
+      !File.exist?("/proc/#{tracers.first}") || File.read("/proc/#{tracers.first}/stat").match?(/\) Z /)
+    end
   end
 end

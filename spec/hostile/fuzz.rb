@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# Changes inputs of the readers of foreign processes (spec/hostile/corpus) at random, and holds what both hosts make of each against each
-# other:
+# Changes inputs of the readers of foreign processes (spec/hostile/corpus) at random, and holds what
+# both hosts make of each against each other:
 #
 #   ruby spec/hostile/fuzz.rb SECONDS [SEED]
 #
-# A case is an input at which a reader ends, takes a second of CPU time or more than 96 MB, or which the hosts read in two ways. Cases are
-# in tmp/fuzz; one that was mended belongs into the corpus.
+# A case is an input at which a reader ends, takes a second of CPU time or more than 96 MB, or which
+# the hosts read in two ways. Cases are in tmp/fuzz; one that was mended belongs into the corpus.
 require "fileutils"
 require "io/wait"
 require "json"
@@ -18,9 +18,11 @@ class ReadersFuzz
   LIMIT = 1.0
   HANGS = 60.0
   MOST_BYTES = 1 << 16
-  NUMBERS = [0, 1, 2, 7, 8, 11, 24, 40, 44, 64, 255, 256, 257, 4096, 0xffff, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1].freeze
+  NUMBERS = [0, 1, 2, 7, 8, 11, 24, 40, 44, 64, 255, 256, 257, 4096, 0xffff, 1 << 20, 1 << 31, (1 << 32) - 1,
+             1 << 63, (1 << 64) - 1].freeze
   # What reads them. The process context is the bridge's alone, which is Ruby.
-  READERS = {"elf" => %i[ruby python], "maps" => %i[ruby python], "info" => %i[ruby python], "context" => %i[ruby]}.freeze
+  READERS = {"elf" => %i[ruby python], "maps" => %i[ruby python], "info" => %i[ruby python],
+             "context" => %i[ruby]}.freeze
   PROGRAMS = {ruby: [RbConfig.ruby, File.join(__dir__, "read.rb")],
               python: [ENV.fetch("PYTHON", "python3"), File.join(__dir__, "read.py")]}.freeze
 
@@ -33,7 +35,9 @@ class ReadersFuzz
     @inputs = 0
     @cases = []
     @input = "/dev/shm/probescope-fuzz-#{Process.pid}"
-    @corpus = READERS.keys.to_h { |reader| [reader, Dir[File.join(CORPUS, reader, "*")].sort.map { |path| File.binread(path) }] }
+    @corpus = READERS.keys.to_h do |reader|
+      [reader, Dir[File.join(CORPUS, reader, "*")].sort.map { |path| File.binread(path) }]
+    end
   end
 
   # The corpus as it is.
@@ -43,7 +47,10 @@ class ReadersFuzz
 
   def run(seconds)
     limit = now + seconds
-    try(reader = READERS.keys.sample(random: @random), changed(@corpus.fetch(reader).sample(random: @random))) while now < limit
+    while now < limit
+      reader = READERS.keys.sample(random: @random)
+      try(reader, changed(@corpus.fetch(reader).sample(random: @random)))
+    end
   end
 
   def close
@@ -59,7 +66,8 @@ class ReadersFuzz
     @inputs += 1
     File.binwrite(@input, bytes)
     answers = READERS.fetch(reader).to_h { |name| [name, ask(name, reader)] }
-    why = answers.values.grep(/\Afailed/).first || ("the hosts differ: #{answers}" if answers.values.uniq.size > 1)
+    why = answers.values.grep(/\Afailed/).first ||
+          ("the hosts differ: #{answers}" if answers.values.uniq.size > 1)
     keep(reader, bytes, why) if why
   end
 
@@ -78,7 +86,9 @@ class ReadersFuzz
   end
 
   # CPU seconds of a reader so far, the system's for it included.
-  def cpu(pid) = File.read("/proc/#{pid}/stat").rpartition(")").last.split.values_at(11, 12).sum(&:to_i) / 100.0
+  def cpu(pid)
+    File.read("/proc/#{pid}/stat").rpartition(")").last.split.values_at(11, 12).sum(&:to_i) / 100.0
+  end
 
   def failed(name, why)
     stop(name)

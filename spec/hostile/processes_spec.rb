@@ -10,8 +10,8 @@ require "probescope/host/opened"
 require "probescope/host/reader"
 require "probescope/host/tracer"
 
-# What processes do that lie, hang or cost, WHEN commands look at all of them, THEN each command ends in time, says so of them, and has the
-# others.
+# What processes do that lie, hang or cost, WHEN commands look at all of them, THEN each command
+# ends in time, says so of them, and has the others.
 RSpec.describe "Hostile processes", :bpf do
   hostile = Support::Hostile
 
@@ -52,7 +52,8 @@ RSpec.describe "Hostile processes", :bpf do
 
   # Each command about that one process ends with a reason and a next step, in both hosts.
   def refused(pid, reason)
-    [["hot", "-p", pid, "-d", 1], ["status", "-p", pid], ["calls", "-p", pid, "-p", host_target.pid, "-d", 1]].each do |words|
+    [["hot", "-p", pid, "-d", 1], ["status", "-p", pid],
+     ["calls", "-p", pid, "-p", host_target.pid, "-d", 1]].each do |words|
       result = probescope(*words)
       expect(result.err).to match(reason)
       expect(result.err).not_to match(/\.rb:\d|helper that runs bpftrace ended/)
@@ -88,15 +89,18 @@ RSpec.describe "Hostile processes", :bpf do
     end
 
     it "tells of more than there can be" do
-      expect(said_of(hostile(hostile.elf(hostile.info(count: 1 << 20))).pid)).to include("tells of 1048576 probes")
-      expect(said_of(hostile(hostile.elf(hostile.info(offset: 0xffffffff))).pid)).to include("it has no memory at")
+      expect(said_of(hostile(hostile.elf(hostile.info(count: 1 << 20))).pid))
+        .to include("tells of 1048576 probes")
+      expect(said_of(hostile(hostile.elf(hostile.info(offset: 0xffffffff))).pid))
+        .to include("it has no memory at")
     end
 
     it "has semaphores at the end of the address space" do
       probes = %w[stats__done sample__stats function__stats].map { |name| [name, 1, 1, (1 << 64) - 1, ""] }
       process = hostile(hostile.elf(hostile.info(probes)))
       expect(said_of(process.pid)).to eq(:listed)
-      expect(probescope("hot", "-p", process.pid, "-d", 1).err).to include("it tells of 2 bytes at 0xffffffffffffffff")
+      expect(probescope("hot", "-p", process.pid, "-d", 1).err)
+        .to include("it tells of 2 bytes at 0xffffffffffffffff")
       expect(wheel("status", "-p", process.pid).out).to match(/stats__done +on +\?/)
     end
   end
@@ -106,7 +110,8 @@ RSpec.describe "Hostile processes", :bpf do
     FileUtils.cp(Support::HostTarget.binary, copy)
     process = host_target("--rows", 2, binary: copy)
     expect(pids).to include(process.pid)
-    expect(probescope("status", "-p", process.pid, "--json").json.dig("process", "path")).to include("odd\u{fffd}")
+    expect(probescope("status", "-p", process.pid, "--json").json.dig("process", "path"))
+      .to include("odd\u{fffd}")
     expect(wheel("status", "-p", process.pid, "--json").json.dig("process", "path")).to include("odd\u{fffd}")
     expect(probescope("hot", "-p", process.pid, "-d", 1)).to be_success
   end
@@ -116,7 +121,8 @@ RSpec.describe "Hostile processes", :bpf do
     def without_map_files = %w[setpriv --bounding-set=-sys_admin,-checkpoint_restore,-bpf,-perfmon]
 
     def ps_by_path
-      child = keep(Support::Child.new(*without_map_files, RbConfig.ruby, Support::EXE, "ps", "--json", env: ENV.to_h))
+      child = keep(Support::Child.new(*without_map_files, RbConfig.ruby, Support::EXE, "ps", "--json",
+                                      env: ENV.to_h))
       expect(child.wait(within: 20)).to be_success, child.to_s
       JSON.parse(child.out)["rows"].map { |row| row["pid"] }
     end
@@ -161,25 +167,35 @@ RSpec.describe "Hostile processes", :bpf do
       refused(pid, /was not read within 1 s/)
     end
 
-    # A child that waits for the file outlives its KILL. It had the command's stdout open as well, so that whoever read that waited, too.
-    it "leave one reader behind for each process, whatever is asked, with nothing open that others wait for" do
+    # A child that waits for the file outlives its KILL. It had the command's stdout open as well,
+    # so that whoever read that waited, too.
+    it "leave one reader behind for each process, whatever is asked, " \
+       "with nothing open that others wait for" do
       pid = hanging(hostile.elf(symbol: 0x40000).ljust(0x40000, "\0") + hostile.info, 0x20000, "hang-left")
       honest = host_target
       nameless = IO.sysopen("/etc/hostname")
       reader = Probescope::Host::Reader.new
       place = reader.ask(:place, honest.pid)
       before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-      found = Array.new(4) { reader.ask_each(:row, [honest.pid, pid, honest.pid]).map { |one| one.is_a?(Hash) ? one[:pid] : one.message } }
+      found = Array.new(4) do
+        reader.ask_each(:row, [honest.pid, pid, honest.pid]).map do |one|
+          one.is_a?(Hash) ? one[:pid] : one.message
+        end
+      end
       late = "process #{pid}: it was not read within 1 s"
       expect(found.uniq).to eq([[honest.pid, late, honest.pid]])
       expect { reader.ask(:row, pid) }.to raise_error(Probescope::Host::Refused, late)
       expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - before).to be < 4
       children = children_of(Process.pid).select { |one| File.read("/proc/#{one}/stat").match?(/\) D /) }
       expect(children.size).to eq(1)
-      open = Dir.children("/proc/#{children.first}/fd").map { |number| File.readlink("/proc/#{children.first}/fd/#{number}") }
-      expect(open.grep_v(/\Aanon_inode/).sort.uniq).to contain_exactly("/dev/null", "/proc/#{pid}/mem", /\Asocket/)
+      open = Dir.children("/proc/#{children.first}/fd").map do |number|
+        File.readlink("/proc/#{children.first}/fd/#{number}")
+      end
+      expect(open.grep_v(/\Aanon_inode/).sort.uniq)
+        .to contain_exactly("/dev/null", "/proc/#{pid}/mem", /\Asocket/)
       stub_const("Probescope::Host::Reader::MOST_LEFT", 1)
-      expect { reader.ask(:row, honest.pid) }.to raise_error(Probescope::Host::Refused, /other processes of its user are not read/)
+      expect { reader.ask(:row, honest.pid) }
+        .to raise_error(Probescope::Host::Refused, /other processes of its user are not read/)
       expect(reader.ask(:counters, place)).to be_an(Array)
     ensure
       IO.for_fd(nameless).close
@@ -205,14 +221,18 @@ RSpec.describe "Hostile processes", :bpf do
       expect(children_of(child.pid).count { |one| File.read("/proc/#{one}/stat").match?(/\) D /) }).to eq(1)
     end
 
-    # It has the file's first request, so that the kernel does not end the bpftrace that waits for it.
+    # It has the file's first request, so that the kernel does not end the bpftrace that waits for
+    # it.
     it "hold nobody who ends a bpftrace that reads their library" do
       pid = hanging(hostile.elf, 1, "hang-read")
       program = File.join(hostile_folder, "program.bt")
       File.write(program, "usdt:$1:probescope:* { @ = count() }")
       library = "/proc/#{pid}/root#{hostile_folder}/mount/file"
-      bpftrace = Probescope::Host::Tracer.new(Probescope::Host::Order.of(keys: 8, pages: 8, arguments: []), program, [], library)
-      await("a bpftrace that waits for the file") { File.read("/proc/#{bpftrace.pid}/wchan").match?(/fuse|request_wait/) }
+      bpftrace = Probescope::Host::Tracer.new(Probescope::Host::Order.of(keys: 8, pages: 8, arguments: []),
+                                              program, [], library)
+      await("a bpftrace that waits for the file") do
+        File.read("/proc/#{bpftrace.pid}/wchan").match?(/fuse|request_wait/)
+      end
       began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       bpftrace.discard
       expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - began).to be < 10
@@ -244,10 +264,12 @@ RSpec.describe "Hostile processes", :bpf do
       end
     end
 
-    # 1,000 processes of two users, each with a file of its own that is as dear as a reader's bounds allow.
+    # 1,000 processes of two users, each with a file of its own that is as dear as a reader's bounds
+    # allow.
     it "are a thousand: ps ends within 5 s and 100 MB, and has the honest one", within: 600 do
       names = "\0probescope_info\0".ljust(64 << 10, "x")
-      sections = [[0, 0, 0, 0], [11, 0x100000, 64 << 10, 2], [3, 0x80000, names.bytesize, 0], [7, 0x600, 200 << 10, 0]]
+      sections = [[0, 0, 0, 0], [11, 0x100000, 64 << 10, 2], [3, 0x80000, names.bytesize, 0],
+                  [7, 0x600, 200 << 10, 0]]
       path = hostile_file("")
       1000.times do |i|
         bytes = hostile.elf(sections: sections)

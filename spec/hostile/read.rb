@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# What the readers of the gem make of an input: a line of JSON for each line "READER PATH" on stdin. read.py does the same for the wheel.
+# What the readers of the gem make of an input: a line of JSON for each line "READER PATH" on stdin.
+# read.py does the same for the wheel.
 $LOAD_PATH.unshift(File.expand_path("../../lib", __dir__))
 require "json"
 require "probescope/host/elf"
@@ -25,12 +26,15 @@ module Read
       elf = part { Probescope::Host::Elf.new(io) }
       next elf if elf == "refused"
 
-      {symbol: part { elf.symbol(SYMBOL) }, probes: part { elf.probes.map(&:to_a) }, bias: part { elf.symbol(SYMBOL) && elf.bias(0) }}
+      {symbol: part { elf.symbol(SYMBOL) }, probes: part { elf.probes.map(&:to_a) },
+       bias: part { elf.symbol(SYMBOL) && elf.bias(0) }}
     end
   end
 
   def maps(path)
-    File.open(path, "rb") { |io| Probescope::Host::Mappings.in_text(io, 1).map { |file| [file.path, file.range, file.start, *file.id] } }
+    File.open(path, "rb") do |io|
+      Probescope::Host::Mappings.in_text(io, 1).map { |file| [file.path, file.range, file.start, *file.id] }
+    end
   end
 
   # The struct lies at 64.
@@ -38,7 +42,8 @@ module Read
     File.open(path, "rb") do |io|
       info = Probescope::Host::Info.new(io, 64)
       known = info.snapshot
-      {**known, probes: known[:probes].transform_values { |probe| probe.except(:name) }, flushed: info.flushes}
+      probes = known[:probes].transform_values { |probe| probe.except(:name) }
+      {**known, probes: probes, flushed: info.flushes}
     end
   end
 
@@ -48,7 +53,8 @@ module Read
     seen = Probescope::Otel::Resource.published(Probescope::Message.resource(attributes).unpack1("H*"))
     raise "#{attributes} became #{seen}" unless seen.inspect == attributes.inspect
 
-    Probescope::Otel::Resource.of({attributes: {}, published: Probescope::Message.resource(attributes).unpack1("H*")}, nil)
+    Probescope::Otel::Resource.of({attributes: {},
+                                   published: Probescope::Message.resource(attributes).unpack1("H*")}, nil)
     attributes.inspect
   end
 

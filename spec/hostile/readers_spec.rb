@@ -28,8 +28,11 @@ RSpec.describe Probescope::Message do
   end
 
   it "reads scalars and lists of one kind, and nothing else" do
-    ["text", 3, -3, 1.5, true, %w[a b], [1, 2], [true, false]].each { |value| expect(read(any(value))).to eq("name" => value) }
-    [list(any("a"), any(1)), list(any(1), ""), list("", any(1)), list, list(any(["a"])), "", described_class.field(7, "bytes")]
+    ["text", 3, -3, 1.5, true, %w[a b], [1, 2], [true, false]].each do |value|
+      expect(read(any(value))).to eq("name" => value)
+    end
+    [list(any("a"), any(1)), list(any(1), ""), list("", any(1)), list, list(any(["a"])), "",
+     described_class.field(7, "bytes")]
       .each { |bytes| expect(read(bytes)).to eq({}) }
     expect { described_class.attributes("\xff" * 20) }.to raise_error(described_class::Malformed)
   end

@@ -9,8 +9,9 @@ require "support/host_helpers"
 require "support/otlp_server"
 require "support/process_trees"
 
-# bpftrace reads the notes of each library as root. GIVEN several processes, THEN it reads no library that another user than root and the
-# command's own could have written, unless --trust says so.
+# bpftrace reads the notes of each library as root. GIVEN several processes, THEN it reads no
+# library that another user than root and the command's own could have written, unless --trust says
+# so.
 RSpec.describe "Trust in libraries", :bpf do
   stranger = 65_534
 
@@ -37,10 +38,12 @@ RSpec.describe "Trust in libraries", :bpf do
 
   it "is for files and folders of root alone; others are named, with what to do, and traced with --trust" do
     honest = host_target("--rows", 1)
-    libraries = {copied(folder("a")) { |copy| File.chown(stranger, nil, copy) } => /belongs to user #{stranger}/,
-                 copied(folder("b")) { |copy| File.chmod(0o775, copy) } => /may be written to by others than its owner/,
-                 copied(folder("c", mode: 0o777)) => %r{lies in \S+/c, which may be written to by others},
-                 copied(folder("d", user: stranger)) => %r{lies in \S+/d, which belongs to user #{stranger}}}
+    libraries = {
+      copied(folder("a")) { |copy| File.chown(stranger, nil, copy) } => /belongs to user #{stranger}/,
+      copied(folder("b")) { |copy| File.chmod(0o775, copy) } => /may be written to by others than its owner/,
+      copied(folder("c", mode: 0o777)) => %r{lies in \S+/c, which may be written to by others},
+      copied(folder("d", user: stranger)) => %r{lies in \S+/d, which belongs to user #{stranger}}
+    }
     fine = [honest, copied(folder("e", mode: 0o1777)), copied(folder("f"))]
     File.unlink(File.join(hostile_folder, "f/trust-desk"))
     all = [*fine, *libraries.keys].flat_map { |process| ["-p", process.pid] }
@@ -64,18 +67,26 @@ RSpec.describe "Trust in libraries", :bpf do
 
   it "is for files of the user who runs the command through sudo, too" do
     process = copied { |copy| File.chown(stranger, nil, copy) }
-    expect(traced("-p", process.pid, "--workers", env: {"SUDO_UID" => stranger.to_s}).first).to eq([process.pid])
+    expect(traced("-p", process.pid, "--workers", env: {"SUDO_UID" => stranger.to_s}).first)
+      .to eq([process.pid])
     expect(traced("-p", process.pid, "--workers", env: {"SUDO_UID" => "1"}).first).to eq([])
   end
 
-  # As Ubuntu makes files of a user (umask 002). Here the user daemon, whose group nobody else is in.
+  # As Ubuntu makes files of a user (umask 002). Here the user daemon, whose group nobody else is
+  # in.
   it "is for files that the group of that user alone may write to" do
-    own = copied(shared = folder("own", mode: 0o775, user: 1)) { |copy| File.chown(1, 1, copy) && File.chmod(0o775, copy) }
+    own = copied(shared = folder("own", mode: 0o775, user: 1)) do |copy|
+      File.chown(1, 1, copy) && File.chmod(0o775, copy)
+    end
     File.chown(1, 1, shared)
-    other = copied(folder("other")) { |copy| File.chown(1, Etc.getgrnam("adm").gid, copy) && File.chmod(0o775, copy) }
+    other = copied(folder("other")) do |copy|
+      File.chown(1, Etc.getgrnam("adm").gid, copy) && File.chmod(0o775, copy)
+    end
     pids, err = traced("-p", own.pid, "-p", other.pid, env: {"SUDO_UID" => "1"})
     expect(pids).to eq([own.pid])
-    expect(err).to match(/process #{other.pid} is left out: its library \S+ may be written to by others than its owner/)
+    expect(err).to match(
+      /process #{other.pid} is left out: its library \S+ may be written to by others than its owner/
+    )
     expect(traced("-p", own.pid, "--workers").last).to match(/belongs to user 1\n/)
   end
 
@@ -85,7 +96,8 @@ RSpec.describe "Trust in libraries", :bpf do
     allow(Etc).to receive(:getpwuid).and_return(user)
     File.write(passwd = hostile_file(""), "alice:x:1000:1000::/:/bin/sh\n")
     stub_const("Probescope::Host::PrivateGroup::PASSWD", passwd)
-    groups = {["alice", []] => 1000, ["alice", ["alice"]] => 1000, ["alice", %w[alice bob]] => nil, ["users", []] => nil}
+    groups = {["alice", []] => 1000, ["alice", ["alice"]] => 1000, ["alice", %w[alice bob]] => nil,
+              ["users", []] => nil}
     groups.each do |(name, members), gid|
       allow(Etc).to receive(:getgrgid).and_return(Struct.new(:name, :mem).new(name, members))
       expect(group.find(1000)).to eq(gid)
@@ -121,7 +133,8 @@ RSpec.describe "Trust in libraries", :bpf do
     server = keep(Support::OtlpServer.new)
     copied { |copy| File.chown(stranger, nil, copy) }
     honest = copied(folder("honest"))
-    words = ["otel", "--comm", "trust-desk", "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
+    words = ["otel", "--comm", "trust-desk", "--slow", "1ms", "--exceptions", "none",
+             "--endpoint", server.endpoint]
     bridge = probescope_start(*words)
     bridge.await_line(/attached to 1 process \(#{honest.pid}\)/, stream: :err)
     expect(bridge.err).to match(/is left out: its library .*belongs to user #{stranger}; try: --trust/)

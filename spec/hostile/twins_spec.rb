@@ -3,11 +3,12 @@
 require "spec_helper"
 require "support/otlp_server"
 
-# A copy of the library with the same number and the same contents, on another file system: who puts one there must not take the place of
-# another process.
+# A copy of the library with the same number and the same contents, on another file system: who puts
+# one there must not take the place of another process.
 RSpec.describe "probescope otel and two libraries that look like one", :bpf do
   app = <<~RUBY
-    eval("def slow = sleep(0.02)", TOPLEVEL_BINDING, #{File.join(Support::ROOT, "spec/otel/work.rb").inspect}, 1)
+    eval("def slow = sleep(0.02)", TOPLEVEL_BINDING,
+         #{File.join(Support::ROOT, "spec/otel/work.rb").inspect}, 1)
     puts "ready"
     $stdout.flush
     loop { slow }
@@ -31,7 +32,8 @@ RSpec.describe "probescope otel and two libraries that look like one", :bpf do
     bridge.await_line(/attached to 2/, stream: :err, within: 60)
     await("spans", within: 60) { server.spans.size > 100 }
     expect(bridge.stop(:INT, within: 15)).to be_success, bridge.to_s
-    [server.spans.map { |resource, _| resource["process.pid"] }.tally, server.spans.map { |_, span| span.span_id }]
+    [server.spans.map { |resource, _| resource["process.pid"] }.tally,
+     server.spans.map { |_, span| span.span_id }]
   end
 
   it "sees both of them" do

@@ -1,15 +1,17 @@
 # frozen_string_literal: true
 
-# Looks for crashes: programs that do at random what a VM can do (program.rb, program.py), while the C attacher raises and lowers
-# every probe at random.
+# Looks for crashes: programs that do at random what a VM can do (program.rb, program.py), while the
+# C attacher raises and lowers every probe at random.
 #
 #   ruby spec/hunt/hunt.rb ruby|python SECONDS [SEED]      RUBY=, PYTHON=, JOBS=2, WITHOUT=doing,doing, PROGRAM_SECONDS=8, MOST_CASES=
 #
-# Each program has a seed of its own, SEED, SEED+1 and so on. What crashes, hangs or ends otherwise than the program means to is a case.
-# Its output is kept in $HUNT_CASES (tmp/hunt). The same program then runs again without the library, HUNT_ALONE=3 times. When it fails
-# there in the same way, the fault is the VM's: the hunt says so, and its exit status is 0. The library may do harm without a tracer as
-# well, so a run with the library and without a tracer only says more of the case. Where more than half of the programs fail without the
-# library, something is wrong with what runs them, and the hunt fails.
+# Each program has a seed of its own, SEED, SEED+1 and so on. What crashes, hangs or ends otherwise
+# than the program means to is a case. Its output is kept in $HUNT_CASES (tmp/hunt). The same
+# program then runs again without the library, HUNT_ALONE=3 times. When it fails there in the same
+# way, the fault is the VM's: the hunt says so, and its exit status is 0. The library may do harm
+# without a tracer as well, so a run with the library and without a tracer only says more of the
+# case. Where more than half of the programs fail without the library, something is wrong with what
+# runs them, and the hunt fails.
 require "fileutils"
 require "open3"
 require "rbconfig"
@@ -20,18 +22,20 @@ class Hunt
   include Support::Await
 
   PROBES = Probescope::ABI::PROBES.keys.map(&:to_s).freeze
-  # A program that is still there so many seconds after its end hangs, unless it uses the CPU or waits for one: a machine can be busy, and
-  # GC.stress slow.
+  # A program that is still there so many seconds after its end hangs, unless it uses the CPU or
+  # waits for one: a machine can be busy, and GC.stress slow.
   PATIENCE = Integer(ENV.fetch("HUNT_PATIENCE", "90"))
   # CPU seconds, after which it hangs all the same.
   MOST_CPU = Integer(ENV.fetch("HUNT_CPU", "300"))
   ALONE = Integer(ENV.fetch("HUNT_ALONE", "3"))
   FATAL = /\[BUG\]|AddressSanitizer|runtime error:|Fatal Python error|HUNT: |probescope: /
-  # The exception that a VM ended with: Ruby's has its class at the end of the line, Python's at its start.
+  # The exception that a VM ended with: Ruby's has its class at the end of the line, Python's at its
+  # start.
   EXCEPTION = /^\S+:\d+:in .*\((?:fatal|[A-Z][\w:]*)\)$|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b.*$/
 
-  # In /proc/PID/syscall: a wait for a mutex of libasan's allocator. They are the first bytes behind its heap, where no other memory is. GCC 12
-  # leaves such a mutex taken in a child that is forked while another thread has it.
+  # In /proc/PID/syscall: a wait for a mutex of libasan's allocator. They are the first bytes behind
+  # its heap, where no other memory is. GCC 12 leaves such a mutex taken in a child that is forked
+  # while another thread has it.
   SANITIZERS_LOCK = /\A202 0x64000000\h{4} /
   IN_SANITIZER = "a forked child waits for a lock of the sanitizer's own"
 
@@ -114,7 +118,8 @@ class Hunt
     target&.kill_all
   end
 
-  # The kernel takes its probes out first, one after the other: more than half a minute on a busy machine.
+  # The kernel takes its probes out first, one after the other: more than half a minute on a busy
+  # machine.
   def end_of(attacher)
     attacher&.kill_all
   rescue Support::Await::Timeout
@@ -137,8 +142,9 @@ class Hunt
     end
   end
 
-  # Seconds for which its threads, and those of what it forked, have used a CPU or have waited for one. The kernel counts a wait as it
-  # ends: one that goes on at the lowest priority on a busy machine can take longer than we look, so it counts as work without end.
+  # Seconds for which its threads, and those of what it forked, have used a CPU or have waited for
+  # one. The kernel counts a wait as it ends: one that goes on at the lowest priority on a busy
+  # machine can take longer than we look, so it counts as work without end.
   def at_work(target)
     tasks = group(target).flat_map { |pid| Dir["/proc/#{pid}/task/*"] }
     tasks.sum do |task|
@@ -167,7 +173,8 @@ class Hunt
     end
   end
 
-  # What it is doing, and what it forked. Both VMs say where their threads are when they get a SIGSEGV.
+  # What it is doing, and what it forked. Both VMs say where their threads are when they get a
+  # SIGSEGV.
   def hanging(target)
     state = [target.state, *group(target).map { |pid| native_stacks(pid) }].join("\n")
     Process.kill(:SEGV, -target.pid)

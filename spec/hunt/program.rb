@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
-# A program that does at random what a Ruby VM can do, for `rake hunt`, which raises and lowers probes meanwhile. It is right when
-# it ends by itself and says "done".
+# A program that does at random what a Ruby VM can do, for `rake hunt`, which raises and lowers
+# probes meanwhile. It is right when it ends by itself and says "done".
 #
 #   ruby -rprobescope/auto spec/hunt/program.rb SEED SECONDS [WITHOUT,...]
 #
-# Each public method of Doings is one thing to do. The seed decides what is done in which order, in each thread by itself. WITHOUT
-# leaves some out: a VM that crashes by itself in one of them is no finding.
+# Each public method of Doings is one thing to do. The seed decides what is done in which order, in
+# each thread by itself. WITHOUT leaves some out: a VM that crashes by itself in one of them is no
+# finding.
 require "English"
 require "continuation" if ENV["HUNT_CONTINUATIONS"]
 require "delegate"
@@ -169,7 +170,8 @@ class Doings
 
   # Exceptions
 
-  # A singleton method whose exception has a backtrace of its own; by the time it is rescued its object and method are gone.
+  # A singleton method whose exception has a backtrace of its own; by the time it is rescued its
+  # object and method are gone.
   def raises_in_a_singleton
     begin
       charge = Object.new
@@ -314,8 +316,8 @@ class Doings
     @kept.clear if rare?(3)
   end
 
-  # Not GC.verify_internal_consistency: it aborts by itself where a TracePoint is on a method of define_method (no write barrier from
-  # the method entry to the TracePoint; Ruby 3.1 to 3.4).
+  # Not GC.verify_internal_consistency: it aborts by itself where a TracePoint is on a method of
+  # define_method (no write barrier from the method entry to the TracePoint; Ruby 3.1 to 3.4).
   def walks_the_heap
     return unless rare?(5)
 
@@ -411,7 +413,8 @@ class Doings
     inner.resume
   end
 
-  # Requests on threads and in fibers: some are done, some are left to the collector. Nothing without the library.
+  # Requests on threads and in fibers: some are done, some are left to the collector. Nothing
+  # without the library.
   def serves_requests
     return unless defined?(Probescope::Native::Request)
 
@@ -470,8 +473,8 @@ class Doings
     trap(:USR2, was || "DEFAULT")
   end
 
-  # On one thread alone: two threads of a Ractor that take at the same time miss each other's wake-ups and wait
-  # for ever (3.1.2 and 3.3.8 without a library: 6 of 6 programs).
+  # On one thread alone: two threads of a Ractor that take at the same time miss each other's
+  # wake-ups and wait for ever (3.1.2 and 3.3.8 without a library: 6 of 6 programs).
   def runs_ractors
     return unless rare?(6) && Thread.current == Thread.main
 
@@ -563,7 +566,8 @@ end
 
 seed, seconds, without = ARGV
 without = without.to_s.split(",").map(&:to_sym)
-# These versions crash by themselves when a Ractor is created while allocations are traced (Bug #18464).
+# These versions crash by themselves when a Ractor is created while allocations are traced (Bug
+# #18464).
 without << (Integer(seed).even? ? :runs_ractors : :traces_allocations) if RUBY_VERSION.match?(/\A3\.1\.[0-3]\z/)
 deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + Float(seconds)
 $stdout.sync = true

@@ -58,7 +58,8 @@ RSpec.describe Probescope::Otel::Assembly do
     expect(trees.flatten).to contain_exactly(1, 2, 7)
   end
 
-  {"themselves as callers" => [[7, 7]], "each other as callers" => [[1, 2], [2, 1]], "one caller" => [[1, 3], [2, 3], [3, 1]],
+  {"themselves as callers" => [[7, 7]], "each other as callers" => [[1, 2], [2, 1]],
+   "one caller" => [[1, 3], [2, 3], [3, 1]],
    "a caller that is there" => [[1, 0], [2, 1]]}.each do |what, calls|
     it "keeps no more than it has room for of calls that name #{what}, and loses none" do
       released = most = 0

@@ -25,7 +25,8 @@ RSpec.describe "probescope otel", :bpf do
   RUBY
 
   def bridge(server, *arguments, env: {})
-    child = probescope_start("otel", *arguments, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint, env: env)
+    child = probescope_start("otel", *arguments, "--slow", "1ms", "--exceptions", "none",
+                             "--endpoint", server.endpoint, env: env)
     child.await_line(/attached to/, stream: :err)
     child
   end
@@ -33,18 +34,23 @@ RSpec.describe "probescope otel", :bpf do
   def pids(server) = server.spans.map { |resource, _| resource["process.pid"] }.uniq
 
   def exporter_of(bridge)
-    rubies = children_of(bridge.pid).select { |pid| File.read("/proc/#{pid}/comm") == File.read("/proc/#{bridge.pid}/comm") }
+    rubies = children_of(bridge.pid).select do |pid|
+      File.read("/proc/#{pid}/comm") == File.read("/proc/#{bridge.pid}/comm")
+    end
     rubies.find { |pid| !reader?(pid) }
   end
 
-  def bpftrace_of(bridge) = children_of(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm").start_with?("bpftrace") }
+  def bpftrace_of(bridge)
+    children_of(bridge.pid).find { |pid| File.read("/proc/#{pid}/comm").start_with?("bpftrace") }
+  end
 
   def files(pid) = Dir["/proc/#{pid}/fd/*"].map { |path| File.readlink(path) }
   def status(pid) = File.read("/proc/#{pid}/status").scan(/^(\w+):[ \t]*(.*)$/).to_h
 
   let(:server) { keep(Support::OtlpServer.new) }
 
-  # GIVEN a bridge, THEN what exports is nobody without a capability; WHEN the exporter or bpftrace is killed, THEN another one comes.
+  # GIVEN a bridge, THEN what exports is nobody without a capability; WHEN the exporter or bpftrace
+  # is killed, THEN another one comes.
   it "exports as nobody, and recovers from the death of its parts" do
     process = target(app).ready
     bridge = bridge(server, "-p", process.pid)
@@ -76,19 +82,23 @@ RSpec.describe "probescope otel", :bpf do
     expect(report["received"]["slow_calls"]).to eq(report["traces"]["exported"])
   end
 
-  # GIVEN root's shell with a file open that root alone may read, THEN what exports has neither that file nor that terminal. Whoever finds a
-  # hole in it could type into the terminal what the shell obeys.
+  # GIVEN root's shell with a file open that root alone may read, THEN what exports has neither that
+  # file nor that terminal. Whoever finds a hole in it could type into the terminal what the shell
+  # obeys.
   it "keeps root's terminal and open files from what exports" do
     process = target(app).ready
-    words = [RbConfig.ruby, Support::EXE, "otel", "-p", process.pid.to_s, "--slow", "1ms", "--endpoint", server.endpoint]
+    words = [RbConfig.ruby, Support::EXE, "otel", "-p", process.pid.to_s, "--slow", "1ms",
+             "--endpoint", server.endpoint]
     secret = File.join(Dir.mktmpdir, "secret")
     File.write(secret, "", perm: 0o600)
     out, _, pid = PTY.spawn("sh", "-c", "exec 9<#{secret}; exec \"$@\"", "sh", *words)
     bridge = Struct.new(:pid).new(pid)
     await("spans", within: 60) { server.spans.any? }
-    expect([files(pid).include?(secret), File.readlink("/proc/#{pid}/fd/0")]).to match([true, %r{\A/dev/pts/}])
+    expect([files(pid).include?(secret), File.readlink("/proc/#{pid}/fd/0")])
+      .to match([true, %r{\A/dev/pts/}])
     exporter = exporter_of(bridge)
-    expect([files(exporter).include?(secret), File.readlink("/proc/#{exporter}/fd/0")]).to eq([false, "/dev/null"])
+    expect([files(exporter).include?(secret), File.readlink("/proc/#{exporter}/fd/0")])
+      .to eq([false, "/dev/null"])
     session, terminal = File.read("/proc/#{exporter}/stat").rpartition(")").last.split.values_at(3, 4)
     expect([session, terminal]).to eq([exporter.to_s, "0"])
   ensure
@@ -130,10 +140,13 @@ RSpec.describe "probescope otel", :bpf do
   end
 
   it "refuses what it cannot use, and says what to do" do
-    {["--endpoint", "no url"] => /"no url" is no URL.*try: --endpoint http:/m, ["--endpoint", "ftp://host"] => /is no URL of an OTLP/,
-     ["--endpoint", "http://host:99999"] => /is no URL of an OTLP/, ["--slow", "soon"] => /"soon" is no time.*try: --slow 10ms/m,
+    {["--endpoint", "no url"] => /"no url" is no URL.*try: --endpoint http:/m,
+     ["--endpoint", "ftp://host"] => /is no URL of an OTLP/,
+     ["--endpoint", "http://host:99999"] => /is no URL of an OTLP/,
+     ["--slow", "soon"] => /"soon" is no time.*try: --slow 10ms/m,
      ["--slow", "100us"] => /no probe fires for calls under 1ms/, ["--comm", ""] => /a name is missing/,
-     ["--exceptions", "some"] => /"some" is none of costly, all, none.*try: --exceptions costly/m}.each do |arguments, message|
+     ["--exceptions", "some"] =>
+       /"some" is none of costly, all, none.*try: --exceptions costly/m}.each do |arguments, message|
       result = probescope("otel", "-p", "1", *arguments)
       expect(result.err).to match(message)
       expect(result.status.exitstatus).to eq(2)
@@ -142,11 +155,13 @@ RSpec.describe "probescope otel", :bpf do
     expect(result.err).to match(/asks for grpc; OTLP is sent as http.protobuf only/)
   end
 
-  it "refuses processes that cannot be traced: none, one without the library, one with a library that is too old" do
+  it "refuses processes that cannot be traced: none, one without the library, " \
+     "one with a library that is too old" do
     older = host_target("--old")
     too_old = /process #{older.pid} .*does not have the probe function__slow10ms; try: update it there/
     {["-p", Process.pid] => /does not have probescope loaded/, ["-p", (2**22) + 1] => /there is no process/,
-     ["-p", (2**22) + 1, "--workers"] => /there is no process/, ["-p", older.pid] => too_old}.each do |arguments, message|
+     ["-p", (2**22) + 1, "--workers"] => /there is no process/,
+     ["-p", older.pid] => too_old}.each do |arguments, message|
       result = probescope("otel", *arguments)
       expect(result.err).to match(message)
       expect(result.status.exitstatus).to eq(1)
@@ -157,9 +172,11 @@ RSpec.describe "probescope otel", :bpf do
   it "says so when nobody listens at the endpoint, or nobody who speaks HTTP", :jaeger do
     Support::Jaeger.require! { |reason| skip reason }
     process = target(app).ready
+    grpc = keep(Support::Jaeger.new).grpc
     [["http://127.0.0.1:1", /does not take them \(.*\); they wait/],
-     [keep(Support::Jaeger.new).grpc, /does not take them \(.*\); they wait.*OTLP.HTTP/]].each do |endpoint, message|
-      bridge = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none", "--endpoint", endpoint)
+     [grpc, /does not take them \(.*\); they wait.*OTLP.HTTP/]].each do |endpoint, message|
+      bridge = probescope_start("otel", "-p", process.pid, "--slow", "1ms", "--exceptions", "none",
+                                "--endpoint", endpoint)
       bridge.await_line(message, stream: :err)
       expect(bridge.stop(within: 10)).to be_success
       report = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/])

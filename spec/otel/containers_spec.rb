@@ -21,7 +21,8 @@ RSpec.describe "probescope otel and containers" do
 
   # The folder of a cgroup of version 2, or nil where there can be none.
   def make_cgroup(path)
-    root = File.foreach("/proc/self/mounts").map(&:split).find { |_, _, type| type == "cgroup2" }&.at(1) or return
+    mounts = File.foreach("/proc/self/mounts").map(&:split)
+    root = mounts.find { |_, _, type| type == "cgroup2" }&.at(1) or return
     folders = path.split("/").reduce([root]) { |made, name| made << File.join(made.last, name) }.drop(1)
     @cgroups = (@cgroups || []) | folders
     folders.each { |folder| Dir.mkdir(folder) unless Dir.exist?(folder) }.last
@@ -37,14 +38,17 @@ RSpec.describe "probescope otel and containers" do
     end
   end
 
-  # A process whose library has a path that only exists in its own mounts, with PID 1 in its own numbers.
+  # A process whose library has a path that only exists in its own mounts, with PID 1 in its own
+  # numbers.
   def contained(app, cgroup, hosts)
     FileUtils.mkdir_p(File.dirname(hosts))
     File.write(hosts, "127.0.0.1 localhost\n")
-    inside = "mount --bind #{Support::ROOT} /mnt && mount --bind #{hosts} /etc/hosts && cd /mnt && exec \"$@\""
-    command = ["unshare", "--mount", "--pid", "--cgroup", "--fork", "--mount-proc", "--kill-child", "sh", "-c", inside, "sh",
-               RbConfig.ruby, "-I/mnt/lib", "-r/mnt/lib/probescope/auto", "-e", app]
-    process = keep(Support::Child.new("sh", "-c", "echo $$ > #{cgroup || "/dev/null"}; exec \"$@\"", "sh", *command))
+    inside =
+      "mount --bind #{Support::ROOT} /mnt && mount --bind #{hosts} /etc/hosts && cd /mnt && exec \"$@\""
+    command = ["unshare", "--mount", "--pid", "--cgroup", "--fork", "--mount-proc", "--kill-child", "sh",
+               "-c", inside, "sh", RbConfig.ruby, "-I/mnt/lib", "-r/mnt/lib/probescope/auto", "-e", app]
+    process =
+      keep(Support::Child.new("sh", "-c", "echo $$ > #{cgroup || "/dev/null"}; exec \"$@\"", "sh", *command))
     process.await_line(/\Aready$/)
     children_of(process.pid).first
   end
@@ -52,7 +56,8 @@ RSpec.describe "probescope otel and containers" do
   # What the bridge, started in this way, sends of it.
   def resource(pid, *before)
     server = keep(Support::OtlpServer.new)
-    arguments = ["otel", "-p", pid.to_s, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
+    arguments = ["otel", "-p", pid.to_s, "--slow", "1ms", "--exceptions", "none",
+                 "--endpoint", server.endpoint]
     bridge = keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments, env: ENV.to_h))
     bridge.await_line(/attached to/, stream: :err)
     found = await("spans") { server.spans.first }
@@ -61,15 +66,18 @@ RSpec.describe "probescope otel and containers" do
     found.first
   end
 
-  # GIVEN a process in mounts, PIDs and cgroups of its own, THEN the bridge on the host finds its library, and says whose it is, also
-  # from a container of the same pod, which does not see the pod in the names of cgroups.
+  # GIVEN a process in mounts, PIDs and cgroups of its own, THEN the bridge on the host finds its
+  # library, and says whose it is, also from a container of the same pod, which does not see the pod
+  # in the names of cgroups.
   it "attaches to a process in one, and says which it is", :bpf do
     name = "probescope-spec.slice/kubepods-burstable-pod#{pod.tr("-", "_")}.slice"
     cgroup = make_cgroup("#{name}/cri-containerd-#{container}.scope")
     beside = cgroup && make_cgroup("#{name}/cri-containerd-#{container.reverse}.scope")
-    process = contained(app, cgroup && "#{cgroup}/cgroup.procs", File.join(Support::ROOT, "tmp/pods/#{pod}/etc-hosts"))
+    process = contained(app, cgroup && "#{cgroup}/cgroup.procs",
+                        File.join(Support::ROOT, "tmp/pods/#{pod}/etc-hosts"))
 
-    expect(resource(process)).to include("process.pid" => 1, "k8s.pod.uid" => pod, **(cgroup ? {"container.id" => container} : {}))
+    expect(resource(process))
+      .to include("process.pid" => 1, "k8s.pod.uid" => pod, **(cgroup ? {"container.id" => container} : {}))
     next unless cgroup
 
     other = ["sh", "-c", "echo $$ > #{beside}/cgroup.procs; exec unshare --cgroup \"$@\"", "sh"]
@@ -80,16 +88,18 @@ RSpec.describe "probescope otel and containers" do
 
   it "is refused inside one where bpftrace knows other numbers", :bpf do
     skip "of another bpftrace: before 0.23" if (Support::Bpf.version <=> [0, 23]) >= 0
-    inside = keep(Support::Child.new("unshare", "--pid", "--fork", "--mount-proc", RbConfig.ruby, Support::EXE, "otel", "-p", "1",
-                                     env: ENV.to_h))
+    inside = keep(Support::Child.new("unshare", "--pid", "--fork", "--mount-proc", RbConfig.ruby,
+                                     Support::EXE, "otel", "-p", "1", env: ENV.to_h))
     expect(inside.wait.exitstatus).to eq(1)
     expect(inside.err).to match(/\Aprobescope: bpftrace 0\.\d+\.\d+ counts processes by .*\n  try: .*hostPID/)
   end
 
-  # GIVEN a process and the bridge in one PID namespace, WHEN a thread that is not the main one calls, THEN it is that process that calls:
-  # bpftrace 0.23.0 to 0.24.1 has the numbers of a thread and of its process the wrong way round there.
+  # GIVEN a process and the bridge in one PID namespace, WHEN a thread that is not the main one
+  # calls, THEN it is that process that calls: bpftrace 0.23.0 to 0.24.1 has the numbers of a thread
+  # and of its process the wrong way round there.
   it "counts the threads of a process for that process in a PID namespace of its own", :bpf do
-    skip "of another bpftrace: from 0.23 on" if (Support::Bpf.version <=> [0, 23]).negative? # an older one is refused, as above
+    # an older one is refused, as above
+    skip "of another bpftrace: from 0.23 on" if (Support::Bpf.version <=> [0, 23]).negative?
     server = keep(Support::OtlpServer.new)
     folder = FileUtils.mkdir_p("#{Support::ROOT}/tmp/containers-spec").first
     FileUtils.rm_f("#{folder}/started")
@@ -104,19 +114,23 @@ RSpec.describe "probescope otel and containers" do
       cd #{folder}
       #{RbConfig.ruby} -I#{Support::ROOT}/lib -rprobescope/auto app.rb &
       until [ -e started ]; do sleep 0.1; done
-      exec #{RbConfig.ruby} #{Support::EXE} otel -p $! --slow 1ms --exceptions none --endpoint #{server.endpoint}
+      exec #{RbConfig.ruby} #{Support::EXE} otel -p $! --slow 1ms --exceptions none \\
+        --endpoint #{server.endpoint}
     SH
     expect(await("spans", within: 120) { server.spans.first }.last.name).to eq("Object#slow")
     Process.kill(:INT, inside(bridge))
-    bridge.await_line(/"received":\{[^}]*"slow_calls":\d+[^}]*\},"of_other_processes":0,/, stream: :err, within: 20)
+    bridge.await_line(/"received":\{[^}]*"slow_calls":\d+[^}]*\},"of_other_processes":0,/,
+                      stream: :err, within: 20)
   end
 
   names = {
     "0::/system.slice/docker-#{container}.scope" => [container, nil],
     "0::/docker/#{container}" => [container, nil],
-    "0::/kubepods.slice/kubepods-pod#{pod.tr("-", "_")}.slice/crio-#{container}.scope/container" => [container, pod],
+    "0::/kubepods.slice/kubepods-pod#{pod.tr("-", "_")}.slice/crio-#{container}.scope/container" =>
+      [container, pod],
     "0::/kubepods/besteffort/pod#{pod}/#{container}" => [container, pod],
-    "4:memory:/kubepods/pod#{pod}/#{container}\n1:name=systemd:/kubepods/pod#{pod}/#{container}\n0::/" => [container, pod],
+    "4:memory:/kubepods/pod#{pod}/#{container}\n1:name=systemd:/kubepods/pod#{pod}/#{container}\n0::/" =>
+      [container, pod],
     # kind: a node that is a container itself.
     "0::/docker/#{container.reverse}/kubelet/kubepods/pod#{pod}/#{container}" => [container, pod],
     "0::/../../kubepods-pod#{pod.tr("-", "_")}.slice/cri-containerd-#{container}.scope" => [container, pod],
@@ -124,19 +138,21 @@ RSpec.describe "probescope otel and containers" do
   }
   it "knows the names that runtimes give to cgroups" do
     names.each do |groups, (id, uid)|
-      expect(Probescope::Otel::Resources.container("#{groups}\n", "")).to eq({"container.id" => id, "k8s.pod.uid" => uid}.compact)
+      expect(Probescope::Otel::Resources.container("#{groups}\n", ""))
+        .to eq({"container.id" => id, "k8s.pod.uid" => uid}.compact)
     end
   end
 
-  # GIVEN a part of the tree of cgroups that systemd has handed to a user, and a cgroup there which that user has named as somebody else's
-  # container, THEN its name is a claim.
+  # GIVEN a part of the tree of cgroups that systemd has handed to a user, and a cgroup there which
+  # that user has named as somebody else's container, THEN its name is a claim.
   it "takes a container's name from root alone" do
     name = "probescope-spec.slice/user@1000.service"
     forged = make_cgroup("#{name}/docker-#{container}.scope") or skip "no cgroups here"
     process = host_target
     File.write("#{forged}/cgroup.procs", process.pid.to_s)
     said = -> { Probescope::Otel::Resources.of(process.pid, {runtime: "ruby", version: "3.1"}) }
-    expect(said.call).to match(hash_including(attributes: hash_including("container.id" => container), claims: {}))
+    expect(said.call)
+      .to match(hash_including(attributes: hash_including("container.id" => container), claims: {}))
     File.chown(1000, 1000, File.dirname(forged))
     claimed = said.call
     expect(claimed[:attributes]).not_to have_key("container.id")

@@ -11,7 +11,10 @@ RSpec.describe "Probescope::OpenTelemetry.install" do
     require "opentelemetry-sdk"
     require "probescope/opentelemetry"
     ENV["OTEL_TRACES_EXPORTER"] = "none"
-    OpenTelemetry::SDK.configure { |c| c.resource = OpenTelemetry::SDK::Resources::Resource.create("service.name" => "shop", "n" => 3, "list" => %w[a b]) }
+    attributes = {"service.name" => "shop", "n" => 3, "list" => %w[a b]}
+    OpenTelemetry::SDK.configure do |c|
+      c.resource = OpenTelemetry::SDK::Resources::Resource.create(attributes)
+    end
     p Probescope::OpenTelemetry.install
     $stdout.sync = true
     child = fork { sleep }
@@ -20,7 +23,8 @@ RSpec.describe "Probescope::OpenTelemetry.install" do
   RUBY
 
   it "publishes the resource, in forked children too" do
-    process = target(app, loaded: false, options: ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options]).ready
+    options = ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options]
+    process = target(app, loaded: false, options: options).ready
     child = process.await_line(/^child (\d+)/)[1].to_i
     expect(process.out).to start_with("true\n")
     [process.pid, child].each do |pid|
@@ -41,8 +45,8 @@ RSpec.describe "the current span of each thread, read from outside" do
     raise out unless status.success?
   end
 
-  # Each line: what is going on, the thread, and "trace_id span_id flags" of its current span as the application knows it, or "none".
-  # It goes on when it is told to.
+  # Each line: what is going on, the thread, and "trace_id span_id flags" of its current span as the
+  # application knows it, or "none". It goes on when it is told to.
   ruby = <<~RUBY
     require "opentelemetry-sdk"
     require "probescope/opentelemetry"
@@ -62,7 +66,10 @@ RSpec.describe "the current span of each thread, read from outside" do
       at("outer")
       T.in_span("inner") { at("inner") }
       at("outer_again")
-      fiber = Fiber.new { at("bare_fiber"); T.in_span("fiber") { at("fiber"); Fiber.yield; at("fiber_again") } }
+      fiber = Fiber.new do
+        at("bare_fiber")
+        T.in_span("fiber") { at("fiber"); Fiber.yield; at("fiber_again") }
+      end
       fiber.resume
       at("beside_fiber")
       fiber.resume
@@ -72,7 +79,8 @@ RSpec.describe "the current span of each thread, read from outside" do
   RUBY
 
   it "is that of Ruby's fibers and threads" do
-    process = target(ruby, loaded: false, stdin: true, options: ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options])
+    options = ["-I#{File.join(Support::ROOT, "lib")}", *OpenTelemetryGems.options]
+    process = target(ruby, loaded: false, stdin: true, options: options)
     seen = Array.new(10) { |i| step(process, i, reader, Support::LIBRARY) }
     expect(seen.map { |name, outside, inside| [name, outside] if outside != inside }.compact).to eq([])
     expect(seen.map(&:last).uniq.size).to eq(5)
@@ -98,7 +106,9 @@ RSpec.describe Probescope::Otel::Resource do
 
   # An encoded ProcessContext with these attributes, each value as AnyValue takes it.
   define_method(:context) do |attributes|
-    pairs = attributes.map { |key, value| common::KeyValue.new(key: key, value: common::AnyValue.new(**value)) }
+    pairs = attributes.map do |key, value|
+      common::KeyValue.new(key: key, value: common::AnyValue.new(**value))
+    end
     bytes = resource.encode(resource.new(attributes: pairs))
     ([10, *varint(bytes.bytesize)].pack("C*") + bytes).unpack1("H*")
   end
@@ -106,19 +116,24 @@ RSpec.describe Probescope::Otel::Resource do
   def varint(number) = number < 128 ? [number] : [(number & 127) | 128, *varint(number >> 7)]
 
   def found(message, *arguments)
-    described_class.of({attributes: {"process.pid": 7}, executable: "ruby", **message}, *arguments).attribute_enumerator.to_h
+    described_class.of({attributes: {"process.pid": 7}, executable: "ruby", **message}, *arguments)
+                   .attribute_enumerator.to_h
   end
 
   it "takes what makes no sense for nothing" do
-    ["", "0a", "0aff", "ffffffffffffffffffff", "0a050a0312ff00", "1205aabbccddee", "ff" * 65_536].each do |digits|
+    ["", "0a", "0aff", "ffffffffffffffffffff", "0a050a0312ff00", "1205aabbccddee",
+     "ff" * 65_536].each do |digits|
       expect(described_class.published(digits)).to eq({})
     end
   end
 
   it "takes lists of one kind, and no others" do
-    list = ->(*values) { {array_value: common::ArrayValue.new(values: values.map { |value| common::AnyValue.new(**value) })} }
-    lists = {"texts" => [{string_value: "a"}, {string_value: "b"}], "mixed" => [{string_value: "a"}, {int_value: 1}], "empty" => [],
-             "nothing" => [{}], "lists" => [list.call({int_value: 1})]}
+    list = lambda do |*values|
+      {array_value: common::ArrayValue.new(values: values.map { |value| common::AnyValue.new(**value) })}
+    end
+    lists = {"texts" => [{string_value: "a"}, {string_value: "b"}],
+             "mixed" => [{string_value: "a"}, {int_value: 1}], "empty" => [], "nothing" => [{}],
+             "lists" => [list.call({int_value: 1})]}
     digits = context({**lists.transform_values { |values| list.call(*values) }, "number" => {int_value: 3}})
     expect(described_class.published(digits)).to eq("texts" => %w[a b], "number" => 3)
   end
@@ -134,9 +149,11 @@ RSpec.describe Probescope::Otel::Resource do
   end
 
   it "cleans and bounds what it claims" do
-    claims = {"evil\e[31m" => "a\nb", "k" * 1000 => "v" * 10_000, "" => "nobody"}.merge((1..1000).to_h { |i| ["n#{i}", i] })
+    claims = {"evil\e[31m" => "a\nb", "k" * 1000 => "v" * 10_000, "" => "nobody",
+              **(1..1000).to_h { |i| ["n#{i}", i] }}
     attributes = found({claims: claims, service_name: "shop\u202e"}, nil)
-    expect(attributes).to include('evil\e[31m' => 'a\nb', "k" * 255 => "v" * 4096, "service.name" => 'shop\u202e')
+    expect(attributes)
+      .to include('evil\e[31m' => 'a\nb', "k" * 255 => "v" * 4096, "service.name" => 'shop\u202e')
     expect(attributes.size).to be_between(120, 130)
   end
 end

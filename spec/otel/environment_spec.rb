@@ -26,7 +26,10 @@ RSpec.describe "The environment of probescope otel" do
         key = OpenSSL::PKey::EC.generate("prime256v1")
         [name, [certificate("/CN=#{name}", key, authority, root), key]]
       end
-      texts = {"ca" => root.to_pem, **signed.flat_map { |name, (one, key)| [[name, one.to_pem], ["#{name}_key", key.to_pem]] }.to_h}
+      texts = {
+        "ca" => root.to_pem,
+        **signed.flat_map { |name, (one, key)| [[name, one.to_pem], ["#{name}_key", key.to_pem]] }.to_h
+      }
       texts.to_h { |name, text| [name, File.join(folder, name).tap { |path| File.write(path, text) }] }
     end
 
@@ -40,7 +43,8 @@ RSpec.describe "The environment of probescope otel" do
       one.not_before = Time.now - 60
       one.not_after = Time.now + 3600
       extensions = OpenSSL::X509::ExtensionFactory.new(issuer || one, one)
-      one.add_extension(extensions.create_extension("basicConstraints", issuer ? "CA:FALSE" : "CA:TRUE", true))
+      one.add_extension(extensions.create_extension("basicConstraints", issuer ? "CA:FALSE" : "CA:TRUE",
+                                                    true))
       one.add_extension(extensions.create_extension("subjectAltName", "IP:127.0.0.1"))
       one.sign(signer, OpenSSL::Digest.new("SHA256"))
     end
@@ -65,8 +69,10 @@ RSpec.describe "The environment of probescope otel" do
   def sent(environment)
     endpoints = Probescope::Otel::Endpoints.new(nil, environment)
     Probescope::Otel::Endpoints::SIGNALS.each do |signal|
-      transport = Probescope::Otel::Transport.new(signal, environment, authorization: endpoints.authorization(signal))
-      exporter = Probescope::Otel::Exporters::BY_SIGNAL.fetch(signal).new(endpoint: endpoints[signal], transport: transport)
+      transport = Probescope::Otel::Transport.new(signal, environment,
+                                                  authorization: endpoints.authorization(signal))
+      exporter = Probescope::Otel::Exporters::BY_SIGNAL.fetch(signal)
+                                                       .new(endpoint: endpoints[signal], transport: transport)
       expect(exporter.deliver([], timeout: 5)).to be(true), exporter.reason.to_s
     end
     server.headers
@@ -75,36 +81,47 @@ RSpec.describe "The environment of probescope otel" do
   # {variables => what each request's head is to match}; BASE is the server's.
   everything = {
     {"ENDPOINT" => "BASE"} => [%r{^POST /v1/traces }, %r{^POST /v1/logs }, %r{^POST /v1/metrics }],
-    {"ENDPOINT" => "BASE/otlp/"} => [%r{^POST /otlp/v1/traces }, %r{^POST /otlp/v1/logs }, %r{^POST /otlp/v1/metrics }],
-    {"ENDPOINT" => "BASE", "LOGS_ENDPOINT" => "BASE/loki?a=b", "TRACES_ENDPOINT" => "BASE", "METRICS_ENDPOINT" => " "} =>
+    {"ENDPOINT" => "BASE/otlp/"} => [%r{^POST /otlp/v1/traces }, %r{^POST /otlp/v1/logs },
+                                     %r{^POST /otlp/v1/metrics }],
+    {"ENDPOINT" => "BASE", "LOGS_ENDPOINT" => "BASE/loki?a=b", "TRACES_ENDPOINT" => "BASE",
+     "METRICS_ENDPOINT" => " "} =>
       [%r{^POST / }, %r{^POST /loki\?a=b }, %r{^POST /v1/metrics }],
-    {"ENDPOINT" => "BASE", "HEADERS" => "authorization=Basic%20a+b%3D,x-tenant=1", "METRICS_HEADERS" => "x-tenant=2"} =>
+    {"ENDPOINT" => "BASE", "HEADERS" => "authorization=Basic%20a+b%3D,x-tenant=1",
+     "METRICS_HEADERS" => "x-tenant=2"} =>
       [/^authorization: Basic a\+b=\r\nx-tenant: 1\r/i, /^x-tenant: 1\r/i, /^x-tenant: 2\r/i],
     {"ENDPOINT" => "PASS", "LOGS_ENDPOINT" => "BASE", "METRICS_HEADERS" => "Authorization=Bearer%20x"} =>
       [/^authorization: Basic bWU6cEArcw==\r/i, /\A(?!.*^authorization)/im, /^authorization: Bearer x\r/i],
     {"ENDPOINT" => "BASE", "COMPRESSION" => "", "LOGS_COMPRESSION" => "none"} =>
       [/^content-encoding: gzip\r/i, /\A(?!.*^content-encoding)/im, /^content-encoding: gzip\r/i],
-    {"ENDPOINT" => "BASE", "PROTOCOL" => "http/protobuf"} => [%r{^content-type: application/x-protobuf\r}i] * 3
+    {"ENDPOINT" => "BASE",
+     "PROTOCOL" => "http/protobuf"} => [%r{^content-type: application/x-protobuf\r}i] * 3
   }
   everything.each do |variables, heads|
     it "is followed: #{variables}" do
-      given = variables.to_h { |name, value| ["OTEL_EXPORTER_OTLP_#{name}", value.sub("BASE", server.endpoint).sub("PASS", with_password)] }
+      given = variables.to_h do |name, value|
+        ["OTEL_EXPORTER_OTLP_#{name}", value.sub("BASE", server.endpoint).sub("PASS", with_password)]
+      end
       expect(sent(given)).to match(heads.map { |head| match(head) })
     end
   end
 
   it "is followed where a signal's endpoint is the common one" do
-    variables = %w[OTEL_EXPORTER_OTLP_ENDPOINT OTEL_EXPORTER_OTLP_LOGS_ENDPOINT OTEL_EXPORTER_OTLP_METRICS_ENDPOINT]
+    variables = %w[OTEL_EXPORTER_OTLP_ENDPOINT OTEL_EXPORTER_OTLP_LOGS_ENDPOINT
+                   OTEL_EXPORTER_OTLP_METRICS_ENDPOINT]
     variables.each { |name| ENV[name] = "#{server.endpoint}/own" }
-    expect(sent(ENV)).to match([match(%r{^POST /own/v1/traces }), match(%r{^POST /own }), match(%r{^POST /own })])
+    expect(sent(ENV))
+      .to match([match(%r{^POST /own/v1/traces }), match(%r{^POST /own }), match(%r{^POST /own })])
   ensure
     variables.each { |name| ENV.delete(name) }
   end
 
-  timeouts = {{} => 10, {"TIMEOUT" => "2500"} => 2.5, {"TIMEOUT" => "3"} => 3, {"TIMEOUT" => "1", "TRACES_TIMEOUT" => "500"} => 0.5}
+  timeouts = {{} => 10, {"TIMEOUT" => "2500"} => 2.5, {"TIMEOUT" => "3"} => 3,
+              {"TIMEOUT" => "1", "TRACES_TIMEOUT" => "500"} => 0.5}
   timeouts.each do |variables, seconds|
     it "gives a request #{seconds} s: #{variables}" do
-      expect(transport.new("traces", variables.transform_keys { |name| "OTEL_EXPORTER_OTLP_#{name}" }).timeout).to eq(seconds)
+      expect(
+        transport.new("traces", variables.transform_keys { |name| "OTEL_EXPORTER_OTLP_#{name}" }).timeout
+      ).to eq(seconds)
     end
   end
 
@@ -125,7 +142,9 @@ RSpec.describe "The environment of probescope otel" do
   wrong.each do |variables, message|
     it "is refused where it cannot be followed: #{variables}" do
       given = variables.transform_keys { |name| "OTEL_EXPORTER_OTLP_#{name}" }
-      expect { endpoints.new(nil, given) && endpoints::SIGNALS.each { |signal| transport.new(signal, given) } }
+      expect do
+        endpoints.new(nil, given) && endpoints::SIGNALS.each { |signal| transport.new(signal, given) }
+      end
         .to raise_error(Probescope::CLI::Usage, message)
     end
   end
@@ -135,23 +154,27 @@ RSpec.describe "The environment of probescope otel" do
       .to raise_error(Probescope::CLI::Usage, /VERIFY_NONE would send to whoever answers/)
   end
 
-  # GIVEN a password among the arguments, or in a file for everybody, THEN the command says so, and not the password.
+  # GIVEN a password among the arguments, or in a file for everybody, THEN the command says so, and
+  # not the password.
   it "takes passwords from no place that everybody can read" do
     file = File.join(@folder = Dir.mktmpdir, "endpoint")
     File.write(file, "http://me:secret@127.0.0.1:1\n", perm: 0o644)
     ["http://me:secret@127.0.0.1:1", "@#{file}"].each do |endpoint|
       result = probescope("otel", "-p", Process.pid, "--endpoint", endpoint)
       expect(result.status.exitstatus).to eq(2)
-      expect(result.err).to match(/\A(?!.*secret)probescope: everybody on this machine can read the password/m)
+      expect(result.err)
+        .to match(/\A(?!.*secret)probescope: everybody on this machine can read the password/m)
     end
     File.chmod(0o600, file)
-    expect(probescope("otel", "-p", Process.pid, "--endpoint", "@#{file}").err).to include("does not have probescope")
+    expect(probescope("otel", "-p", Process.pid, "--endpoint", "@#{file}").err)
+      .to include("does not have probescope")
     expect(probescope("otel", "-p", Process.pid, "--endpoint", "@/nowhere").status.exitstatus).to eq(2)
   ensure
     FileUtils.rm_rf(@folder)
   end
 
-  # Who may run `probescope otel` by sudo and nothing else reads no file by it, and holds it up by none.
+  # Who may run `probescope otel` by sudo and nothing else reads no file by it, and holds it up by
+  # none.
   it "shows nothing of the file that is to hold the endpoint, and waits for none" do
     @folder = Dir.mktmpdir
     File.write(file = File.join(@folder, "shadow"), "root:$y$secret:20228:0:99999:7:::\n", perm: 0o600)
@@ -159,7 +182,9 @@ RSpec.describe "The environment of probescope otel" do
     [file, fifo, "/dev/zero"].each do |path|
       result = probescope("otel", "-p", Process.pid, "--endpoint", "@#{path}")
       expect(result.status.exitstatus).to eq(2)
-      expect(result.err).to match(/\Aprobescope: the first line of #{path} is no URL of an OTLP.HTTP endpoint\n  try: --endpoint @/)
+      expect(result.err).to match(
+        /\Aprobescope: the first line of #{path} is no URL of an OTLP.HTTP endpoint\n  try: --endpoint @/
+      )
       expect(result.err).not_to include("secret")
     end
   ensure
@@ -169,11 +194,13 @@ RSpec.describe "The environment of probescope otel" do
   it "is told of where figures would be other ones" do
     name = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
     expect([{}, {name => "Cumulative"}].map { |given| transport.complaint(given) }).to eq([nil, nil])
-    expect(transport.complaint(name => "delta")).to match(/#{name} asks for delta; figures are sent as cumulative only/)
+    expect(transport.complaint(name => "delta"))
+      .to match(/#{name} asks for delta; figures are sent as cumulative only/)
   end
 
   it "stops the command before it traces anything" do
-    {"OTEL_EXPORTER_OTLP_COMPRESSION" => "zip", "OTEL_METRIC_EXPORT_INTERVAL" => "often"}.each do |name, value|
+    {"OTEL_EXPORTER_OTLP_COMPRESSION" => "zip",
+     "OTEL_METRIC_EXPORT_INTERVAL" => "often"}.each do |name, value|
       result = probescope("otel", "-p", Process.pid, env: {name => value})
       expect(result.err).to match(/#{name}/)
       expect(result.status.exitstatus).to eq(2)
@@ -181,27 +208,36 @@ RSpec.describe "The environment of probescope otel" do
   end
 
   it "names the services of processes, before what they say, and adds attributes that they do not have" do
-    own = Probescope::Otel::Resources.own("OTEL_RESOURCE_ATTRIBUTES" => "service.name=a,deployment.environment.name=test%2C1",
-                                          "OTEL_SERVICE_NAME" => "b")
+    own = Probescope::Otel::Resources.own(
+      "OTEL_RESOURCE_ATTRIBUTES" => "service.name=a,deployment.environment.name=test%2C1",
+      "OTEL_SERVICE_NAME" => "b"
+    )
     expect(own).to eq("service.name" => "b", "deployment.environment.name" => "test,1")
-    message = {attributes: {"process.pid": 1, "host.name": "x"}, service_name: "c", executable: "ruby", published: nil}
-    resource = Probescope::Otel::Resource.of(message, "b", {"host.name" => "y", "team" => "z"}).attribute_enumerator.to_h
+    message = {attributes: {"process.pid": 1, "host.name": "x"}, service_name: "c", executable: "ruby",
+               published: nil}
+    resource = Probescope::Otel::Resource.of(message, "b", {"host.name" => "y", "team" => "z"})
+                                         .attribute_enumerator.to_h
     expect(resource).to eq("service.name" => "b", "process.pid" => 1, "host.name" => "x", "team" => "z")
-    expect(Probescope::Otel::Resource.of(message, nil).attribute_enumerator.to_h).to include("service.name" => "c")
+    expect(Probescope::Otel::Resource.of(message, nil).attribute_enumerator.to_h)
+      .to include("service.name" => "c")
   end
 
-  # GIVEN a backend that wants a certificate, THEN one of its own authority is shown to it, with a key of elliptic curves.
+  # GIVEN a backend that wants a certificate, THEN one of its own authority is shown to it, with a
+  # key of elliptic curves.
   it "encrypts, and shows a certificate" do
     Dir.mktmpdir do |folder|
       paths = certificates.write(folder)
       server = keep(Support::OtlpServer.new(tls: certificates.context(paths)))
-      given = {"ENDPOINT" => server.endpoint, "CERTIFICATE" => paths["ca"], "CLIENT_CERTIFICATE" => paths["client"],
-               "CLIENT_KEY" => paths["client_key"]}.transform_keys { |name| "OTEL_EXPORTER_OTLP_#{name}" }
-      exporter = Probescope::Otel::Exporters::Logs.new(endpoint: endpoints.new(nil, given)["logs"], transport: transport.new("logs", given))
+      given = {"ENDPOINT" => server.endpoint, "CERTIFICATE" => paths["ca"],
+               "CLIENT_CERTIFICATE" => paths["client"], "CLIENT_KEY" => paths["client_key"]}
+      given = given.transform_keys { |name| "OTEL_EXPORTER_OTLP_#{name}" }
+      exporter = Probescope::Otel::Exporters::Logs.new(endpoint: endpoints.new(nil, given)["logs"],
+                                                       transport: transport.new("logs", given))
       paths.each_value { |path| File.unlink(path) } # read already, while there was privilege
       expect(exporter.deliver([], timeout: 5)).to be(true)
 
-      stranger = Probescope::Otel::Exporters::Logs.new(endpoint: "#{server.endpoint}/v1/logs", transport: transport.new("logs", {}))
+      stranger = Probescope::Otel::Exporters::Logs.new(endpoint: "#{server.endpoint}/v1/logs",
+                                                       transport: transport.new("logs", {}))
       expect(stranger.deliver([], timeout: 5)).to be(false)
     end
   end

@@ -10,8 +10,9 @@ RSpec.describe "probescope otel and fluentd", :bpf do
 
   program = File.join(Support::ROOT, "spec/otel/programs/raises.rb")
 
-  # GIVEN an exception in each of some spans, and more at one place than are told of in a second, THEN each of the former is a record
-  # with its span's ids, and of the latter it is known how many are none.
+  # GIVEN an exception in each of some spans, and more at one place than are told of in a second,
+  # THEN each of the former is a record with its span's ids, and of the latter it is known how many
+  # are none.
   it "keeps each exception with its place, its span and its process, and no message" do
     fluentd = keep(Support::Fluentd.new)
     process = target(program, options: OpenTelemetryGems.options, env: {"OTEL_SERVICE_NAME" => "shop"}).ready
@@ -27,15 +28,20 @@ RSpec.describe "probescope otel and fluentd", :bpf do
     report = JSON.parse(bridge.err.lines.grep(/received/).last[/\{.*/], symbolize_names: true)
     await("all records") { fluentd.records.size >= report.dig(:logs, :exported) }
 
-    costly, often = fluentd.records.partition { |record| record.dig("attributes", "exception.type") == "Costly" }
+    costly, often = fluentd.records.partition do |record|
+      record.dig("attributes", "exception.type") == "Costly"
+    end
     expect(costly.map { |record| record.values_at("traceId", "spanId").join(" ") }).to match_array(spans)
     expect(often.size + report[:details_suppressed]).to eq(200)
     expect(report.dig(:logs, :exported)).to eq(costly.size + often.size)
-    expect(costly.map { |record| record["eventName"] || record.dig("attributes", "event.name") }.uniq).to eq(["exception"])
-    place = {"code.function.name" => %q(Object#bad\e[31m\u202e"'\n{}%s), "code.file.path" => program, "code.line.number" => "12"}
+    expect(costly.map { |record| record["eventName"] || record.dig("attributes", "event.name") }.uniq)
+      .to eq(["exception"])
+    place = {"code.function.name" => %q(Object#bad\e[31m\u202e"'\n{}%s), "code.file.path" => program,
+             "code.line.number" => "12"}
     costly.each do |record|
       expect(record["attributes"]).to include(place)
-      expect(record["resource"]).to include("service.name" => "shop", "process.pid" => process.pid.to_s, "process.runtime.name" => "ruby")
+      expect(record["resource"]).to include("service.name" => "shop", "process.pid" => process.pid.to_s,
+                                            "process.runtime.name" => "ruby")
       expect(Time.now.to_f - (record["timeUnixNano"].to_i / 1e9)).to be_between(0, 60)
     end
     expect(fluentd.text).not_to include("secret")

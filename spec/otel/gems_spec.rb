@@ -6,11 +6,12 @@ require "support/otlp_server"
 
 # The bridge under sudo, where OpenTelemetry's gems are installed for who called sudo.
 RSpec.describe "The gems of probescope otel", :bpf do
-  names = %w[opentelemetry-sdk opentelemetry-exporter-otlp opentelemetry-logs-sdk opentelemetry-exporter-otlp-logs
-             opentelemetry-metrics-sdk opentelemetry-exporter-otlp-metrics]
+  names = %w[opentelemetry-sdk opentelemetry-exporter-otlp opentelemetry-logs-sdk
+             opentelemetry-exporter-otlp-logs opentelemetry-metrics-sdk opentelemetry-exporter-otlp-metrics]
   app = <<~RUBY
     $stdout.sync = true
-    eval("def slow = sleep(0.002)", TOPLEVEL_BINDING, #{File.join(Support::ROOT, "spec/otel/work.rb").inspect}, 1)
+    eval("def slow = sleep(0.002)", TOPLEVEL_BINDING,
+         #{File.join(Support::ROOT, "spec/otel/work.rb").inspect}, 1)
     puts "ready"
     loop { slow }
   RUBY
@@ -35,15 +36,18 @@ RSpec.describe "The gems of probescope otel", :bpf do
       @gems = File.join(@home, ".local/share/gem", Gem.ruby_engine, Gem.ruby_api_version)
       self.class.closure(names).each_value { |spec| install(spec) }
       FileUtils.chown_R("daemon", "daemon", @home)
-      File.write(@passwd = File.join(folder, "passwd"), File.read("/etc/passwd").sub(/^(daemon:.*:)[^:]*:([^:]*)$/, "\\1#{@home}:\\2"))
+      File.write(@passwd = File.join(folder, "passwd"),
+                 File.read("/etc/passwd").sub(/^(daemon:.*:)[^:]*:([^:]*)$/, "\\1#{@home}:\\2"))
       File.write(@rules = File.join(folder, "sudoers"), "ALL ALL=(ALL) NOPASSWD: ALL\n", perm: 0o440)
       example.run
     end
   end
 
   def install(spec)
-    {spec.full_gem_path => "gems/#{spec.full_name}", spec.loaded_from => "specifications/#{spec.full_name}.gemspec",
-     spec.extension_dir => "extensions/#{Gem::Platform.local}/#{Gem.extension_api_version}/#{spec.full_name}"}.each do |from, to|
+    extensions = "extensions/#{Gem::Platform.local}/#{Gem.extension_api_version}"
+    {spec.full_gem_path => "gems/#{spec.full_name}",
+     spec.loaded_from => "specifications/#{spec.full_name}.gemspec",
+     spec.extension_dir => "#{extensions}/#{spec.full_name}"}.each do |from, to|
       next unless File.exist?(from)
 
       FileUtils.mkdir_p(File.dirname(File.join(@gems, to)))
@@ -55,9 +59,11 @@ RSpec.describe "The gems of probescope otel", :bpf do
     mounted = "mount --bind #{@passwd} /etc/passwd; mount --bind #{@rules} /etc/sudoers; exec \"$@\""
     before = ["unshare", "-m", "sh", "-c", mounted, "sh",
               "setpriv", "--reuid=daemon", "--regid=daemon", "--init-groups", "sudo", "-n"]
-    arguments = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
+    arguments = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none",
+                 "--endpoint", server.endpoint]
     # As an installed gem's command: that of a checkout finds what bin/setup has put there.
-    command = [RbConfig.ruby, "-I", File.join(Support::ROOT, "lib"), "-r", "probescope/cli", "-e", "exit Probescope::CLI.start(ARGV)"]
+    command = [RbConfig.ruby, "-I", File.join(Support::ROOT, "lib"), "-r", "probescope/cli",
+               "-e", "exit Probescope::CLI.start(ARGV)"]
     keep(Support::Child.new(*before, *command, *arguments))
   end
 
@@ -67,8 +73,10 @@ RSpec.describe "The gems of probescope otel", :bpf do
   it "are found where the user has them, and loaded by the user alone" do
     # As whom a gem and the description of a gem run.
     noted = File.join(@home, "noted")
-    note = "File.write(#{noted.inspect}, [Process.uid, File.read('/proc/self/status')[/^CapPrm.*/]].join(' ') + %(\\n), mode: 'a')\n"
-    %w[gems/opentelemetry-sdk-*/lib/opentelemetry/sdk.rb specifications/opentelemetry-sdk-*.gemspec].each do |pattern|
+    note = "File.write(#{noted.inspect}, " \
+           "[Process.uid, File.read('/proc/self/status')[/^CapPrm.*/]].join(' ') + %(\\n), mode: 'a')\n"
+    %w[gems/opentelemetry-sdk-*/lib/opentelemetry/sdk.rb
+       specifications/opentelemetry-sdk-*.gemspec].each do |pattern|
       path = Dir["#{@gems}/#{pattern}"].first
       File.write(path, File.read(path).sub(/^(?!#)/, note))
     end
@@ -82,14 +90,16 @@ RSpec.describe "The gems of probescope otel", :bpf do
     File.chmod(0o777, File.join(@gems, "gems"))
     child = bridge(process, server)
     expect(child.wait.exitstatus).to eq(1), child.to_s
-    expect(child.err).to match(%r{\Aprobescope: daemon's gems are not loaded: others than its owner may write to \S+/gems\n  try: chmod})
+    weak = %r{others than its owner may write to \S+/gems}
+    expect(child.err).to match(/\Aprobescope: daemon's gems are not loaded: #{weak}\n  try: chmod/)
   end
 
   it "are told of where they are missing: where they were looked for, and what installs them" do
     FileUtils.rm_rf(@gems)
     child = bridge(process, server)
     expect(child.wait.exitstatus).to eq(1), child.to_s
-    expect(child.err).to match(/needs gems .*: opentelemetry-sdk, .*; looked in .*#{Regexp.escape(@gems)}.*\n/)
+    expect(child.err)
+      .to match(/needs gems .*: opentelemetry-sdk, .*; looked in .*#{Regexp.escape(@gems)}.*\n/)
     expect(child.err).to match(/^  try: sudo #{RbConfig.ruby} -S gem install opentelemetry-sdk /)
   end
 end

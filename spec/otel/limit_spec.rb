@@ -4,7 +4,8 @@ require "spec_helper"
 require "support/host_helpers"
 require "support/otlp_server"
 
-# A process with PROBESCOPE_MAX_OVERHEAD takes hooks out while a bridge listens. What the bridge sends says so.
+# A process with PROBESCOPE_MAX_OVERHEAD takes hooks out while a bridge listens. What the bridge
+# sends says so.
 RSpec.describe "probescope otel and PROBESCOPE_MAX_OVERHEAD", :bpf do
   include Support::HostTarget
 
@@ -14,7 +15,8 @@ RSpec.describe "probescope otel and PROBESCOPE_MAX_OVERHEAD", :bpf do
   # {what a point of a gauge is of => its value}
   def gauge(name, key)
     metrics = server.metrics.select { |_, metric| metric.name == name }
-    metrics.flat_map { |_, metric| points(metric).map { |point| [attributes(point.attributes)[key], point.as_double] } }.to_h
+    metrics.flat_map { |_, metric| points(metric) }
+           .to_h { |point| [attributes(point.attributes)[key], point.as_double] }
   end
 
   def start(code)
@@ -24,8 +26,8 @@ RSpec.describe "probescope otel and PROBESCOPE_MAX_OVERHEAD", :bpf do
   end
 
   def bridge(program, *arguments)
-    child = probescope_start("otel", "-p", program.pid, "--exceptions", "none", "--endpoint", server.endpoint, *arguments,
-                             env: {"OTEL_METRIC_EXPORT_INTERVAL" => "500"})
+    child = probescope_start("otel", "-p", program.pid, "--exceptions", "none", "--endpoint", server.endpoint,
+                             *arguments, env: {"OTEL_METRIC_EXPORT_INTERVAL" => "500"})
     child.await_line(/attached to/, stream: :err, within: 60)
     child
   end
@@ -47,8 +49,12 @@ RSpec.describe "probescope otel and PROBESCOPE_MAX_OVERHEAD", :bpf do
       end
     CODE
     bridge = bridge(program, "--slow", "10ms", "--metrics")
-    bridge.await_line(/process #{program.pid}: 1 function is not counted any more: PROBESCOPE_MAX_OVERHEAD=5%/, stream: :err)
-    counted_until = await("a gauge") { gauge("probescope.function.counted_until", "code.function.name").first }
+    bridge.await_line(
+      /process #{program.pid}: 1 function is not counted any more: PROBESCOPE_MAX_OVERHEAD=5%/, stream: :err
+    )
+    counted_until = await("a gauge") do
+      gauge("probescope.function.counted_until", "code.function.name").first
+    end
     expect(counted_until).to match(["Object#trifle", be_between(began, Time.now.to_f)])
     spans = -> { server.spans.map { |_, span| attributes(span.attributes)["probescope.incomplete"] } }
     await("a span after that") { spans.call.last }
@@ -64,7 +70,10 @@ RSpec.describe "probescope otel and PROBESCOPE_MAX_OVERHEAD", :bpf do
       loop { Thing.new }
     CODE
     bridge = bridge(program, "--metrics")
-    bridge.await_line(/process #{program.pid}: object__stats counts until \S+Z alone: taken out for taking too much CPU time/, stream: :err)
+    bridge.await_line(
+      /process #{program.pid}: object__stats counts until \S+Z alone: taken out for taking too much CPU time/,
+      stream: :err
+    )
     await("a gauge") { gauge("probescope.probe.counted_until", "probescope.probe").key?("object__stats") }
     expect(bridge.stop(within: 10)).to be_success
   end

@@ -58,14 +58,17 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
   # {attributes => value} of a metric as of the last export.
   def points(from, name)
     metric = from.metrics.reverse_each.find { |_, one| one.name == name } or return {}
-    metric.last.sum.data_points.to_h { |point| [Support::OtlpServer.attributes(point.attributes), point.public_send(point.value)] }
+    metric.last.sum.data_points.to_h do |point|
+      [Support::OtlpServer.attributes(point.attributes), point.public_send(point.value)]
+    end
   end
 
   # What the process counts itself is what the backend has in the end: spans and figures.
   Support::OtlpServer.failures(retry_after: 3).each do |name, failure|
     it "loses nothing that finds room when it #{name}" do
       process = target(app, "1").ready
-      bridge = bridge(process, env: {"OTEL_EXPORTER_OTLP_TIMEOUT" => "1", "OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
+      bridge = bridge(process,
+                      env: {"OTEL_EXPORTER_OTLP_TIMEOUT" => "1", "OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
       await("spans") { server.spans.any? }
       server.behaviour = failure
       bridge.await_line(/traces: .*they wait/, stream: :err)
@@ -74,7 +77,9 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       tried = tries - before
       expect(tried).to be <= most_tries
       server.behaviour = :take
-      %w[traces metrics].each { |signal| bridge.await_line(/#{signal}: .*takes them again/, stream: :err, within: outage + 40) }
+      %w[traces metrics].each do |signal|
+        bridge.await_line(/#{signal}: .*takes them again/, stream: :err, within: outage + 40)
+      end
       process.signal(:USR2)
       calls = process.await_line(/^calls (\d+)$/)[1].to_i
       expect(bridge.stop(within: 10)).to be_success
@@ -83,19 +88,25 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       expect(report.dig(:traces, :dropped)).to eq({})
       expect(report.values_at(:waiting, :unsampled, :lost_events, :lost_by_the_kernel)).to eq([0] * 4)
       counted = points(server, "probescope.function.calls").values.sum
-      expect([report[:received][:slow_calls], report.dig(:traces, :exported), server.span_ids.size, counted]).to eq([calls] * 4)
+      expect([report[:received][:slow_calls], report.dig(:traces, :exported), server.span_ids.size, counted])
+        .to eq([calls] * 4)
       warn "#{name} for #{outage.round} s: #{calls} calls, all exported, #{tried} tries" if ENV["OUTAGE"]
     end
   end
 
-  # GIVEN more calls than there is room for, THEN the newest that find room are sent when it is back, and the others are counted.
+  # GIVEN more calls than there is room for, THEN the newest that find room are sent when it is
+  # back, and the others are counted.
   it "counts what finds no room" do
     server.behaviour = "503 Service Unavailable"
     process = target(app, "100", "20000").ready
     bridge = bridge(process, env: {**figures_apart, "OTEL_METRIC_EXPORT_INTERVAL" => "500"})
     calls = process.await_line(/^calls (\d+)$/, within: 60)[1].to_i
     lost = -> { points(figures, "probescope.bridge.lost").values.sum }
-    received = -> { points(figures, "probescope.bridge.received").sum { |of, number| of["probescope.event"] == "slow_calls" ? number : 0 } }
+    received = lambda do
+      points(figures, "probescope.bridge.received").sum do |of, number|
+        of["probescope.event"] == "slow_calls" ? number : 0
+      end
+    end
     await("all of them in the queue", within: 60) do
       points(figures, "probescope.bridge.waiting").values == [0] && received.call + lost.call == calls
     end
@@ -124,8 +135,11 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
       report = report(bridge)
       traces = report[:traces]
       expect(traces[:dropped].keys).to eq([behaviour == :hang ? :shutdown : :"400"])
-      expect(report[:received][:slow_calls]).to eq(traces[:exported] + traces[:dropped].values.sum + traces[:waiting] + report[:waiting])
-      by_error = points(figures, "otel.sdk.exporter.span.exported").transform_keys { |attributes| attributes["error.type"] }
+      expect(report[:received][:slow_calls])
+        .to eq(traces[:exported] + traces[:dropped].values.sum + traces[:waiting] + report[:waiting])
+      by_error = points(figures, "otel.sdk.exporter.span.exported").transform_keys do |attributes|
+        attributes["error.type"]
+      end
       expect(by_error).to eq(nil => 0, traces[:dropped].keys.first.to_s => traces[:dropped].values.first)
     end
   end

@@ -5,8 +5,9 @@ require "ruby/support/opentelemetry"
 require "support/otlp_server"
 require "support/parents"
 
-# GIVEN requests that run beside each other on threads, fibers or tasks, WHEN a bridge is attached, THEN each slow call is a child
-# of what the program itself knows to be around it, and none is in a trace that the program does not sample.
+# GIVEN requests that run beside each other on threads, fibers or tasks, WHEN a bridge is attached,
+# THEN each slow call is a child of what the program itself knows to be around it, and none is in a
+# trace that the program does not sample.
 RSpec.describe "probescope otel and requests beside each other", :bpf do
   programs = File.join(Support::ROOT, "spec/otel/programs")
   ruby = {source: "#{programs}/requests.rb", options: OpenTelemetryGems.options}
@@ -15,25 +16,32 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
   # TIMES=8 makes it 10,000 children of each and more.
   times = Integer(ENV.fetch("TIMES", 1))
   # [program, how, workers, requests of each]
-  runs = {"Ruby's threads" => [ruby, "threads", 8, 40 * times], "Ruby's fibers" => [ruby, "fibers", 50, 10 * times],
-          "Python's threads" => [python, "threads", 8, 40 * times], "asyncio's tasks" => [python, "tasks", 100, 10 * times]}
+  runs = {"Ruby's threads" => [ruby, "threads", 8, 40 * times],
+          "Ruby's fibers" => [ruby, "fibers", 50, 10 * times],
+          "Python's threads" => [python, "threads", 8, 40 * times],
+          "asyncio's tasks" => [python, "tasks", 100, 10 * times]}
   runs.each do |name, (language, *arguments)|
     it "puts each slow call of #{name} where it belongs" do
       if language == python
         [Support::Python, Support::FlaskApp].each { |needed| needed.require! { |reason| skip reason } }
       end
       report = bridged(**language, arguments: arguments)
-      expect(report.to_s).to eq("#{report.expected} children: 0 with a wrong parent, 0 without theirs, 0 missing")
+      expect(report.to_s)
+        .to eq("#{report.expected} children: 0 with a wrong parent, 0 without theirs, 0 missing")
       expect(@told).to include("lost_events" => 0, "unsampled" => be >= report.unsampled)
     end
   end
 
   # Without OpenTelemetry in the application: its requests are the bridge's, too.
-  {"Ruby's threads and fibers" => "own_requests.rb", "Python's threads and tasks" => "own_requests.py"}.each do |name, program|
-    it "puts each request and job of #{name}, and what they are slow in, where it belongs, in forked children" do
+  {"Ruby's threads and fibers" => "own_requests.rb",
+   "Python's threads and tasks" => "own_requests.py"}.each do |name, program|
+    it "puts each request and job of #{name}, and what they are slow in, where it belongs, " \
+       "in forked children" do
       Support::Python.require! { |reason| skip reason } if program.end_with?(".py")
-      report = bridged(source: "#{programs}/#{program}", arguments: [4, 10 * times], env: {"PROBESCOPE_FUNCTIONS" => "*/own_work.*"})
-      expect(report.to_s).to eq("#{report.expected} children: 0 with a wrong parent, 0 without theirs, 0 missing")
+      report = bridged(source: "#{programs}/#{program}", arguments: [4, 10 * times],
+                       env: {"PROBESCOPE_FUNCTIONS" => "*/own_work.*"})
+      expect(report.to_s)
+        .to eq("#{report.expected} children: 0 with a wrong parent, 0 without theirs, 0 missing")
       expect(@told).to include("lost_events" => 0, "unsampled" => report.unsampled)
     end
   end
@@ -44,8 +52,8 @@ RSpec.describe "probescope otel and requests beside each other", :bpf do
     Dir.mktmpdir do |directory|
       file = File.join(directory, "report")
       process = target(source, *arguments.map(&:to_s), file, stdin: true, **options).ready
-      bridge = probescope_start("otel", "-p", process.pid, "--workers", "--slow", "1ms", "--exceptions", "none", "--endpoint",
-                                server.endpoint)
+      bridge = probescope_start("otel", "-p", process.pid, "--workers", "--slow", "1ms",
+                                "--exceptions", "none", "--endpoint", server.endpoint)
       bridge.await_line(/attached to/, stream: :err)
       traced = process.out[/^children (.*)$/, 1]&.split&.map(&:to_i) || [process.pid]
       traced.each { |pid| process.await_on("function__slow1ms", of: pid) }

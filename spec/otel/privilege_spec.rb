@@ -22,7 +22,8 @@ RSpec.describe "The privilege of probescope otel", :bpf do
   let(:process) { target(app).ready }
 
   def bridge(*before, env: {})
-    arguments = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none", "--endpoint", server.endpoint]
+    arguments = ["otel", "-p", process.pid.to_s, "--slow", "1ms", "--exceptions", "none",
+                 "--endpoint", server.endpoint]
     keep(Support::Child.new(*before, RbConfig.ruby, Support::EXE, *arguments, env: ENV.to_h.merge(env)))
   end
 
@@ -34,23 +35,31 @@ RSpec.describe "The privilege of probescope otel", :bpf do
 
   def exporter(bridge)
     Dir["/proc/[0-9]*/status"].map { |path| File.read(path) }.find do |status|
-      status.match?(/^PPid:\t#{bridge}$/) && !status.match?(/^Name:\tbpftrace/) && !reader?(status[/^Pid:\t(\d+)/, 1])
+      status.match?(/^PPid:\t#{bridge}$/) &&
+        !status.match?(/^Name:\tbpftrace/) && !reader?(status[/^Pid:\t(\d+)/, 1])
     rescue Errno::ESRCH
       nil
     end
   end
 
   # The set of docs/how-to/run-the-bridge-as-a-service.md, and no other.
-  def capabilities = (Support::Bpf.version <=> [0, 25]) >= 0 ? small : %w[sys_admin sys_ptrace dac_read_search setuid setgid kill]
+  def capabilities
+    return small if (Support::Bpf.version <=> [0, 25]) >= 0
+
+    %w[sys_admin sys_ptrace dac_read_search setuid setgid kill]
+  end
+
   def small = %w[bpf perfmon sys_ptrace dac_read_search dac_override checkpoint_restore kill]
   def only(names) = ["-all", *names.map { |name| "+#{name}" }].join(",")
 
-  # GIVEN a user without privilege, THEN the bridge says what to type, which with a sudo that lets the user works.
+  # GIVEN a user without privilege, THEN the bridge says what to type, which with a sudo that lets
+  # the user works.
   it "comes from sudo, and what to type is said" do
     message = refused(*user)
     expect(message).to match(/\Aprobescope: tracing needs root/)
     skip "no sudo here" unless Probescope::Host::Path.find("sudo")
-    expect(message[/^  try: (.*)$/, 1]).to start_with("sudo -E env \"PATH=$PATH\" probescope otel -p #{process.pid} --slow 1ms")
+    expect(message[/^  try: (.*)$/, 1])
+      .to start_with("sudo -E env \"PATH=$PATH\" probescope otel -p #{process.pid} --slow 1ms")
 
     rules = File.join(Support::ROOT, "tmp/sudoers")
     File.write(rules, "ALL ALL=(ALL) NOPASSWD: ALL\n", perm: 0o440)
@@ -63,19 +72,25 @@ RSpec.describe "The privilege of probescope otel", :bpf do
   end
 
   it "is a handful of capabilities of root" do
-    child = bridge("setpriv", "--bounding-set", only(capabilities | %w[setuid setgid]), "--inh-caps=-all", "--no-new-privs")
+    child = bridge("setpriv", "--bounding-set", only(capabilities | %w[setuid setgid]), "--inh-caps=-all",
+                   "--no-new-privs")
     child.await_line(/attached to/, stream: :err)
     await("spans") { server.spans.any? }
     expect(child.stop(within: 10)).to be_success
 
     expect(refused("setpriv", "--bounding-set", only((capabilities | %w[setuid]) - %w[sys_ptrace setgid])))
-      .to match(/root lacks CAP_SYS_PTRACE and CAP_SETGID here\n  try: .* --cap-add SYS_PTRACE --cap-add SETGID/)
+      .to match(
+        /root lacks CAP_SYS_PTRACE and CAP_SETGID here\n  try: .* --cap-add SYS_PTRACE --cap-add SETGID/
+      )
   end
 
-  # GIVEN a user with ambient capabilities, THEN what exports has none of them, though it is the same user.
+  # GIVEN a user with ambient capabilities, THEN what exports has none of them, though it is the
+  # same user.
   it "is ambient capabilities of a user, for a bpftrace that goes by them" do
     ambient = [*user, "--inh-caps", only(small), "--ambient-caps", only(small)]
-    next expect(refused(*ambient)).to match(/tracing needs root\n/) if (Support::Bpf.version <=> [0, 25]).negative?
+    if (Support::Bpf.version <=> [0, 25]).negative?
+      next expect(refused(*ambient)).to match(/tracing needs root\n/)
+    end
 
     child = bridge(*ambient)
     child.await_line(/attached to/, stream: :err)
@@ -84,6 +99,7 @@ RSpec.describe "The privilege of probescope otel", :bpf do
     expect(status["Uid"].split.uniq).to eq([Etc.getpwnam("daemon").uid.to_s])
     expect(status.values_at("CapInh", "CapPrm", "CapEff", "CapAmb").join).to match(/\A0*\z/)
     fewer = only(small - %w[bpf])
-    expect(refused(*user, "--inh-caps", fewer, "--ambient-caps", fewer)).to match(/ambient capabilities: CAP_BPF\n/)
+    expect(refused(*user, "--inh-caps", fewer, "--ambient-caps", fewer))
+      .to match(/ambient capabilities: CAP_BPF\n/)
   end
 end

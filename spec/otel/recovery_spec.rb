@@ -50,8 +50,9 @@ RSpec.describe "probescope otel after its death", :bpf do
           .flat_map { |resource, metric| metric.sum.data_points.map { |point| [resource, point] } }
   end
 
-  # GIVEN a bridge that is killed, THEN its parts end and the hooks come out; WHEN another one is started, THEN it takes the process
-  # over, under the same names, and its figures say from when on they count.
+  # GIVEN a bridge that is killed, THEN its parts end and the hooks come out; WHEN another one is
+  # started, THEN it takes the process over, under the same names, and its figures say from when on
+  # they count.
   it "leaves the process to the next bridge, whose figures begin anew" do
     first = bridge
     parts = children_of(first.pid)
@@ -70,10 +71,18 @@ RSpec.describe "probescope otel after its death", :bpf do
     process.await_off(*probes)
 
     expect(server.span_ids.size).to eq(25)
-    expect(points.map { |resource, point| [resource, Support::OtlpServer.attributes(point.attributes)] }.uniq.size).to eq(1)
-    before, after = points.map(&:last).slice_when { |one, other| one.start_time_unix_nano < other.start_time_unix_nano }.to_a
-    expect([before, after].map { |of_one| [of_one.map(&:start_time_unix_nano).uniq.size, of_one.last.as_int] }).to eq([[1, 20], [1, 5]])
-    expect(points.map { |_, point| point.time_unix_nano }).to eq(points.map { |_, point| point.time_unix_nano }.sort)
+    expect(
+      points.map { |resource, point| [resource, Support::OtlpServer.attributes(point.attributes)] }.uniq.size
+    ).to eq(1)
+    runs = points.map(&:last).slice_when do |one, other|
+      one.start_time_unix_nano < other.start_time_unix_nano
+    end
+    before, after = runs.to_a
+    expect(
+      [before, after].map { |of_one| [of_one.map(&:start_time_unix_nano).uniq.size, of_one.last.as_int] }
+    ).to eq([[1, 20], [1, 5]])
+    expect(points.map { |_, point| point.time_unix_nano })
+      .to eq(points.map { |_, point| point.time_unix_nano }.sort)
     expect(after.first.start_time_unix_nano).to be > before.last.time_unix_nano
   end
 end

@@ -8,12 +8,14 @@ require "probescope/otel/sender"
 require "probescope/otel/transport"
 require "opentelemetry-logs-sdk"
 
-# What is put into a queue is exported, or dropped for a reason that is counted, whatever the backend does.
+# What is put into a queue is exported, or dropped for a reason that is counted, whatever the
+# backend does.
 RSpec.describe Probescope::Otel::Sender do
   server = -> { Support::OtlpServer.new }
   record = OpenTelemetry::SDK::Logs::LogRecordData
-  fields = {timestamp: 1, observed_timestamp: 1, severity_number: 13, attributes: {}, total_recorded_attributes: 0,
-            trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT, resource: OpenTelemetry::SDK::Resources::Resource.create({}),
+  fields = {timestamp: 1, observed_timestamp: 1, severity_number: 13, attributes: {},
+            total_recorded_attributes: 0, trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT,
+            resource: OpenTelemetry::SDK::Resources::Resource.create({}),
             instrumentation_scope: OpenTelemetry::SDK::InstrumentationScope.new("spec", "0")}
   record = record.new(*record.members.map { |member| fields[member] })
 
@@ -24,8 +26,10 @@ RSpec.describe Probescope::Otel::Sender do
     take: [{}, []],
     part: [{"rejected" => 5}, ["logs: the backend rejects some of them: too\told"]],
     "400 Bad Request": [{"400" => 50}, ["logs: the backend refuses them for good (400); they are dropped"]],
-    "301 Moved\r\nLocation: /": [{"301" => 50}, ["logs: the backend refuses them for good (301); they are dropped"]],
-    "503 Service Unavailable": [{"shutdown" => 50}, ["logs: the backend does not take them (503); they wait"]],
+    "301 Moved\r\nLocation: /": [{"301" => 50},
+                                 ["logs: the backend refuses them for good (301); they are dropped"]],
+    "503 Service Unavailable": [{"shutdown" => 50},
+                                ["logs: the backend does not take them (503); they wait"]],
     hang: [{"shutdown" => 50}, ["logs: the backend does not take them (Net::ReadTimeout); they wait"]],
     trickle: [{"shutdown" => 50}, ["logs: the backend does not take them (Net::ReadTimeout); they wait"]],
     garble: [{"shutdown" => 50}, ["logs: the backend does not take them (Net::HTTPBadResponse); they wait; " \
@@ -41,7 +45,8 @@ RSpec.describe Probescope::Otel::Sender do
       said = []
       exporter = Probescope::Otel::Exporters::Logs.new(endpoint: "#{backend.endpoint}/v1/logs",
                                                        transport: Probescope::Otel::Transport.new("logs", {}))
-      sender = described_class.new("logs", queue, exporter, batch: 10, pause: 0.01, timeout: 1, say: ->(line) { said << line })
+      sender = described_class.new("logs", queue, exporter,
+                                   batch: 10, pause: 0.01, timeout: 1, say: ->(line) { said << line })
       sender.finish(1.5)
       expect(sender.dropped).to eq(dropped)
       expect(sender.exported + dropped.values.sum).to eq(50)
@@ -50,7 +55,8 @@ RSpec.describe Probescope::Otel::Sender do
   end
 
   # Whoever comes first listens at localhost:4318 while no Collector runs. In MiB.
-  {endless: [true, "Net::ProtocolError"], endless_head: [true, "Net::ProtocolError"], bomb: [false, "400"]}.each do |behaviour, verdict|
+  {endless: [true, "Net::ProtocolError"], endless_head: [true, "Net::ProtocolError"],
+   bomb: [false, "400"]}.each do |behaviour, verdict|
     it "keeps little of an answer that is #{behaviour}" do
       backend = keep(server.call)
       backend.behaviour = behaviour
@@ -61,12 +67,14 @@ RSpec.describe Probescope::Otel::Sender do
         OpenTelemetry.logger = Logger.new(File::NULL)
         def peak = File.read("/proc/self/status")[/VmHWM:\\s+(\\d+)/, 1].to_i / 1024
         record = OpenTelemetry::SDK::Logs::LogRecordData
-        fields = {timestamp: 1, observed_timestamp: 1, severity_number: 13, attributes: {}, total_recorded_attributes: 0,
-                  trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT, resource: OpenTelemetry::SDK::Resources::Resource.create({}),
+        fields = {timestamp: 1, observed_timestamp: 1, severity_number: 13, attributes: {},
+                  total_recorded_attributes: 0, trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT,
+                  resource: OpenTelemetry::SDK::Resources::Resource.create({}),
                   instrumentation_scope: OpenTelemetry::SDK::InstrumentationScope.new("spec", "0")}
         record = record.new(*record.members.map { |member| fields[member] })
+        transport = Probescope::Otel::Transport.new("logs", {})
         exporter = Probescope::Otel::Exporters::Logs.new(endpoint: "#{backend.endpoint}/v1/logs",
-                                                         transport: Probescope::Otel::Transport.new("logs", {}))
+                                                         transport: transport)
         before = peak
         taken = exporter.deliver([record], timeout: 5)
         p [taken, !exporter.again.nil?, exporter.reason, peak - before]

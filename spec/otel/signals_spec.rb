@@ -35,7 +35,8 @@ RSpec.describe "probescope otel", :bpf do
   let(:app) { program }
   let(:server) { keep(Support::OtlpServer.new) }
 
-  # Starts both, lets the program work for at least so many seconds of its own statistics, and returns [rounds, costly, cheap].
+  # Starts both, lets the program work for at least so many seconds of its own statistics, and
+  # returns [rounds, costly, cheap].
   def run(*arguments, env: {})
     process = target(app, env: {"WORK_FILE" => File.join(Support::ROOT, "spec/otel/work.rb"), **env}).ready
     bridge = probescope_start("otel", "-p", process.pid, "--endpoint", server.endpoint, *arguments, env: env)
@@ -68,7 +69,8 @@ RSpec.describe "probescope otel", :bpf do
     server.metrics.to_h do |_, metric|
       sum = metric.sum
       kind = [metric.data, ("rising" if sum&.is_monotonic), sum&.aggregation_temporality].compact
-      [metric.name, [metric.unit, *kind.map { |word| word.to_s.delete_prefix("AGGREGATION_TEMPORALITY_").downcase }].join(" ")]
+      words = kind.map { |word| word.to_s.delete_prefix("AGGREGATION_TEMPORALITY_").downcase }
+      [metric.name, [metric.unit, *words].join(" ")]
     end
   end
 
@@ -76,46 +78,60 @@ RSpec.describe "probescope otel", :bpf do
     run
     records = server.records.map { |_, record| attributes(record) }
     expect(records.map { |record| record["exception.type"] }.uniq).to eq(["Costly"])
-    expect(records.first).to include("code.file.path" => end_with("spec/otel/work.rb"), "code.line.number" => 5,
-                                     "code.function.name" => "Object#deep", "probescope.exception.depth" => be > 1000)
+    expect(records.first).to include("code.file.path" => end_with("spec/otel/work.rb"),
+                                     "code.line.number" => 5, "code.function.name" => "Object#deep",
+                                     "probescope.exception.depth" => be > 1000)
     expect(records.to_s).not_to include("secret")
-    expect(server.records.first.last.time_unix_nano).to be_within(60_000_000_000).of(Time.now.to_i * 1_000_000_000)
+    expect(server.records.first.last.time_unix_nano)
+      .to be_within(60_000_000_000).of(Time.now.to_i * 1_000_000_000)
   end
 
   it "sends all of them, with messages, when it is told to" do
     run("--exceptions", "all", "--messages")
-    messages = server.records.map { |_, record| attributes(record).values_at("exception.type", "exception.message") }.uniq
-    expect(messages).to contain_exactly(["Costly", /\Asecret of \d+\z/], %w[Cheap secret])
+    messages = server.records.map do |_, record|
+      attributes(record).values_at("exception.type", "exception.message")
+    end
+    expect(messages.uniq).to contain_exactly(["Costly", /\Asecret of \d+\z/], %w[Cheap secret])
   end
 
   it "sends figures that are the process's own" do
-    rounds, costly, cheap = run("--exceptions", "none", "--metrics", env: {"OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
+    rounds, costly, cheap = run("--exceptions", "none", "--metrics",
+                                env: {"OTEL_METRIC_EXPORT_INTERVAL" => "1000"})
     found = metrics
     expect(server.records).to be_empty
     calls = found.fetch("probescope.function.calls").transform_keys { |point| point["code.function.name"] }
-    expect(calls.values_at("Object#round", "Object#costly", "Object#cheap", "Object#deep")).to eq([rounds, costly, cheap, costly * 1001])
+    expect(calls.values_at("Object#round", "Object#costly", "Object#cheap", "Object#deep"))
+      .to eq([rounds, costly, cheap, costly * 1001])
     raised = found.fetch("probescope.exceptions").transform_keys { |point| point["exception.type"] }
     expect(raised.values_at("Costly", "Cheap")).to eq([costly, cheap])
     own = kinds.select { |name, _| name.match?(/\Aprobescope\.(?!bridge)/) }
     expect(own).to eq(
-      "probescope.function.calls" => "{call} sum rising cumulative", "probescope.function.time" => "s sum rising cumulative",
-      "probescope.function.time.self" => "s sum rising cumulative", "probescope.function.time.max" => "s gauge",
-      "probescope.exceptions" => "{exception} sum rising cumulative", "probescope.exception.backtrace.time" => "s sum rising cumulative",
-      "probescope.allocations" => "{object} sum rising cumulative", "probescope.allocation.bytes" => "By sum rising cumulative",
-      "probescope.gc.collections" => "{collection} sum rising cumulative", "probescope.gc.time" => "s sum rising cumulative"
+      "probescope.function.calls" => "{call} sum rising cumulative",
+      "probescope.function.time" => "s sum rising cumulative",
+      "probescope.function.time.self" => "s sum rising cumulative",
+      "probescope.function.time.max" => "s gauge",
+      "probescope.exceptions" => "{exception} sum rising cumulative",
+      "probescope.exception.backtrace.time" => "s sum rising cumulative",
+      "probescope.allocations" => "{object} sum rising cumulative",
+      "probescope.allocation.bytes" => "By sum rising cumulative",
+      "probescope.gc.collections" => "{collection} sum rising cumulative",
+      "probescope.gc.time" => "s sum rising cumulative"
     )
     expect(found.slice(*own.keys).values.map { |points| points.values.sum }).to all(be_positive)
-    major = found.fetch("probescope.gc.collections").select { |point, _| point["probescope.gc.kind"] == "major" }
+    major = found.fetch("probescope.gc.collections").select do |point, _|
+      point["probescope.gc.kind"] == "major"
+    end
     expect(major.values.sum).to be >= rounds / 10
   end
 
-  # GIVEN more functions than attribute sets that a metric may have, THEN the calls of the rest are under otel.metric.overflow, and none
-  # is lost.
+  # GIVEN more functions than attribute sets that a metric may have, THEN the calls of the rest are
+  # under otel.metric.overflow, and none is lost.
   it "keeps the number of attribute sets bounded" do
     many = <<~'RUBY'
       $stdout.sync = true
       COUNT = 2200
-      eval("class Many\n" + Array.new(COUNT) { |i| "def f#{i} = nil\n" }.join + "end", TOPLEVEL_BINDING, ENV.fetch("WORK_FILE"), 1)
+      eval("class Many\n" + Array.new(COUNT) { |i| "def f#{i} = nil\n" }.join + "end", TOPLEVEL_BINDING,
+           ENV.fetch("WORK_FILE"), 1)
       many = Many.new
       go = false
       trap("USR1") { go = true }
@@ -126,7 +142,8 @@ RSpec.describe "probescope otel", :bpf do
       loop { sleep 0.01 }
     RUBY
     process = target(many, env: {"WORK_FILE" => File.join(Support::ROOT, "spec/otel/work.rb")}).ready
-    bridge = probescope_start("otel", "-p", process.pid, "--endpoint", server.endpoint, "--exceptions", "none", "--metrics")
+    bridge = probescope_start("otel", "-p", process.pid, "--endpoint", server.endpoint,
+                              "--exceptions", "none", "--metrics")
     bridge.await_line(/attached to/, stream: :err)
     process.await_on("function__stats")
     process.signal(:USR1)
@@ -140,13 +157,15 @@ RSpec.describe "probescope otel", :bpf do
     expect(rest.keys.first.keys).to contain_exactly("otel.metric.overflow", "probescope.process")
   end
 
-  # GIVEN names that would paint a terminal or break a page, THEN they arrive with those characters escaped.
+  # GIVEN names that would paint a terminal or break a page, THEN they arrive with those characters
+  # escaped.
   it "names the process as it names itself, and sends nothing that is not plain text" do
     run("--exceptions", "all", env: {"HOSTILE" => "1"})
     resource = server.records.first.first
-    expect(resource).to include("service.name" => "unknown_service:#{File.basename(File.realpath(RbConfig.ruby))}",
-                                "process.runtime.name" => "ruby", "process.pid" => be > 0,
-                                "process.executable.path" => File.realpath(RbConfig.ruby))
+    expect(resource)
+      .to include("service.name" => "unknown_service:#{File.basename(File.realpath(RbConfig.ruby))}",
+                  "process.runtime.name" => "ruby", "process.pid" => be > 0,
+                  "process.executable.path" => File.realpath(RbConfig.ruby))
     expect(resource).not_to have_key("service.instance.id")
     names = server.records.map { |_, record| attributes(record)["code.function.name"] }.uniq
     expect(names).to include(%q(Object#bad\e[31m\u202e"'\n{}%s))

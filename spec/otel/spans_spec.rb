@@ -7,7 +7,9 @@ require "probescope/otel/spans"
 
 RSpec.describe Probescope::Otel::Spans do
   sdk = OpenTelemetry::SDK
-  subject(:spans) { described_class.new(sdk::Resources::Resource.create, sdk::InstrumentationScope.new("spec", "1")) }
+  subject(:spans) do
+    described_class.new(sdk::Resources::Resource.create, sdk::InstrumentationScope.new("spec", "1"))
+  end
 
   event = Probescope::Otel::Lines::SLOW.event
 
@@ -22,7 +24,8 @@ RSpec.describe Probescope::Otel::Spans do
   # {id => [id of the parent, start, end]}, in ms.
   def made(tree)
     spans.of(tree, {}, 0).to_h do |span|
-      [span.span_id.unpack1("Q>"), [span.parent_span_id.unpack1("Q>"), span.start_timestamp / 1_000_000, span.end_timestamp / 1_000_000]]
+      [span.span_id.unpack1("Q>"),
+       [span.parent_span_id.unpack1("Q>"), span.start_timestamp / 1_000_000, span.end_timestamp / 1_000_000]]
     end
   end
 

@@ -8,15 +8,17 @@ require "ruby/support/opentelemetry"
 RSpec.describe "probescope otel", :bpf, :jaeger do
   before(:context) { Support::Jaeger.require! { |reason| skip reason } }
 
-  # Each of its threads makes requests of its own: a span of the application, and calls in it that have the same number.
+  # Each of its threads makes requests of its own: a span of the application, and calls in it that
+  # have the same number.
   app = <<~RUBY
     require "opentelemetry-sdk"
     require "opentelemetry/exporter/otlp"
     ENV["OTEL_TRACES_EXPORTER"] = "none"
     OpenTelemetry::SDK.configure do |c|
       c.service_name = "shop"
-      c.add_span_processor(OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(OpenTelemetry::Exporter::OTLP::Exporter.new,
-        max_queue_size: 100_000, schedule_delay: 200))
+      exporter = OpenTelemetry::Exporter::OTLP::Exporter.new
+      c.add_span_processor(OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(
+        exporter, max_queue_size: 100_000, schedule_delay: 200))
     end
     TRACER = OpenTelemetry.tracer_provider.tracer("shop")
     THREADS, REQUESTS = Integer(ARGV[0]), Integer(ARGV[1])
@@ -46,12 +48,13 @@ RSpec.describe "probescope otel", :bpf, :jaeger do
     child
   end
 
-  # GIVEN 8 threads with requests of their own, WHEN the bridge is attached, THEN each slow call is a child of the call that made
-  # it or of the span around it, and never of another request's.
+  # GIVEN 8 threads with requests of their own, WHEN the bridge is attached, THEN each slow call is
+  # a child of the call that made it or of the span around it, and never of another request's.
   it "puts each slow call of 8 threads below its own request" do
     jaeger = keep(Support::Jaeger.new)
-    process = target(app, "8", "150", options: OpenTelemetryGems.options("opentelemetry-exporter-otlp"), stdin: true,
-                                      env: {"OTEL_EXPORTER_OTLP_ENDPOINT" => jaeger.endpoint, "OTEL_SERVICE_NAME" => "shop"}).ready
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT" => jaeger.endpoint, "OTEL_SERVICE_NAME" => "shop"}
+    process = target(app, "8", "150", options: OpenTelemetryGems.options("opentelemetry-exporter-otlp"),
+                                      stdin: true, env: env).ready
     bridge = bridge(jaeger, "-p", process.pid, "--slow", "1ms")
     process.await_on("function__slow1ms")
     process.puts("go")
@@ -67,7 +70,8 @@ RSpec.describe "probescope otel", :bpf, :jaeger do
       number = shape.key(nil)[/\d+/]
       expect(shape).to eq("request #{number}" => nil, "Work.outer#{number}" => "request #{number}",
                           "query #{number}" => "request #{number}",
-                          "Work.inner#{number}" => "Work.outer#{number}", "Work.query#{number}" => "query #{number}")
+                          "Work.inner#{number}" => "Work.outer#{number}",
+                          "Work.query#{number}" => "query #{number}")
       spans.each_value do |span|
         around = spans[span.parent] or next
         expect(span.began).to be >= around.began - 1000

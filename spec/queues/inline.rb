@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# ActiveJob by itself, in one process: jobs that run at once, also within a request, and on threads of its own. Says what it has told its
-# own subscribers of, and what each job has raised.
+# ActiveJob by itself, in one process: jobs that run at once, also within a request, and on threads
+# of its own. Says what it has told its own subscribers of, and what each job has raised.
 require "bundler/setup"
 $LOAD_PATH.unshift(File.expand_path("../../lib", __dir__))
 require "probescope/auto"

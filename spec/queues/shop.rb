@@ -1,10 +1,12 @@
 # frozen_string_literal: true
 
-# Jobs of Sidekiq, some of them ActiveJob's, which count by themselves in Redis what becomes of each try, and what it raises:
+# Jobs of Sidekiq, some of them ActiveJob's, which count by themselves in Redis what becomes of each
+# try, and what it raises:
 #
 #   sidekiq -r ./shop.rb     runs them
 #   ruby shop.rb enqueue     asks for them
-#   ruby shop.rb settle      lets those go on at once that wait for their next try, until all are over
+#   ruby shop.rb settle      lets those go on at once that wait for their next try, until all are
+#                            over
 #   ruby shop.rb tell        says what was counted, and what Sidekiq has
 #
 # REDIS_URL says where.
@@ -105,7 +107,10 @@ when "settle"
     sleep 0.1
   end
 when "tell"
-  tries, raised = ::Sidekiq.redis { |redis| %w[tries raised].map { |name| redis.hgetall(name).transform_values(&:to_i) } }
+  tries, raised = ::Sidekiq.redis do |redis|
+    %w[tries raised].map { |name| redis.hgetall(name).transform_values(&:to_i) }
+  end
   stats = ::Sidekiq::Stats.new
-  puts JSON.generate(tries: tries, raised: raised, processed: stats.processed, failed: stats.failed, dead: stats.dead_size)
+  puts JSON.generate(tries: tries, raised: raised, processed: stats.processed, failed: stats.failed,
+                     dead: stats.dead_size)
 end

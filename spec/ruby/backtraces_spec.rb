@@ -8,7 +8,8 @@ RSpec.describe "backtraces that become strings", :bpf do
   stats = { exception__stats: %i[type line raised string_cost asked_file asked_line] }
   both = %w[backtrace__done exception__stats]
 
-  # A program that does the same before anybody listens, while the C attacher does, and after it: its three reports.
+  # A program that does the same before anybody listens, while the C attacher does, and after it:
+  # its three reports.
   def thrice(source, probes)
     target, directory = program(<<~RUBY)
       #{source}
@@ -25,7 +26,9 @@ RSpec.describe "backtraces that become strings", :bpf do
     tracer = attacher(target, *probes)
     tracer.attached
     FileUtils.touch(File.join(directory, "attached"))
-    turns = -> { target.out.lines.grep(/\Aturn .*\n/).map { |line| JSON.parse(line.delete_prefix("turn "))["all"] } }
+    turns = lambda do
+      target.out.lines.grep(/\Aturn .*\n/).map { |line| JSON.parse(line.delete_prefix("turn "))["all"] }
+    end
     await("the second turn of #{target}") { turns.call[1] }
     tracer.finish
     FileUtils.touch(File.join(directory, "detached"))
@@ -94,23 +97,30 @@ RSpec.describe "backtraces that become strings", :bpf do
     told = run.events(:backtrace__done)
     depth = run.report[:depth]
     expect(told.map { |event| event.values_at(:kind, :function, :line, :type, :raise_line) }.tally).to eq(
-      ["backtrace", "Shop#asks", 15, "Failure", 9] => 2, ["full_message", "Shop#shows", 16, "Failure", 9] => 2,
-      ["backtrace", "Shop#logs", 17, "Failure", 9] => 1, ["backtrace", "Shop#raises_again", 19, "Failure", 9] => 1,
-      ["caller", "Shop#where", 28, "", 0] => 4, ["caller", "<main>", 39, "", 0] => 1,
-      ["caller_locations", "Shop#places", 29, "", 0] => 5, ["backtrace", "Shop#chained", 24, "Failure", 9] => 1,
-      ["full_message", "Shop#shows", 16, "Chained", 24] => 1, ["backtrace", "<main>", 54, "Failure", 9] => 1
+      ["backtrace", "Shop#asks", 15, "Failure", 9] => 2,
+      ["full_message", "Shop#shows", 16, "Failure", 9] => 2,
+      ["backtrace", "Shop#logs", 17, "Failure", 9] => 1,
+      ["backtrace", "Shop#raises_again", 19, "Failure", 9] => 1,
+      ["caller", "Shop#where", 28, "", 0] => 4,
+      ["caller", "<main>", 39, "", 0] => 1,
+      ["caller_locations", "Shop#places", 29, "", 0] => 5,
+      ["backtrace", "Shop#chained", 24, "Failure", 9] => 1,
+      ["full_message", "Shop#shows", 16, "Chained", 24] => 1,
+      ["backtrace", "<main>", 54, "Failure", 9] => 1
     )
     expect(told.map { |event| event[:elapsed] }).to all(be_positive)
     expect(told.map { |event| event[:file] }).to all(end_with("app.rb"))
     expect(told.select { |event| event[:line] == 15 }.map { |event| event[:depth] }).to eq([depth, depth - 4])
     # What exceptions cost is charged to where they were raised first, and to nobody else.
     rows = run.totals(:exception__stats, %i[type line])
-    charged = told.reject { |event| event[:type].empty? }.group_by { |event| event.values_at(:type, :raise_line) }
+    charged = told.reject { |event| event[:type].empty? }
+                  .group_by { |event| event.values_at(:type, :raise_line) }
     expect(rows.reject { |_, row| row[:string_cost].zero? }.keys).to match_array(charged.keys)
     charged.each do |place, events|
       expect(rows[place][:string_cost]).to be_within(events.size).of(events.sum { |event| event[:elapsed] })
     end
-    last = run.events(:exception__stats).select { |row| row[:type] == "Failure" && row[:string_cost].positive? }.last
+    failures = run.events(:exception__stats).select { |row| row[:type] == "Failure" }
+    last = failures.select { |row| row[:string_cost].positive? }.last
     expect(last).to include(asked_line: 54, asked_file: end_with("app.rb"))
   end
 
@@ -142,7 +152,8 @@ RSpec.describe "backtraces that become strings", :bpf do
     %i[backtrace full_message].each do |kind|
       pairs = told[kind].zip(run.report[kind].flatten)
       expect(pairs.size).to eq(200)
-      # The program's clock also runs while the probe fires: it tells more, and not much more in most cases.
+      # The program's clock also runs while the probe fires: it tells more, and not much more in
+      # most cases.
       expect(pairs).to all(satisfy { |measured, truth| measured < truth })
       shares = pairs.map { |measured, truth| measured.fdiv(truth) }.sort
       expect(shares[shares.size / 2]).to be > 0.5
@@ -188,16 +199,20 @@ RSpec.describe "backtraces that become strings", :bpf do
         def alias(*with) = called(*with)
       end
       ARGUMENTS = [
-        [], [-1], [nil], [1, nil], [1, -1], [-1, 1], [1.9], [2**70], ["1"], [:x], [1, 2, 3], [Duck.new], [Wide.new],
-        [0..], [2..], [..2], [..-3], [nil..nil], [1...3], [5..2], [1..1.5], ["a".."b"], [0..2**70], [1.step(5, 2)], [-1000..-1],
-        *(0..16).flat_map { |n| [[n], [n, 2], [n..n], [n..-2], [0...n], [-n..-1], [-n..2], [-n..-n], [1..-n]] }
+        [], [-1], [nil], [1, nil], [1, -1], [-1, 1], [1.9], [2**70], ["1"], [:x], [1, 2, 3],
+        [Duck.new], [Wide.new], [0..], [2..], [..2], [..-3], [nil..nil], [1...3], [5..2], [1..1.5],
+        ["a".."b"], [0..2**70], [1.step(5, 2)], [-1000..-1],
+        *(0..16).flat_map do |n|
+          [[n], [n, 2], [n..n], [n..-2], [0...n], [-n..-1], [-n..2], [-n..-n], [1..-n]]
+        end
       ].freeze
       def shown(value) = value.is_a?(Array) ? value.map(&:to_s) : value.inspect
       def tried
         shown(yield)
       rescue Exception => e
         # Ruby 3.4 names the module of a method, and ours is not the original.
-        [e.class, e.message, e.backtrace.size, e.backtrace.first[/\A.*:\d+:in/], e.backtrace.first[/\w+'\z/], e.backtrace[1..3]]
+        [e.class, e.message, e.backtrace.size, e.backtrace.first[/\A.*:\d+:in/],
+         e.backtrace.first[/\w+'\z/], e.backtrace[1..3]]
       end
       def deep(n, &block) = n.zero? ? block.call : deep(n - 1, &block)
       def forms(*with)
@@ -254,7 +269,8 @@ RSpec.describe "backtraces that become strings", :bpf do
         yield.inspect.gsub(/0x\h+/, "")
       rescue Exception => e
         # One that leaves full_message also left ours, on the same line.
-        [e.class, e.message, Array(e.backtrace).map { |line| line.to_s.sub(/in .*full_message'\z/, "full_message") }.uniq.size].inspect.gsub(/0x\h+/, "")
+        lines = Array(e.backtrace).map { |line| line.to_s.sub(/in .*full_message'\z/, "full_message") }
+        [e.class, e.message, lines.uniq.size].inspect.gsub(/0x\h+/, "")
       end
       eval <<~CODE
         using Refined
@@ -267,21 +283,27 @@ RSpec.describe "backtraces that become strings", :bpf do
         e.class
       end
       def everything
-        failures = [Own, Cleaned, Asks, Odd, IOError, NotImplementedError, Interrupt, SystemExit, StopIteration,
-                    Class.new(Exception), IOError.new("x").freeze, Own.new.freeze].map { |what| rescued(what) }
+        failures = [Own, Cleaned, Asks, Odd, IOError, NotImplementedError, Interrupt, SystemExit,
+                    StopIteration, Class.new(Exception), IOError.new("x").freeze, Own.new.freeze]
+        failures = failures.map { |what| rescued(what) }
         failures << (Integer("z") rescue $!) << (nil.unknown rescue $!) << (1 / 0 rescue $!)
         failures << ended << (catch { |tag| throw tag, 1 }) << StandardError.new("never") << Own.new
         shown = failures.grep(Exception).map do |e|
-          [tried { e.backtrace }, tried { e.full_message(highlight: false) }, tried { e.full_message(order: :bottom) },
-           tried { refined(e) }, tried { e.backtrace.equal?(e.backtrace) }, tried { e.backtrace_locations&.size },
-           tried { e.backtrace(1) }, tried { e.full_message(1) }, tried { e.frozen? }, tried { e.dup.backtrace },
+          [tried { e.backtrace },
+           tried { e.full_message(highlight: false) }, tried { e.full_message(order: :bottom) },
+           tried { refined(e) },
+           tried { e.backtrace.equal?(e.backtrace) }, tried { e.backtrace_locations&.size },
+           tried { e.backtrace(1) }, tried { e.full_message(1) },
+           tried { e.frozen? }, tried { e.dup.backtrace },
            tried { raise e }, tried { Marshal.load(Marshal.dump(e)).backtrace }]
         end
         shown << tried { rescued(Refuses).full_message.class } << ended
         shown << tried { Exception.instance_method(:backtrace).bind_call(rescued(IOError)) }
         shown << [Exception.instance_method(:backtrace), IOError.new.method(:full_message)].map(&:arity)
-        shown << [Kernel.private_method_defined?(:caller), Object.new.respond_to?(:caller), Kernel.respond_to?(:caller)]
-        shown << Thread.new { Thread.current.report_on_exception = false; sink(4, KeyError) }.then { |t| tried { t.value } }
+        shown << [Kernel.private_method_defined?(:caller), Object.new.respond_to?(:caller),
+                  Kernel.respond_to?(:caller)]
+        thread = Thread.new { Thread.current.report_on_exception = false; sink(4, KeyError) }
+        shown << tried { thread.value }
         shown << Fiber.new { tried { sink(2, KeyError) } }.resume
         shown
       end
@@ -292,9 +314,12 @@ RSpec.describe "backtraces that become strings", :bpf do
 
   it "are counted by modules that are not there before, and empty after" do
     before, during, after = thrice(<<~'RUBY', both)
-      WHERE = [[Exception, :backtrace], [Exception, :full_message], [Object, :caller], [Object, :caller_locations]].freeze
+      WHERE = [[Exception, :backtrace], [Exception, :full_message],
+               [Object, :caller], [Object, :caller_locations]].freeze
       def everything
-        names = [Exception, Kernel, Kernel.singleton_class].map { |one| one.ancestors.first(2).map(&:to_s).grep(/probescope/i).size }
+        names = [Exception, Kernel, Kernel.singleton_class].map do |one|
+          one.ancestors.first(2).map(&:to_s).grep(/probescope/i).size
+        end
         [names, WHERE.map { |one, name| one.instance_method(name).owner.to_s.match?(/probescope/i) },
          Exception.instance_methods(false).include?(:backtrace)]
       end
@@ -324,7 +349,8 @@ RSpec.describe "backtraces that become strings", :bpf do
       waits = failed
       waits.instance_variable_set(:@wait, true)
       result = waits.backtrace
-      Gate.done result: result == waits.backtrace_locations.map { |line| line.to_s.upcase }, other: failed.backtrace.size
+      Gate.done result: result == waits.backtrace_locations.map { |line| line.to_s.upcase },
+                other: failed.backtrace.size
     RUBY
     tracer = attacher(target, *both)
     tracer.attached
@@ -345,7 +371,8 @@ RSpec.describe "backtraces that become strings", :bpf do
       Gate.on :backtrace__done
       Gate.flushed(1) # the kernel tells us of a tracer a moment before it runs the tracer's program
       ractor = Ractor.new do
-        [caller(0).size.positive?, (raise(IOError, "r") rescue [$!.backtrace.size, $!.full_message(highlight: false)[/IOError/]])]
+        [caller(0).size.positive?,
+         (raise(IOError, "r") rescue [$!.backtrace.size, $!.full_message(highlight: false)[/IOError/]])]
       end
       answer = ractor.respond_to?(:value) ? ractor.value : ractor.take
       caller(0)

@@ -38,14 +38,16 @@ RSpec.describe "exception probes", :bpf do
       real = depths.map { |n| begin; sink(n); rescue IOError => e; e.backtrace_locations.size; end }
       Gate.done depths: real
     RUBY
-    seen = run.events(:exception__raise).select { |event| event[:type] == "IOError" }.map { |event| event[:depth] }
+    seen = run.events(:exception__raise).select { |event| event[:type] == "IOError" }
+    seen = seen.map { |event| event[:depth] }
     # malloc rounds sizes up, so that on Ruby 3.3 and later a depth is known to within a frame.
     slack = RUBY_VERSION < "3.3" ? 0 : 1
     expect(seen.size).to eq(run.report[:depths].size)
     expect(seen.zip(run.report[:depths])).to all(satisfy("within #{slack}") { |a, b| (a - b).abs <= slack })
   end
 
-  it "fire again for a raise of the same exception, and charge no capture to it or to an explicit backtrace" do
+  it "fire again for a raise of the same exception, and charge no capture to it " \
+     "or to an explicit backtrace" do
     run = trace(<<~RUBY, raises.merge(stats))
       def first = raise(KeyError, "x")
       def second
@@ -93,7 +95,8 @@ RSpec.describe "exception probes", :bpf do
       Gate.on :exception__stats, :exception__detail
       begin; raise Liar, "truth"; rescue Liar; end
       begin; raise long, "m" * 100_000; rescue StandardError; end
-      begin; raise self.class.const_get("Ä\u{1F600}"), "bad \xff bytes \e[31m \"quoted\""; rescue StandardError; end
+      umlaut = self.class.const_get("Ä\u{1F600}")
+      begin; raise umlaut, "bad \xff bytes \e[31m \"quoted\""; rescue StandardError; end
       begin; raise NameError; rescue NameError; end
       begin; nil.unknown; rescue NoMethodError; end
       Gate.done called: $called
@@ -138,8 +141,9 @@ RSpec.describe "exception probes", :bpf do
     expect(raised).to all(include(app_line: 3, app_file: end_with("app.rb")))
   end
 
-  # The method that raised goes with its object, before the rescue: what was known of its frame says nothing any more. The C stack is
-  # deep at the raise, so that no address is left on it at the collection.
+  # The method that raised goes with its object, before the rescue: what was known of its frame says
+  # nothing any more. The C stack is deep at the raise, so that no address is left on it at the
+  # collection.
   it "know nothing of a method that was collected on the way to the rescue" do
     target, = program(<<~RUBY)
       class Declined < StandardError; end
@@ -180,8 +184,10 @@ RSpec.describe "exception probes", :bpf do
       RUBY
       events = run.events(:exception__rescue).select { |event| event[:type] == "IOError" }
       expect(events.size).to eq(3)
-      expect(events).to all(include(function: "Object#guard", raise_line: 1, line: 5, elapsed: be_positive, unwound: be_between(10, 12)))
-      expect(run.events(:exception__stats).find { |row| row[:type] == "IOError" }).to include(raised: 3, rescued: 3, rescue_line: 5)
+      expect(events).to all(include(function: "Object#guard", raise_line: 1, line: 5,
+                                    elapsed: be_positive, unwound: be_between(10, 12)))
+      row = run.events(:exception__stats).find { |one| one[:type] == "IOError" }
+      expect(row).to include(raised: 3, rescued: 3, rescue_line: 5)
     end
   else
     it "say of exception__rescue that this Ruby does not tell" do
@@ -190,7 +196,8 @@ RSpec.describe "exception probes", :bpf do
     end
   end
 
-  # The hooks that measure are in for a while around few raises. Those that they miss cost what frames cost when the library was loaded.
+  # The hooks that measure are in for a while around few raises. Those that they miss cost what
+  # frames cost when the library was loaded.
   it "charge raises that are too rare to be measured" do
     run = trace(<<~RUBY, { exception__stats: %i[type raised backtrace_cost] })
       class Rare < StandardError; end
@@ -209,7 +216,8 @@ RSpec.describe "exception probes", :bpf do
       Gate.done truth: truth
     RUBY
     truth = 10 * run.report[:truth]
-    expect(run.totals(:exception__stats)["Rare"]).to include(raised: 10, backtrace_cost: be_between(truth / 4, truth * 4))
+    expect(run.totals(:exception__stats)["Rare"])
+      .to include(raised: 10, backtrace_cost: be_between(truth / 4, truth * 4))
   end
 
   # A VM that sleeps takes no hook out, and none costs it anything: the first raise is measured.
@@ -228,11 +236,13 @@ RSpec.describe "exception probes", :bpf do
     expect(run.totals(:exception__stats)["Rare"]).to include(raised: 10, backtrace_cost: be_positive)
   end
 
-  # The truth is a difference on CPU clocks: raises with their backtrace minus raises with an empty one. Before any tracer comes the least
-  # of rounds that are too short for a collection is the capture alone: the figure is not below that. While the tracer counts, the mean of
-  # long rounds has all that the machine makes of a raise then, and all that collections cost, of which freeing the backtraces belongs
-  # to them (docs/decisions/006) and marking does not. Beside other programs that mean is two to three times the least: caches are cold
-  # and a core is shared. The figure is a quarter above it: one raise in 64 is measured, in code that is colder than a loop that does
+  # The truth is a difference on CPU clocks: raises with their backtrace minus raises with an empty
+  # one. Before any tracer comes the least of rounds that are too short for a collection is the
+  # capture alone: the figure is not below that. While the tracer counts, the mean of long rounds
+  # has all that the machine makes of a raise then, and all that collections cost, of which freeing
+  # the backtraces belongs to them (docs/decisions/006) and marking does not. Beside other programs
+  # that mean is two to three times the least: caches are cold and a core is shared. The figure is a
+  # quarter above it: one raise in 64 is measured, in code that is colder than a loop that does
   # nothing but raise. The story's spec holds the figure of a whole program to 15 %.
   it "estimate the cost of backtraces as differential runs do, with and without collections" do
     attempts do
@@ -259,7 +269,9 @@ RSpec.describe "exception probes", :bpf do
           end
         end
         # Both take turns.
-        def turns(n, rounds, times) = Array.new(rounds) { %i[full bare].map { |how| deep(n, :"\#{how}_\#{n}", times) } }
+        def turns(n, rounds, times)
+          Array.new(rounds) { %i[full bare].map { |how| deep(n, :"\#{how}_\#{n}", times) } }
+        end
         DEPTHS.each { |n| turns(n, 5, 2000) } # warm up
         least = DEPTHS.to_h { |n| [n, turns(n, 50, 200).transpose.map(&:min).reduce(:-)] }
         $stdout.puts "untraced"
@@ -271,11 +283,14 @@ RSpec.describe "exception probes", :bpf do
       RUBY
       run.finish
       rows = run.totals(:exception__stats)
-      costs = run.report[:truth].keys.map { |depth| rows.fetch("Depth#{depth}").then { |row| row[:backtrace_cost].fdiv(row[:raised] / 2) } }
+      costs = run.report[:truth].keys.map do |depth|
+        row = rows.fetch("Depth#{depth}")
+        row[:backtrace_cost].fdiv(row[:raised] / 2)
+      end
       least, mean = run.report[:truth].values.transpose.map(&:sum)
       # One depth by itself varies by more from process to process than all of them together.
-      expect(costs.sum).to be_between(least * 0.7, mean * 1.6),
-                           "#{costs.map(&:round)} ns, truly #{run.report[:truth].values.map { |pair| pair.map(&:round) }}"
+      truth = run.report[:truth].values.map { |pair| pair.map(&:round) }
+      expect(costs.sum).to be_between(least * 0.7, mean * 1.6), "#{costs.map(&:round)} ns, truly #{truth}"
       expect(costs).to eq(costs.sort)
     end
   end

@@ -22,7 +22,8 @@ RSpec.describe "garbage collection probes", :bpf do
     generations = starts.map { |event| event[:generation] }
     expect(generations).to eq(generations.uniq.sort)
     expect(generations).to include(run.report[:first], run.report[:minor], run.report[:last])
-    expect(done.map { |event| event.values_at(:kind, :generation) } - starts.map { |event| event.values_at(:kind, :generation) }).to eq([])
+    ended, began = [done, starts].map { |events| events.map { |event| event.values_at(:kind, :generation) } }
+    expect(ended - began).to eq([])
     kinds = starts.to_h { |event| event.values_at(:generation, :kind) }
     expect(kinds.values_at(*run.report.values_at(:first, :minor, :last))).to eq(%w[major minor major])
     expect(done).to all(include(elapsed: be_positive, objects: be_positive))

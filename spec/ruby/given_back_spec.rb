@@ -4,15 +4,18 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "names" do
-  # Ever new files raise, allocate and take time, so each attach brings names that no attach before it has brought. 2,000 of them, however
-  # long it takes.
+  # Ever new files raise, allocate and take time, so each attach brings names that no attach before
+  # it has brought. 2,000 of them, however long it takes.
   let(:source) { <<~RUBY }
     attaches = 0
     traced = -> { Probescope.status[:probes][:exception__stats].first == :on }
     loop do
       sleep 0.002 until traced.call
       attaches += 1
-      2000.times { |n| eval("begin; raise(ArgumentError); rescue ArgumentError; Object.new; end", nil, "\#{__dir__}/fresh/\#{attaches}/\#{n}.rb", n) }
+      2000.times do |n|
+        eval("begin; raise(ArgumentError); rescue ArgumentError; Object.new; end", nil,
+             "\#{__dir__}/fresh/\#{attaches}/\#{n}.rb", n)
+      end
       sleep 0.002 while traced.call
     end
   RUBY
@@ -21,7 +24,8 @@ RSpec.describe "names" do
 
   def rss(target) = File.read("/proc/#{target.pid}/status")[/VmRSS:\s+(\d+)/, 1].to_i
 
-  # Memory of the process in KiB, once the hooks are out and all that was taken for names and rows is given back.
+  # Memory of the process in KiB, once the hooks are out and all that was taken for names and rows
+  # is given back.
   def rss_without_names(target, probes)
     target.await_off(*probes)
     await("less than 4 KiB of memory of the library's") { target.info.header[:memory_used] < 4096 }

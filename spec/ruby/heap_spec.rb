@@ -7,12 +7,14 @@ require_relative "support/tracing"
 RSpec.describe "the heap of a traced application", :bpf do
   # What the program reports with these probes' hooks in.
   def report(probes, source, options: [])
-    target, = program("Gate.on(#{probes.map { |probe| ":#{probe}" }.join(", ")})\n#{source}", options: options)
+    on = "Gate.on(#{probes.map { |probe| ":#{probe}" }.join(", ")})"
+    target, = program("#{on}\n#{source}", options: options)
     attacher(target, *probes.map(&:to_s)) # the program may end before it says that it is attached
     JSON.parse(target.await_line(/\Areport (.*)/, within: 120)[1], symbolize_names: true)
   end
 
-  everything = %i[function__stats functions__all line exception__stats object__stats sample__stats backtrace__done]
+  everything = %i[function__stats functions__all line exception__stats object__stats sample__stats
+                  backtrace__done]
 
   # Ruby's own test_each_object_no_garbage.
   it "shows ObjectSpace.each_object no Array or Hash that cannot be inspected, while functions are hooked" do
@@ -21,7 +23,9 @@ RSpec.describe "the heap of a traced application", :bpf do
       GC.disable
       seen = 40.times.map do |n|
         eval("class Shop; def work\#{n} = 1; define_method(:made\#{n}) { |x| x }; end; Shop.new.made\#{n}(1)")
-        kept = [Array, Hash].flat_map { |type| [].tap { |list| ObjectSpace.each_object(type) { |one| list << one if one.size < 20 } } }
+        kept = [Array, Hash].flat_map do |type|
+          [].tap { |list| ObjectSpace.each_object(type) { |one| list << one if one.size < 20 } }
+        end
         kept.map { |one| one.inspect.class }.uniq
       end
       Gate.done seen: seen.uniq
@@ -41,7 +45,8 @@ RSpec.describe "the heap of a traced application", :bpf do
     expect(JSON.parse(target.await_line(/\Areport (.*)/)[1])).to eq("seen" => ["String"])
   end
 
-  # Ruby has no write barrier for a TracePoint on a define_method body; GC.verify_internal_consistency aborts where one is missing.
+  # Ruby has no write barrier for a TracePoint on a define_method body;
+  # GC.verify_internal_consistency aborts where one is missing.
   it "is consistent when bodies of define_method are hooked, those with two names as well" do
     seen = report(%i[function__stats functions__all], <<~RUBY)
       class Shop
@@ -64,8 +69,9 @@ RSpec.describe "the heap of a traced application", :bpf do
     expect(seen).to eq(made: 3, also: 3)
   end
 
-  # Such a body is known by Method#hash, which in Ruby 3.1 goes by addresses. With two TracePoints on it Ruby 3.1 crashes when the second
-  # one is disabled. The garbage has the classes made where a compaction takes them away.
+  # Such a body is known by Method#hash, which in Ruby 3.1 goes by addresses. With two TracePoints
+  # on it Ruby 3.1 crashes when the second one is disabled. The garbage has the classes made where a
+  # compaction takes them away.
   it "has one hook on a body of define_method, also after a compaction" do
     run = trace(<<~'RUBY', { function__stats: %i[function calls], functions__all: [] })
       garbage = Array.new(50_000) { Object.new }
@@ -86,7 +92,9 @@ RSpec.describe "the heap of a traced application", :bpf do
     calls = run.totals(:function__stats).select { |name, _| name.include?("#made") }
     expect(calls.map { |_, row| row[:calls] }.tally).to eq(1 => 100)
     run.tracer.stop(:INT)
-    await("its end or the hooks out") { !run.target.alive? || run.target.info.state("function__stats") == :off }
+    await("its end or the hooks out") do
+      !run.target.alive? || run.target.info.state("function__stats") == :off
+    end
     expect(run.target).to be_alive
     expect(run.target.err).to be_empty
   end
@@ -110,11 +118,12 @@ RSpec.describe "the heap of a traced application", :bpf do
       end
       singletons(100)
       GC.start
-      Gate.done lines: live(:lines), blocks: live(:blocks), singletons: live(:singletons), methods: live(:methods_anew),
-                held: ObjectSpace.each_object(Held).count
+      Gate.done lines: live(:lines), blocks: live(:blocks), singletons: live(:singletons),
+                methods: live(:methods_anew), held: ObjectSpace.each_object(Held).count
     RUBY
     expect(live[:held]).to be < 20
-    # An ISeq, its String, its TracePoint and its Hash for each that stays: up to 256 for their lines, and 4096 with methods.
+    # An ISeq, its String, its TracePoint and its Hash for each that stays: up to 256 for their
+    # lines, and 4096 with methods.
     expect(live.values_at(:lines, :blocks)).to all(be < 6000)
     expect(live[:singletons]).to be < 6000
     expect(live[:methods]).to be < 6 * 6000
@@ -122,7 +131,8 @@ RSpec.describe "the heap of a traced application", :bpf do
 
   # The same program as that test's. Ruby itself leaks these keywords before 3.3.
   it "grows by less than a fifth while texts are evaluated 100,000 times" do
-    seen = report(everything - %i[line] + %i[exception__detail gc__done stats__done], <<~'RUBY', options: ["--disable=gems"])
+    probes = everything - %i[line] + %i[exception__detail gc__done stats__done]
+    seen = report(probes, <<~'RUBY', options: ["--disable=gems"])
       def rss = Integer(File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1])
       text = "Hash.new(capacity: 123)" # from 3.4 on Hash.new knows no other
       text = "Hash.new(foo: 123)" if RUBY_VERSION < "3.4"

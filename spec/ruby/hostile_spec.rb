@@ -19,16 +19,20 @@ RSpec.describe "a hostile program", :bpf do
 
   # What it wrote and how it ended. Addresses and numbers of processes differ each time.
   def outcome(path, listen, env)
-    child = keep(Support::Child.new(RbConfig.ruby, "-w", "-r#{listen}", path, env: Support.plain_env.merge(env)))
+    child = keep(Support::Child.new(RbConfig.ruby, "-w", "-r#{listen}", path,
+                                    env: Support.plain_env.merge(env)))
     status = child.wait(within: 120)
-    { out: child.out, err: child.err }.transform_values { |text| text.b.gsub(/0x\h+/, "0x").gsub(/(?<=pid )\d+/, "N") }
-                                      .merge(status: [status.exitstatus, status.termsig])
+    texts = { out: child.out, err: child.err }
+    texts.transform_values { |text| text.b.gsub(/0x\h+/, "0x").gsub(/(?<=pid )\d+/, "N") }
+         .merge(status: [status.exitstatus, status.termsig])
   end
 
   it "writes and ends with everything attached as it does without probescope" do
     tracer = attach_to_all
     todo = Queue.new
-    HOSTILE_PROGRAMS.each { |name, source| todo << [name, source] if name.include?(ENV.fetch("PROBESCOPE_HOSTILE", "")) }
+    HOSTILE_PROGRAMS.each do |name, source|
+      todo << [name, source] if name.include?(ENV.fetch("PROBESCOPE_HOSTILE", ""))
+    end
     differing = {}
     Dir.mktmpdir("probescope") do |directory|
       Array.new(at_once) do
@@ -36,7 +40,8 @@ RSpec.describe "a hostile program", :bpf do
           while (name, source = todo.pop(true) rescue nil)
             File.write(path = File.join(directory, "program#{todo.size}.rb"), source)
             plain, traced = [{}, { "TRACED" => Support::AUTO }].map { |env| outcome(path, listen, env) }
-            differing[name] = plain.keys.to_h { |key| [key, [plain[key], traced[key]]] }.reject { |_, (a, b)| a == b }
+            both = plain.keys.to_h { |key| [key, [plain[key], traced[key]]] }
+            differing[name] = both.reject { |_, (a, b)| a == b }
           end
         end
       end.each(&:join)

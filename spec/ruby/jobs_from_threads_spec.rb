@@ -16,13 +16,16 @@ RSpec.describe "jobs that a thread without the VM lock asks for" do
   end
 
   def storm(program)
-    headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir") + %w[ext/probescope ext/core].map { |path| "#{Support::ROOT}/#{path}" }
-    target("require '#{library("job_storm", *headers.map { |path| "-I#{path}" })}'\n#{program}", loaded: false)
+    headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir") +
+              %w[ext/probescope ext/core].map { |path| "#{Support::ROOT}/#{path}" }
+    extension = library("job_storm", *headers.map { |path| "-I#{path}" })
+    target("require '#{extension}'\n#{program}", loaded: false)
   end
 
   def result(process) = JSON.parse(process.await_line(/\A(\{.*)/, within: 120)[1], symbolize_names: true)
 
-  # The storm has to find the fault that it is for: functions called with another's argument, called twice, never called.
+  # The storm has to find the fault that it is for: functions called with another's argument, called
+  # twice, never called.
   it "disturb those of others when they are asked for by rb_postponed_job_register_one()" do
     process = storm(<<~RUBY)
       require "json"
@@ -61,8 +64,10 @@ RSpec.describe "jobs that a thread without the VM lock asks for" do
   end
 
   it "are never asked for by a function that is for threads with the VM lock", :bpf do
-    process = target("trap('TERM') { exit }\n#{Soak::LOAD}", env: {"LD_PRELOAD" => library("jobs_without_lock")}).ready
-    attacher(process, *%w[sample__stats function__stats exception__stats object__stats], cycles: 10).finish(within: 120)
+    process = target("trap('TERM') { exit }\n#{Soak::LOAD}",
+                     env: {"LD_PRELOAD" => library("jobs_without_lock")}).ready
+    probes = %w[sample__stats function__stats exception__stats object__stats]
+    attacher(process, *probes, cycles: 10).finish(within: 120)
     process.signal(:TERM)
     expect(Integer(process.await_line(/\Awithout the lock: (\d+)/)[1])).to eq(0)
   end

@@ -4,7 +4,8 @@ require_relative "../spec_helper"
 require_relative "support/tracing"
 
 RSpec.describe "the application's objects", :bpf do
-  # An object with methods of its own, and a class without a name, each time. Whoever keeps the method keeps 100 KB.
+  # An object with methods of its own, and a class without a name, each time. Whoever keeps the
+  # method keeps 100 KB.
   let(:source) { <<~RUBY }
     class Holder
       def initialize = @data = "x" * 100_000
@@ -43,8 +44,9 @@ RSpec.describe "the application's objects", :bpf do
     Gate.done holders: alive[0], failures: alive[1], boxes: alive[2]
   RUBY
 
-  fields = { sample__stats: %i[function line self], backtrace__done: %i[function line type], exception__stats: %i[type line raised],
-             object__stats: %i[class line allocated], function__stats: %i[function line calls], line: %i[function line] }
+  fields = { sample__stats: %i[function line self], backtrace__done: %i[function line type],
+             exception__stats: %i[type line raised], object__stats: %i[class line allocated],
+             function__stats: %i[function line calls], line: %i[function line] }
 
   # Two classes of each are there for good, and stale words on the stack may hold some more, of 400.
   fields.each do |probe, names|

@@ -18,18 +18,22 @@ RSpec.describe "Probescope::Latency" do
 
   # {name => [[elapsed in ns, outcome], ...]}
   def calls(tracer)
-    tracer.out.scan(/^(\S+) (\d+) (\d)$/).group_by(&:first).transform_values { |all| all.map { |_, *two| two.map(&:to_i) } }
+    told = tracer.out.scan(/^(\S+) (\d+) (\d)$/).group_by(&:first)
+    told.transform_values { |all| all.map { |_, *two| two.map(&:to_i) } }
   end
 
   def outcomes(seen, name) = seen.fetch("Shop.Cart.#{name}").map(&:last)
 
-  # The semaphore of a probe is up before a tracer's program is at it, and which end bpftrace begins to attach at depends on its version.
-  # So there is a beat at either end: once both are heard, all between them is attached.
+  # The semaphore of a probe is up before a tracer's program is at it, and which end bpftrace begins
+  # to attach at depends on its version. So there is a beat at either end: once both are heard, all
+  # between them is attached.
   def beating(text) = [0, 1].map { |n| "interval:ms:20 { printf(\"beat #{n}\\n\"); }" }.join("\n#{text}\n")
 
   def await_beats(tracer) = [0, 1].each { |n| tracer.await_line(/^beat #{n}$/) }
 
-  def program_of(names) = names.map { |name| %(usdt:*:latency:"#{name}" { printf("#{name} %llu %d\\n", arg0, arg1); }) }.join("\n")
+  def program_of(names)
+    names.map { |name| %(usdt:*:latency:"#{name}" { printf("#{name} %llu %d\\n", arg0, arg1); }) }.join("\n")
+  end
 
   it "tells bpftrace of each call and how it ended, and leaves methods of every kind as they are", :bpf do
     names = shop.await_line(/^ready (.*)/)[1].split
@@ -53,7 +57,8 @@ RSpec.describe "Probescope::Latency" do
     expect(seen["Shop.Cart.count_down"].map(&:first)).to eq(seen["Shop.Cart.count_down"].map(&:first).sort)
     expect(outcomes(seen, "waits")).to eq([0, 0])
     expect(outcomes(seen, "naps")).to eq([1, 0])
-    expect(seen["Shop.Cart.naps"].map(&:first)).to match([be_between(10_000_000, 2.9e10), be_between(30_000_000, took)])
+    expect(seen["Shop.Cart.naps"].map(&:first))
+      .to match([be_between(10_000_000, 2.9e10), be_between(30_000_000, took)])
     expect(seen["Shop.Cart.edition"].size).to eq(21) # the new one, too
     expect(seen["Shop.Cart.gone"].size).to eq(10) # after a stack that was unwound without a word
   end
@@ -63,13 +68,16 @@ RSpec.describe "Probescope::Latency" do
     path = ask(shop, "paths")
     expect(Dir["#{directory}/probescope/latency-*"].size).to eq(names.size)
     child = ask(shop, "fork", /^forked (\d+)/)
-    tracer(%(usdt:#{path}:latency:"Shop.Cart.edition" { printf("from %d\\n", pid); })).await_line(/^from #{child}$/)
+    of_child = tracer(%(usdt:#{path}:latency:"Shop.Cart.edition" { printf("from %d\\n", pid); }))
+    of_child.await_line(/^from #{child}$/)
     shop.close_stdin
     expect(shop.wait).to be_success
   end
 
-  it "tells beside function probes, samples, and a TracePoint and the coverage of the application itself", :bpf do
-    File.write("#{directory}/shop.rb", "class Shop\n  def pay(left)\n    left.zero? ? 0 : pay(left - 1)\n  end\nend\n")
+  it "tells beside function probes, samples, and a TracePoint and the coverage " \
+     "of the application itself", :bpf do
+    File.write("#{directory}/shop.rb",
+               "class Shop\n  def pay(left)\n    left.zero? ? 0 : pay(left - 1)\n  end\nend\n")
     source = <<~RUBY
       $stdout.sync = true
       require "coverage"
@@ -79,7 +87,8 @@ RSpec.describe "Probescope::Latency" do
       Probescope::Latency.trace(Shop, :pay)
       puts "ready"
       $stdin.gets
-      sleep 0.002 until Probescope::Latency.probes["Shop.pay"][:listened] && Probescope.status[:probes][:function__return].first == :on
+      sleep 0.002 until Probescope::Latency.probes["Shop.pay"][:listened] &&
+                        Probescope.status[:probes][:function__return].first == :on
       seen = 0
       TracePoint.new(:call) { |tp| seen += 1 if tp.method_id == :pay }.enable { 20.times { Shop.new.pay(4) } }
       puts "seen \#{seen} \#{Coverage.result.fetch(ARGV.first)}"
@@ -94,7 +103,9 @@ RSpec.describe "Probescope::Latency" do
     others = %w[function__return sample request__done exception__raise].map do |probe|
       %(usdt:*:probescope:#{probe} { printf("#{probe} %s\\n", str(arg0)); })
     end
-    functions, latency = [others.join("\n"), program_of(%w[Shop.pay])].map { |text| tracer(beating(text), pid: program.pid) }
+    functions, latency = [others.join("\n"), program_of(%w[Shop.pay])].map do |text|
+      tracer(beating(text), pid: program.pid)
+    end
     [functions, latency].each { |one| await_beats(one) }
     program.puts("both")
     expect(program.await_line(/^seen (.*)/)[1]).to eq("100 [1, 1, 100, nil, nil]")
@@ -108,7 +119,8 @@ RSpec.describe "Probescope::Latency" do
     expect(program.err).to eq("")
   end
 
-  # What belongs to a fiber may wait for its sweep when a new fiber has its address already: here the program keeps it that long.
+  # What belongs to a fiber may wait for its sweep when a new fiber has its address already: here
+  # the program keeps it that long.
   it "tells of the calls in a fiber at whose address another one was", :bpf do
     source = <<~'RUBY'
       $stdout.sync = true
@@ -167,7 +179,8 @@ RSpec.describe "Probescope::Latency" do
     expect(text.out[/^@told: (\d+)/, 1].to_i).to eq(made)
   end
 
-  # From 3.3 on a Ractor that collects runs all jobs that wait, ours as well. Up to 3.2 threads are used again across Ractors.
+  # From 3.3 on a Ractor that collects runs all jobs that wait, ours as well. Up to 3.2 threads are
+  # used again across Ractors.
   it "hooks methods in the main Ractor, whichever one runs the job, and tells of its threads alone", :bpf do
     source = <<~RUBY
       $stdout.sync = true
@@ -253,7 +266,15 @@ RSpec.describe "Probescope::Latency" do
   it "says what cannot be traced, and why" do
     source = <<~RUBY
       class Base; def self.made = 1; def old = 1; end
-      class Cart < Base; attr_reader :size; def paid?(*) = 1; alias [] paid?; alias size= paid?; def self.instance_method(*) = raise("its own"); define_method(:body) { 1 }; def new_one = 1; end
+      class Cart < Base
+        attr_reader :size
+        def paid?(*) = 1
+        alias [] paid?
+        alias size= paid?
+        def self.instance_method(*) = raise("its own")
+        define_method(:body) { 1 }
+        def new_one = 1
+      end
       def said = p(yield) rescue puts("\#{$!.class}: \#{$!.message}")
       said { Probescope::Latency.trace(Cart, :nothing) }
       said { Probescope::Latency.trace(Cart, :old) }
@@ -268,25 +289,35 @@ RSpec.describe "Probescope::Latency" do
       said { Probescope::Latency.trace(Cart, :new_one, :body, as: "both") }
       said { Probescope::Latency.untrace(Cart, :new_one) }
       said { Probescope::Latency.trace(Cart, :new_one) }
-      said { Probescope::Latency.probes.map { |name, probe| [name, File.exist?(probe[:path]), probe[:listened], probe[:error]] } }
+      said do
+        Probescope::Latency.probes.map do |name, probe|
+          [name, File.exist?(probe[:path]), probe[:listened], probe[:error]]
+        end
+      end
       said { Probescope::Latency.untrace(Cart, :new_one) }
       said { Probescope::Latency.probes }
       said { Probescope::Latency.trace(Cart, :paid?, :[], :size=) }
       said { Probescope::Latency.trace(Cart).sort }
-      said { [Probescope::Latency.untrace(Cart), Probescope::Latency.untrace(Cart), Probescope::Latency.probes] }
+      said do
+        [Probescope::Latency.untrace(Cart), Probescope::Latency.untrace(Cart), Probescope::Latency.probes]
+      end
       said { Probescope::Latency.trace(Cart, :body) }
     RUBY
     lines = printed(source)
     old = RUBY_VERSION.start_with?("3.1.")
+    cart = ["Cart._x5b_x5d", *("Cart.body" unless old), "Cart.new_one", "Cart.paid_q", "Cart.size_eq"]
     expect(lines[0..10]).to all(start_with("Probescope::Error: "))
-    expect(lines).to match([/Cart#nothing: there is no such method, and Cart\.nothing neither/, /Cart#old: it is Base#old: trace that/,
-                            /Cart\.made: it is Base\.made: trace that/, /Cart#size: it is written in C/, /String#upcase: .* in C/,
-                            /not a class or module: 42/, /as: "Name\.x"/, /a b: no name for a probe/, /no name for a probe: 1 to 127/,
+    expect(lines).to match([/Cart#nothing: there is no such method, and Cart\.nothing neither/,
+                            /Cart#old: it is Base#old: trace that/,
+                            /Cart\.made: it is Base\.made: trace that/,
+                            /Cart#size: it is written in C/, /String#upcase: .* in C/,
+                            /not a class or module: 42/, /as: "Name\.x"/,
+                            /a b: no name for a probe/, /no name for a probe: 1 to 127/,
                             /"a\\u0000b": string contains null byte/,
                             /as: is the name of one probe, for one method/,
                             "false", '"Cart.new_one"', '[["Cart.new_one", true, false, nil]]', "true", "{}",
                             '["Cart.paid_q", "Cart._x5b_x5d", "Cart.size_eq"]',
-                            ["Cart._x5b_x5d", *("Cart.body" unless old), "Cart.new_one", "Cart.paid_q", "Cart.size_eq"].inspect,
+                            cart.inspect,
                             "[true, false, {}]",
                             old ? /from Ruby 3\.2 on/ : '"Cart.body"'])
   end
@@ -294,11 +325,13 @@ RSpec.describe "Probescope::Latency" do
   it "is nothing where there are no probes" do
     expect(printed(<<~RUBY)).to eq(["nil", "false", "{}"])
       module Probescope; def self.unavailable_reason = "a test"; end
-      p Probescope::Latency.trace(String, :x), Probescope::Latency.untrace(String, :x), Probescope::Latency.probes
+      p Probescope::Latency.trace(String, :x), Probescope::Latency.untrace(String, :x),
+        Probescope::Latency.probes
     RUBY
   end
 
-  # In one process, in turns, of which the shortest counts: what else runs on the machine only adds. See bench/latency.rb for figures.
+  # In one process, in turns, of which the shortest counts: what else runs on the machine only adds.
+  # See bench/latency.rb for figures.
   it "adds nothing to a method while nobody listens" do
     attempts(3) do
       ratio = printed(<<~RUBY).last.to_f

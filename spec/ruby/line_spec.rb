@@ -32,7 +32,8 @@ RSpec.describe "line probes", :bpf do
         end
       end
       loaded = "#{ENV.fetch("GATE_DIRECTORY")}/loaded.rb"
-      File.write(loaded, "class Late\n  def late\n    to_s\n  end\n  define_method(:body) do\n    to_s\n  end\nend\n")
+      File.write(loaded, "class Late\n  def late\n    to_s\n  end\n" \
+                         "  define_method(:body) do\n    to_s\n  end\nend\n")
       run = lambda do
         shop = Shop.new
         shop.pay(3)
@@ -55,8 +56,8 @@ RSpec.describe "line probes", :bpf do
     expect(seen.keys).to contain_exactly("app.rb", "loaded.rb")
     expect(seen["app.rb"].map { |event| event.values_at(:function, :line) }.tally).to eq(
       ["Shop#pay", of["sum = 0"]] => 1, ["Shop#pay", of["n.times"]] => 1, ["Shop#pay", of["sum += i"]] => 3,
-      ["Shop#pay", of["sum.to_s"]] => 1, ["Shop#name", of["name.to_s"]] => 1, ["Shop#color", of["name.to_s"]] => 1,
-      ["Shop.close", of["close"] + 1] => 1
+      ["Shop#pay", of["sum.to_s"]] => 1, ["Shop#name", of["name.to_s"]] => 1,
+      ["Shop#color", of["name.to_s"]] => 1, ["Shop.close", of["close"] + 1] => 1
     )
     expect(seen["loaded.rb"].map { |event| event.values_at(:function, :line) }.uniq)
       .to include(["Late#late", 3], ["Late#body", 6])
@@ -108,9 +109,10 @@ RSpec.describe "line probes", :bpf do
       Gate.done
     RUBY
     run.target.await_on("function__stats")
-    # The kernel raises the semaphore before bpftrace hands it the program, so hooks may be in before anybody counts.
-    seen = tracer("usdt:*:probescope:line { @[str(arg0, 64)] = count(); if (@heard == 0) { @heard = 1; printf(\"heard\\n\"); } }",
-                  pid: run.target.pid)
+    # The kernel raises the semaphore before bpftrace hands it the program, so hooks may be in
+    # before anybody counts.
+    seen = tracer("usdt:*:probescope:line { @[str(arg0, 64)] = count(); " \
+                  "if (@heard == 0) { @heard = 1; printf(\"heard\\n\"); } }", pid: run.target.pid)
     seen.await_line(/^heard$/)
     run.open(:heard)
     run.target.await_line(/\Atold$/)

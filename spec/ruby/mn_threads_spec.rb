@@ -3,8 +3,8 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# Ruby threads that share native threads, and go on on another one after a wait, in the middle of a hook as well: what a hook notes about
-# its thread must not be noted of the native one.
+# Ruby threads that share native threads, and go on on another one after a wait, in the middle of a
+# hook as well: what a hook notes about its thread must not be noted of the native one.
 RSpec.describe "with RUBY_MN_THREADS=1", :bpf do
   before { skip "of another Ruby: 3.3 and later" if RUBY_VERSION < "3.3" }
 
@@ -25,7 +25,14 @@ RSpec.describe "with RUBY_MN_THREADS=1", :bpf do
       def evaluate(n) = eval("def made_#{n} = Made.new\nmade_#{n}")
       Gate.on :object__stats, :function__stats
       threads = Array.new(12) do |t|
-        Thread.new { Array.new(30) { |i| evaluate(t * 100 + i); boxes(50); Thread.pass; Thread.current.native_thread_id } }
+        Thread.new do
+          Array.new(30) do |i|
+            evaluate(t * 100 + i)
+            boxes(50)
+            Thread.pass
+            Thread.current.native_thread_id
+          end
+        end
       end
       Gate.done natives: threads.flat_map(&:value).uniq.size
     RUBY
@@ -35,7 +42,8 @@ RSpec.describe "with RUBY_MN_THREADS=1", :bpf do
     run.target.await_off("object__stats", "function__stats")
   end
 
-  # GIVEN calls that wait, go on on a native thread where another thread ran since, and leave their fiber without a further call.
+  # GIVEN calls that wait, go on on a native thread where another thread ran since, and leave their
+  # fiber without a further call.
   it "the time until a fiber goes on is not that of its calls" do
     fields = { function__slow10ms: %i[function elapsed self] }
     run = trace(<<~'RUBY', fields, env: { "RUBY_MN_THREADS" => "1", "RUBY_MAX_CPU" => "2" })

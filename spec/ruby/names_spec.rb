@@ -50,16 +50,22 @@ RSpec.describe "the name of a method", :bpf do
     Gate.done
   RUBY
 
-  names = { 100 => "Shop#work", 200 => "Shop.work", 300 => "Tools#work", 400 => "Free.work", 500 => "(anonymous Shop)#work",
-            600 => "(anonymous Object)#work", 700 => "(anonymous)::Inner#work", 800 => "(anonymous Shop).work",
-            900 => "#<Shop>.work", 1000 => "#<(anonymous Shop)>.work", 1100 => "Shop#old_work", 1200 => "Shop#defined",
-            1300 => "#<Shop>.defined_alone", 1400 => "String#work", 1500 => "Object#work" }
-  fields = { sample__stats: %i[function file line self], function__stats: %i[function line calls], function__slow1ms: %i[function line],
-             exception__stats: %i[type function line raised], backtrace__done: %i[function line], line: %i[function line] }
+  names = { 100 => "Shop#work", 200 => "Shop.work", 300 => "Tools#work", 400 => "Free.work",
+            500 => "(anonymous Shop)#work", 600 => "(anonymous Object)#work",
+            700 => "(anonymous)::Inner#work", 800 => "(anonymous Shop).work",
+            900 => "#<Shop>.work", 1000 => "#<(anonymous Shop)>.work",
+            1100 => "Shop#old_work", 1200 => "Shop#defined", 1300 => "#<Shop>.defined_alone",
+            1400 => "String#work", 1500 => "Object#work" }
+  fields = { sample__stats: %i[function file line self], function__stats: %i[function line calls],
+             function__slow1ms: %i[function line], exception__stats: %i[type function line raised],
+             backtrace__done: %i[function line], line: %i[function line] }
 
-  # {100 => ["Shop#work"]}: by the hundred of the line that the event is of. Ruby's own methods in Ruby are not meant.
+  # {100 => ["Shop#work"]}: by the hundred of the line that the event is of. Ruby's own methods in
+  # Ruby are not meant.
   def named(run, probe)
-    events = run.events(probe).reject { |event| event[:line] < 100 || event[:file]&.start_with?("<internal:") }
+    events = run.events(probe).reject do |event|
+      event[:line] < 100 || event[:file]&.start_with?("<internal:")
+    end
     events.group_by { |event| event[:line] / 100 * 100 }
           .transform_values { |events| events.map { |event| event[:function] }.uniq.sort }
   end
@@ -71,7 +77,8 @@ RSpec.describe "the name of a method", :bpf do
     expect(named(run, :function__stats)).to eq(methods)
     expect(named(run, :function__slow1ms)).to eq(methods)
     expect(named(run, :exception__stats)).to eq(expected)
-    # The first line of the text that is evaluated is outside the class; 3.4 calls that "<compiled>".
+    # The first line of the text that is evaluated is outside the class; 3.4 calls that
+    # "<compiled>".
     outside = /\A<(main|compiled)>\z/
     expect(named(run, :line)).to match(expected.merge(1600 => ["<class:Late>", a_string_matching(outside)]))
     # Ruby's frames of a define_method body say what its block is in, and not which method runs it.
@@ -86,7 +93,8 @@ RSpec.describe "the name of a method", :bpf do
     expect(run.out).not_to match(/0x\h/)
   end
 
-  it "is one row for 10,000 objects that were given the method, and for one that is evaluated again and again" do
+  it "is one row for 10,000 objects that were given the method, and for one that is evaluated " \
+     "again and again" do
     run = trace(<<~RUBY, { function__stats: %i[function line calls], exception__stats: %i[type line raised] })
       def give(object)
         def object.work(deep = false) = deep ? (raise(Class.new(ArgumentError)) rescue 1) : 2
@@ -98,17 +106,20 @@ RSpec.describe "the name of a method", :bpf do
       1_000.times { Module.new.module_eval("def self.again = 3; again", __FILE__, 50) }
       Gate.done used: Probescope.status[:memory_used], dropped: Probescope.status[:rows_dropped]
     RUBY
-    expect(run.totals(:function__stats, %i[function line])).to include(["#<Object>.work", 2] => { calls: 10_000 },
-                                                                       ["(anonymous).again", 50] => { calls: 1_000 })
-    expect(run.totals(:exception__stats, %i[type line])).to eq(["(anonymous ArgumentError)", 2] => { raised: 1_000 })
+    expect(run.totals(:function__stats, %i[function line]))
+      .to include(["#<Object>.work", 2] => { calls: 10_000 }, ["(anonymous).again", 50] => { calls: 1_000 })
+    expect(run.totals(:exception__stats, %i[type line]))
+      .to eq(["(anonymous ArgumentError)", 2] => { raised: 1_000 })
     rows = run.events(:stats__done).map { |event| event[:rows] }
     expect(rows).to all(be <= 6)
     expect(run.report[:dropped]).to eq(0)
   end
 
-  # As ActionView defines them: in an anonymous class, from the text of a template, whose first line is line 1 of the body.
+  # As ActionView defines them: in an anonymous class, from the text of a template, whose first line
+  # is line 1 of the body.
   it "of a template says its anonymous class, and its file is the template's" do
-    run = trace(<<~RUBY, { function__stats: %i[function file line calls], sample__stats: %i[function file self] })
+    places = { function__stats: %i[function file line calls], sample__stats: %i[function file self] }
+    run = trace(<<~RUBY, places)
       class Base; end
       TEMPLATE = File.join(__dir__, "app/views/orders/show.html.erb")
       METHOD = <<~TEXT

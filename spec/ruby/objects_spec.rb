@@ -36,8 +36,10 @@ RSpec.describe "object probes", :bpf do
     expect(run.events(:object__stats).find { |row| row[:class] == "Box" }[:file]).to end_with("app.rb")
   end
 
-  # TracePoints and what finds their places are made on the application's threads, at whatever line those are.
-  it "leave out what the hooks of functions allocate themselves, at the attach, when files are loaded and in new fibers" do
+  # TracePoints and what finds their places are made on the application's threads, at whatever line
+  # those are.
+  it "leave out what the hooks of functions allocate themselves, at the attach, when files are " \
+     "loaded and in new fibers" do
     run = trace(<<~RUBY, fields, attach: %i[function__stats])
       class Shop
         100.times { |i| class_eval "def method_\#{i} = nil", __FILE__, __LINE__ }
@@ -52,7 +54,8 @@ RSpec.describe "object probes", :bpf do
     RUBY
     allocated = run.totals(:object__stats, :class).transform_values { |row| row[:allocated] }
     expect(allocated).to include("Later" => 10, "Fiber" => 10)
-    expect(allocated.slice("TracePoint", "Method", "UnboundMethod", "RubyVM::InstructionSequence", "Object")).to eq({})
+    expect(allocated.slice("TracePoint", "Method", "UnboundMethod", "RubyVM::InstructionSequence", "Object"))
+      .to eq({})
   end
 
   # Names are found in a job, and a VM that sleeps does none.
@@ -67,7 +70,8 @@ RSpec.describe "object probes", :bpf do
       sleep
     RUBY
     allocated = run.totals(:object__stats, :class).transform_values { |row| row[:allocated] }
-    expect(allocated.select { |name, _| name.start_with?("Made") }).to eq(400.times.to_h { |n| ["Made#{n}", 3] })
+    expect(allocated.select { |name, _| name.start_with?("Made") })
+      .to eq(400.times.to_h { |n| ["Made#{n}", 3] })
     expect(run.events(:stats__done).sum { |event| event[:dropped] }).to eq(0)
   end
 
@@ -92,12 +96,14 @@ RSpec.describe "object probes", :bpf do
     RUBY
     rows = run.totals(:object__stats, %i[class line]).select { |(_, line), _| line == 2 }
     expect(rows.to_h { |(name, _), row| [name, row[:allocated]] }.except("(internal)"))
-      .to eq("(anonymous Box)" => 30, "Named" => 20, "(anonymous)::Inner" => 10, "(anonymous BasicObject)" => 5, "Box" => 7)
+      .to eq("(anonymous Box)" => 30, "Named" => 20, "(anonymous)::Inner" => 10,
+             "(anonymous BasicObject)" => 5, "Box" => 7)
   end
 
   # Every allocation collects, objects move, and classes come and go at addresses that others had.
   it "count exactly under GC.stress and compaction, beside exceptions and calls" do
-    run = trace(<<~RUBY, fields.merge(exception__stats: %i[type line raised], function__stats: %i[function calls]), within: 200)
+    more = fields.merge(exception__stats: %i[type line raised], function__stats: %i[function calls])
+    run = trace(<<~RUBY, more, within: 200)
       class Box; end
       class Failure < StandardError; end
       def boxes(n) = (i = 0; (Box.new; i += 1) while i < n)
@@ -146,8 +152,10 @@ RSpec.describe "object probes", :bpf do
       Gate.done allocated: GC.stat(:total_allocated_objects) - before
     RUBY
     rows = run.events(:object__stats)
-    here = rows.select { |row| row[:line] == 1 && row[:file].end_with?("app.rb") }.sum { |row| row[:allocated] }
-    # What has no line of its own (a method cache, made on the way) stands under <cfunc> or another line.
+    here = rows.select { |row| row[:line] == 1 && row[:file].end_with?("app.rb") }
+               .sum { |row| row[:allocated] }
+    # What has no line of its own (a method cache, made on the way) stands under <cfunc> or another
+    # line.
     expect(here).to be_within(run.report[:allocated] / 100).of(run.report[:allocated])
     expect(rows.map { |row| row[:class] }).to include("(internal)", "Hash", "Proc", "Array", "String")
   end

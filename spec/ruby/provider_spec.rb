@@ -36,10 +36,12 @@ RSpec.describe "Probescope::Provider" do
   end
 
   it "passes twelve arguments, which bpftrace reads from 0.24 on", :bpf do
-    skip "bpftrace #{Support::Bpf.version.join(".")} knows no arg6" if (Support::Bpf.version <=> [0, 24]).negative?
+    version = Support::Bpf.version
+    skip "bpftrace #{version.join(".")} knows no arg6" if (version <=> [0, 24]).negative?
 
     shop.await_line(/^ready/)
-    tracer('usdt:*:shop:many { printf("%lx %lx\\n", arg6, arg11); }', pid: shop.pid).await_line(/^f{15}9 f{15}4$/)
+    tracer('usdt:*:shop:many { printf("%lx %lx\\n", arg6, arg11); }', pid: shop.pid)
+      .await_line(/^f{15}9 f{15}4$/)
   end
 
   it "can be unloaded and loaded again, and a forked child fires too", :bpf do
@@ -72,11 +74,16 @@ RSpec.describe "Probescope::Provider" do
       said { Probescope::Probe.new }
     RUBY
     development = printed(source, RACK_ENV: "development")
-    expect(development[0..8]).to match(["false", /^TypeError: argument 1 of probe checkout has to be an Integer that fits uint8, not 256/,
-                                        /^TypeError: argument 0 .* a String/, /^ArgumentError: probe checkout takes 2 arguments, not 1/,
-                                        "false", "3", /^Probescope::Error: no name/, /^Probescope::Error: no name/,
-                                        /^Probescope::Error: no such type: :integr/])
-    expect(development[9..]).to match([/^Probescope::Error: probe x of shop is there already/, /^NoMethodError: /])
+    expect(development[0..8]).to match(
+      ["false",
+       /^TypeError: argument 1 of probe checkout has to be an Integer that fits uint8, not 256/,
+       /^TypeError: argument 0 .* a String/,
+       /^ArgumentError: probe checkout takes 2 arguments, not 1/,
+       "false", "3", /^Probescope::Error: no name/, /^Probescope::Error: no name/,
+       /^Probescope::Error: no such type: :integr/]
+    )
+    expect(development[9..])
+      .to match([/^Probescope::Error: probe x of shop is there already/, /^NoMethodError: /])
     expect(printed(source, RACK_ENV: "production")[0..5]).to eq(%w[false false false false false 0])
     expect(printed(source, RACK_ENV: "production", PROBESCOPE_STRICT: "1")[1]).to start_with("TypeError")
   end
@@ -85,34 +92,41 @@ RSpec.describe "Probescope::Provider" do
     development = printed(<<~'RUBY', PROBESCOPE_STRICT: "1")
       def said = yield.then { |value| p value } rescue puts("#{$!.class}: #{$!.message}")
       module Hostile
-        %i[inspect to_s to_str to_sym to_i to_int to_f to_a to_ary to_hash hash == ! class name method_missing respond_to_missing?]
-          .each { |name| define_method(name) { |*| exit!(9) } }
+        %i[inspect to_s to_str to_sym to_i to_int to_f to_a to_ary to_hash hash == ! class name
+           method_missing respond_to_missing?].each { |name| define_method(name) { |*| exit!(9) } }
       end
       a = Probescope::Provider.define("shop") { probe :a, :string, :float }[:a]
       said { a.fire(Class.new(String) { include Hostile }.new("text"), 1) }
       said { a.fire(Object.new.extend(Hostile), 1) }
       said { a.fire(BasicObject.new, 1) }
-      ["a\0b", "\xff", "caf\u00e9".encode("UTF-16LE"), "", "a" * 5000, :"a\0b"].each { |text| said { a.fire(text, Float::NAN) } }
+      texts = ["a\0b", "\xff", "caf\u00e9".encode("UTF-16LE"), "", "a" * 5000, :"a\0b"]
+      texts.each { |text| said { a.fire(text, Float::NAN) } }
       said { a.fire("", 2**64) }
       said { a.fire("", -(2**5000)) }
       said { a.fire(name: 1) }
-      { int8: -128..127, uint8: 0..255, int16: -2**15..2**15 - 1, uint16: 0..2**16 - 1, int32: -2**31..2**31 - 1, uint32: 0..2**32 - 1,
-        int64: -2**63..2**63 - 1, uint64: 0..2**64 - 1, integer: -2**63..2**63 - 1, unsigned: 0..2**64 - 1 }.each do |type, range|
+      { int8: -128..127, uint8: 0..255, int16: -2**15..2**15 - 1, uint16: 0..2**16 - 1,
+        int32: -2**31..2**31 - 1, uint32: 0..2**32 - 1,
+        int64: -2**63..2**63 - 1, uint64: 0..2**64 - 1,
+        integer: -2**63..2**63 - 1, unsigned: 0..2**64 - 1 }.each do |type, range|
         one = Probescope::Provider.define("of") { probe :one, type }[:one]
         one.fire(range.begin)
         one.fire(range.end)
-        [range.begin - 1, range.end + 1, true, nil, 1.0].each { |value| one.fire(value) && puts("#{type} #{value}") rescue TypeError }
+        [range.begin - 1, range.end + 1, true, nil, 1.0].each do |value|
+          one.fire(value) && puts("#{type} #{value}") rescue TypeError
+        end
         puts "#{type} #{one.dropped}" if one.dropped != 5
       end
-      ["a\0b", "\xff", "a\n", "a".encode("UTF-16LE"), "", "a" * 128, nil].each { |name| said { Probescope::Provider.new(name) } }
+      names = ["a\0b", "\xff", "a\n", "a".encode("UTF-16LE"), "", "a" * 128, nil]
+      names.each { |name| said { Probescope::Provider.new(name) } }
       said { Probescope::Provider.new("a").probe("b\0c") }
       said { Probescope::Provider.new("a").probe("b\xff") }
       said { Probescope::Provider.new("a").probe(:b, *[:integer] * 13) }
     RUBY
     wrong = "TypeError: argument %d of probe a has to be %s, not %s"
     text = "a String, a Symbol or nil"
-    expect(development[0..11]).to eq(["false", *%w[Object BasicObject].map { |name| format(wrong, 0, text, "an instance of #{name}") },
-                                      *["false"] * 6, *[65, 5001].map { |bits| format(wrong, 1, "a Float", "an Integer of #{bits} bits") },
+    objects = %w[Object BasicObject].map { |name| format(wrong, 0, text, "an instance of #{name}") }
+    integers = [65, 5001].map { |bits| format(wrong, 1, "a Float", "an Integer of #{bits} bits") }
+    expect(development[0..11]).to eq(["false", *objects, *["false"] * 6, *integers,
                                       "ArgumentError: probe a takes 2 arguments, not 1"])
     expect(development[12..-2].map { |line| line[/\A[^"]*/] }).to eq(["Probescope::Error: no name: "] * 9)
     expect(development.last).to eq("Probescope::Error: 13 arguments: at most 12 are possible")
@@ -120,8 +134,10 @@ RSpec.describe "Probescope::Provider" do
 
   it "fires in Ractors that are given the probe" do
     expect(printed(<<~RUBY)).to eq(["[false, false, false, 0, :checkout]"])
-      checkout = Ractor.make_shareable(Probescope::Provider.define("shop") { probe :checkout, :string, :integer }[:checkout])
-      ractor = Ractor.new(checkout) { |one| [one.fire("a", 1), one.fire { raise }, one.enabled?, one.dropped, one.name] }
+      shop = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }
+      ractor = Ractor.new(Ractor.make_shareable(shop[:checkout])) do |one|
+        [one.fire("a", 1), one.fire { raise }, one.enabled?, one.dropped, one.name]
+      end
       p ractor.respond_to?(:value) ? ractor.value : ractor.take
     RUBY
   end
@@ -133,7 +149,9 @@ RSpec.describe "Probescope::Provider" do
         checkout = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }[:checkout]
         now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) }
         fire = -> { t = now.(); i = 0; while i < 2000; checkout.fire { ["a", i] }; i += 1; end; now.() - t }
-        call = -> { t = now.(); i = 0; while i < 2000; Probescope::Native.nothing { ["a", i] }; i += 1; end; now.() - t }
+        call = lambda do
+          t = now.(); i = 0; while i < 2000; Probescope::Native.nothing { ["a", i] }; i += 1; end; now.() - t
+        end
         turns = Array.new(300) { [fire.(), call.()] }
         p turns.map(&:first).sort[100] / turns.map(&:last).sort[100].to_f
       RUBY

@@ -22,19 +22,24 @@ RSpec.describe "a program that calls at random", :bpf do
   end
 
   # 16 MB a CPU for the tracer, which is slower than the program.
-  it "fires an entry and a return for each call of 6,000, in its order, with self + children = elapsed (PROBESCOPE_SEED=#{first})" do
+  it "fires an entry and a return for each call of 6,000, in its order, with self + children = elapsed " \
+     "(PROBESCOPE_SEED=#{first})" do
     run = trace(source, { function__entry: %i[function depth context_id],
                           function__return: %i[function depth context_id elapsed self outcome] },
                 args: [first.to_s, "6000", "function__entry", "function__return"], env: { "KEEP" => "1" },
                 tracer_env: { "BPFTRACE_PERF_RB_PAGES" => "4096" })
-    contexts = run.sequence(:function__entry, :function__return).group_by { |event| event[:context_id] }.values
-    seen = contexts.map { |events| events.map { |event| event.values_at(:function, :depth, :outcome).compact } }
+    events = run.sequence(:function__entry, :function__return)
+    contexts = events.group_by { |event| event[:context_id] }.values
+    seen = contexts.map do |context|
+      context.map { |event| event.values_at(:function, :depth, :outcome).compact }
+    end
     expect(seen.sum(&:size)).to be > 2 * 5_000
     expect(seen.sort_by(&:inspect)).to eq(run.report[:events].sort_by(&:inspect))
     expect(contexts.flat_map { |events| untrue(events) }).to eq([])
   end
 
-  # Calls of one context whose elapsed is not their own plus that of the calls in them; a ns of each is lost in rounding.
+  # Calls of one context whose elapsed is not their own plus that of the calls in them; a ns of each
+  # is lost in rounding.
   def untrue(events)
     children = Hash.new { |hash, depth| hash[depth] = [] }
     events.select { |event| event[:elapsed] }.reject do |call|

@@ -16,7 +16,8 @@ RSpec.describe "requests", :bpf do
     APP = Probescope::Rack.new(->(env) { env["block"].call(env) })
     def ask(path, env = {}, &block)
       block ||= ->(_) { [200, {}, ["ok"]] }
-      APP.call({"REQUEST_METHOD" => "GET", "SCRIPT_NAME" => "", "PATH_INFO" => path, "block" => block}.merge(env))
+      request = {"REQUEST_METHOD" => "GET", "SCRIPT_NAME" => "", "PATH_INFO" => path, "block" => block}
+      APP.call(request.merge(env))
     end
     class Case
       def slow = sleep(0.002)
@@ -38,7 +39,11 @@ RSpec.describe "requests", :bpf do
       end
       seen = {}
       # Exceptions, throw, a thread that is killed, a timeout
-      seen[:raised] = begin ask("/raises") { raise ArgumentError, "of the application" } rescue "#{$!.class} #{$!.message}" end
+      seen[:raised] = begin
+        ask("/raises") { raise ArgumentError, "of the application" }
+      rescue
+        "#{$!.class} #{$!.message}"
+      end
       seen[:thrown] = catch(:halt) { ask("/throws") { throw :halt, 7 } }
       thread = Thread.new { ask("/killed") { sleep } }
       Thread.pass until thread.stop?
@@ -70,53 +75,66 @@ RSpec.describe "requests", :bpf do
       ask("/\xff\e[31m\r\n\0x".b)
       ask("/é", "SCRIPT_NAME" => "/\xff".b)
       ask("/#{"x" * 100_000}")
-      ask(nil, "REQUEST_METHOD" => 7, "HTTP_TRACEPARENT" => Object.new, "sinatra.route" => :a, "action_dispatch.request.path_parameters" => 1)
+      ask(nil, "REQUEST_METHOD" => 7, "HTTP_TRACEPARENT" => Object.new, "sinatra.route" => :a,
+               "action_dispatch.request.path_parameters" => 1)
       # Routes
-      ask("/labels/7", "sinatra.route" => 'GET /labels/:number', "SCRIPT_NAME" => "/app", "REQUEST_METHOD" => "HEAD")
+      ask("/labels/7", "sinatra.route" => 'GET /labels/:number', "SCRIPT_NAME" => "/app",
+                       "REQUEST_METHOD" => "HEAD")
       ask("/rails/7", "action_dispatch.route_uri_pattern" => "/rails/:id(.:format)")
       ask("/old/7", "action_dispatch.request.path_parameters" => {controller: "old", action: "show"})
       ask("/own/7") { |env| env["probescope.route"] = "/own/:id"; [503, {}, []] }
       ask("/shown") { ["418", {}, []] }
       ask("/engine/7", "action_dispatch.route_uri_pattern" => "/things/:id(.:format)",
-                       "action_dispatch.routes" => Struct.new(:env_key).new("OF_ENGINE"), "OF_ENGINE" => "/engine")
+                       "action_dispatch.routes" => Struct.new(:env_key).new("OF_ENGINE"),
+                       "OF_ENGINE" => "/engine")
       ask("/grape/7", "grape.routing_args" => {route_info: Struct.new(:path).new("/grape/:id(.json)")})
       ask("/desk/7", "action_dispatch.route_uri_pattern" => "/desk", "sinatra.route" => "GET /labels/:number")
       # What shows errors has routes, too.
       ask("/fails/7") do |env|
-        Probescope::Rack::Routed.new(->(inner) { inner["action_dispatch.route_uri_pattern"] = "/fails/:id"; [500, {}, []] }).call(env)
+        fails = lambda do |inner|
+          inner["action_dispatch.route_uri_pattern"] = "/fails/:id"
+          [500, {}, []]
+        end
+        Probescope::Rack::Routed.new(fails).call(env)
       ensure
         env["action_dispatch.route_uri_pattern"] = "/500(.:format)"
       end
       ask("/ids/4711")
       ask("/gone/x") { [404, {}, []] }
-      seen[:frozen_env] = APP.call({"REQUEST_METHOD" => "GET", "PATH_INFO" => "/frozen_env", "block" => ->(_) { [200, {}, []] }}.freeze)
+      frozen = {"REQUEST_METHOD" => "GET", "PATH_INFO" => "/frozen_env", "block" => ->(_) { [200, {}, []] }}
+      seen[:frozen_env] = APP.call(frozen.freeze)
       seen[:left] = Thread.current[:__probescope_request__]
-      Gate.done seen.merge(states: Probescope.status[:probes].slice(:request__start, :request__done).values.map(&:first))
+      states = Probescope.status[:probes].slice(:request__start, :request__done).values.map(&:first)
+      Gate.done seen.merge(states: states)
     RUBY
     expect(run.report).to eq(
-      raised: "ArgumentError of the application", thrown: 7, timeout: "Timeout::Error", array: true, parts: %w[a b],
-      frozen_env: [200, {}, []], early: [206, { a: "b" }, false, true, "/etc/hostname"], call: [false, "x"], nothing: nil, left: nil,
-      states: %w[on on]
+      raised: "ArgumentError of the application", thrown: 7, timeout: "Timeout::Error", array: true,
+      parts: %w[a b], frozen_env: [200, {}, []], early: [206, { a: "b" }, false, true, "/etc/hostname"],
+      call: [false, "x"], nothing: nil, left: nil, states: %w[on on]
     )
     expect(run.target.err).to be_empty
     done = done(run)
-    long = done.keys.grep(%r{\A/x{60}}).first # what bpftrace takes of it, which in some versions says that it is cut
+    # What bpftrace takes of it, which in some versions says that it is cut.
+    long = done.keys.grep(%r{\A/x{60}}).first
     # A timeout is a throw before Ruby 3.3 or so, and an exception later.
     expect(done.transform_values { |event| event[:status] }).to match(
       "/raises" => 500, "/throws" => 0, "/killed" => 0, "/slow" => be(0).or(be(500)),
       "/in_rescue" => 200, "/array" => 201, "/streamed" => 206,
       "/called" => 200, "/nothing" => 0, "/hijacked" => 0, "/twice" => 200, "/frozen" => 200,
-      "/??[31m???x" => 200, "/?/é" => 200, long => 200, "" => 200, "/app/labels/7" => 200, "/rails/7" => 200, "/old/7" => 200,
-      "/own/7" => 503, "/shown" => 418, "/engine/7" => 200, "/grape/7" => 200, "/desk/7" => 200, "/fails/7" => 500, "/ids/4711" => 200,
-      "/gone/x" => 404, "/frozen_env" => 200
+      "/??[31m???x" => 200, "/?/é" => 200, long => 200, "" => 200,
+      "/app/labels/7" => 200, "/rails/7" => 200, "/old/7" => 200, "/own/7" => 503, "/shown" => 418,
+      "/engine/7" => 200, "/grape/7" => 200, "/desk/7" => 200, "/fails/7" => 500,
+      "/ids/4711" => 200, "/gone/x" => 404, "/frozen_env" => 200
     )
     expect(run.events(:request__done).size).to eq(done.size)
     starts = run.events(:request__start)
-    expect(starts.map { |event| event[:span_id] }).to match_array(run.events(:request__done).map { |event| event[:span_id] })
+    expect(starts.map { |event| event[:span_id] })
+      .to match_array(run.events(:request__done).map { |event| event[:span_id] })
     expect(starts.map { |event| event[:method] }.tally).to eq("GET" => done.size - 2, "HEAD" => 1, "" => 1)
     templates = done.transform_values { |event| event[:template] }.reject { |_, template| template.empty? }
-    expect(templates).to eq("/app/labels/7" => "/app/labels/:number", "/rails/7" => "/rails/:id", "/old/7" => "old#show",
-                            "/own/7" => "/own/:id", "/engine/7" => "/engine/things/:id", "/grape/7" => "/grape/:id",
+    expect(templates).to eq("/app/labels/7" => "/app/labels/:number", "/rails/7" => "/rails/:id",
+                            "/old/7" => "old#show", "/own/7" => "/own/:id",
+                            "/engine/7" => "/engine/things/:id", "/grape/7" => "/grape/:id",
                             "/desk/7" => "/desk/labels/:number", "/fails/7" => "/fails/:id")
     expect(%w[/ids/4711 /gone/x].map { |path| done[path][:route] }).to eq(["/ids/*", "(not found)"])
     expect(done["/own/7"][:route]).to eq("/own/:id")
@@ -132,7 +150,8 @@ RSpec.describe "requests", :bpf do
     run = trace(common + <<~'RUBY', fields, env: env)
       work = lambda do |name|
         ask("/#{name}", "HTTP_TRACEPARENT" => PARENT) do
-          Case.class_eval("def #{name} = (sleep(0.002); (raise(ArgumentError, '#{name}') rescue 1))", "#{__dir__}/#{name}.rb", 1)
+          Case.class_eval("def #{name} = (sleep(0.002); (raise(ArgumentError, '#{name}') rescue 1))",
+                          "#{__dir__}/#{name}.rb", 1)
           Case.new.public_send(name)
           Fiber.yield if Fiber.current != MAIN && name.start_with?("fiber")
           Case.new.public_send(name)
@@ -163,13 +182,14 @@ RSpec.describe "requests", :bpf do
     end
     traces = starts.transform_values { |event| event[:traceparent] }
     expect(slow["slow"]).to eq([traces["fresh"], "", traces["inner"], traces["outer"], traces["bad"]])
-    expect(traces.values_at("fresh", "bad")).to all(match(/\A00-\h{32}-\h{16}-01\z/).and(satisfy { |text| !text.include?(parent[3, 32]) }))
+    of_its_own = match(/\A00-\h{32}-\h{16}-01\z/).and(satisfy { |text| !text.include?(parent[3, 32]) })
+    expect(traces.values_at("fresh", "bad")).to all(of_its_own)
     expect(starts.values_at("fresh", "bad").map { |event| event[:parent_id] }).to eq([0, 0])
     expect(run.target.err).to be_empty
   end
 
-  # What the application measures within a request is less than what is told, and what it measures around it is more. What fails
-  # takes twice as long.
+  # What the application measures within a request is less than what is told, and what it measures
+  # around it is more. What fails takes twice as long.
   it "have percentiles by status that are those of the times that the application measures itself" do
     process, = program(common.sub(/^Gate.on.*/, "Gate.on :request__done") + <<~'RUBY')
       now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) }
@@ -202,7 +222,8 @@ RSpec.describe "requests", :bpf do
       end
       { p50_ns: 0.5, p99_ns: 0.99, max_ns: 1 }.each do |name, share|
         rank = (row[:count] * share).ceil - 1
-        expect(row[name]).to be_between(within[rank] * 0.968, around[rank] * 1.032), "#{name} of #{row[:status]}"
+        expect(row[name]).to be_between(within[rank] * 0.968, around[rank] * 1.032),
+                             "#{name} of #{row[:status]}"
       end
       expect(row[:mean_ns]).to be_between(within.sum / row[:count], around.sum / row[:count])
     end
@@ -210,7 +231,8 @@ RSpec.describe "requests", :bpf do
 
   # Function probes would begin anew with it, and lose the calls under way.
   it "take a middleware that is made meanwhile without a word, and tell that there is one" do
-    run = start(<<~'RUBY', { function__return: %i[function outcome] }, env: { "PROBESCOPE_FUNCTIONS" => "Long#*" })
+    long = { "PROBESCOPE_FUNCTIONS" => "Long#*" }
+    run = start(<<~'RUBY', { function__return: %i[function outcome] }, env: long)
       class Long
         def before = yield
       end
@@ -230,7 +252,8 @@ RSpec.describe "requests", :bpf do
 
   it "tell nothing of what follows the path, which may be secret" do
     run = trace(common + <<~'RUBY', fields, env: env)
-      ask("/reset", "QUERY_STRING" => "token=SECRET", "REQUEST_URI" => "/reset?token=SECRET", "HTTP_COOKIE" => "SECRET")
+      ask("/reset", "QUERY_STRING" => "token=SECRET", "REQUEST_URI" => "/reset?token=SECRET",
+                    "HTTP_COOKIE" => "SECRET")
       Gate.done
     RUBY
     expect(done(run).keys).to eq(["/reset"])
@@ -258,11 +281,13 @@ RSpec.describe "requests", :bpf do
     only, instrumented = run.events(:request__start)
     expect(only[:traceparent]).to start_with(parent[0, 36]).and(satisfy { |text| text != parent })
     expect(instrumented[:traceparent]).to eq(parent)
-    expect(run.events(:function__slow1ms).map { |event| event[:traceparent] }).to eq([only[:traceparent], parent, run.report[:said]])
+    expect(run.events(:function__slow1ms).map { |event| event[:traceparent] })
+      .to eq([only[:traceparent], parent, run.report[:said]])
   end
 
   it "cost the application nothing where there are no probes" do
-    out, err, status = Open3.capture3(RbConfig.ruby, "-I#{Support::ROOT}/lib", "-rprobescope", "-e", <<~'RUBY')
+    command = [RbConfig.ruby, "-I#{Support::ROOT}/lib", "-rprobescope"]
+    out, err, status = Open3.capture3(*command, "-e", <<~'RUBY')
       def Probescope.available? = false
       def Probescope.install = false
       body = []

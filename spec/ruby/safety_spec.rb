@@ -5,9 +5,11 @@ require_relative "support/opentelemetry"
 require_relative "support/tracing"
 
 RSpec.describe "an application that is traced" do
-  all = %w[function__stats exception__stats exception__detail object__stats sample__stats gc__done stats__done]
+  all = %w[function__stats exception__stats exception__detail object__stats sample__stats gc__done
+           stats__done]
 
-  # A program with everything of ours attached, by the C attacher: it costs nothing to attach again and again.
+  # A program with everything of ours attached, by the C attacher: it costs nothing to attach again
+  # and again.
   def traced(source, probes, cycles: nil, **options)
     target, directory = program(source, **options)
     tracer = attacher(target, *probes, cycles: cycles, wait: false)
@@ -15,7 +17,9 @@ RSpec.describe "an application that is traced" do
     [target, tracer, directory]
   end
 
-  def report(target, within: 120) = JSON.parse(target.await_line(/\Areport (.*)/, within: within)[1], symbolize_names: true)
+  def report(target, within: 120)
+    JSON.parse(target.await_line(/\Areport (.*)/, within: within)[1], symbolize_names: true)
+  end
 
   gate = "Gate.on :function__stats, :exception__stats, :exception__detail, :object__stats, :sample__stats\n"
   interrupted = <<~RUBY
@@ -112,14 +116,17 @@ RSpec.describe "an application that is traced" do
       Gate.done timeouts: timeouts, raises: raises, kills: kills, interrupts: signalled(:INT, Interrupt),
                 trapped: signalled(:USR1, IOError), traces: $traces
     RUBY
-    expect(report(target)).to eq(timeouts: 1000, raises: 1000, kills: 1000, interrupts: 1000, trapped: 1000, traces: [])
+    expect(report(target)).to eq(timeouts: 1000, raises: 1000, kills: 1000, interrupts: 1000,
+                                 trapped: 1000, traces: [])
     expect(target.err).to be_empty
   end
 
   it "gets them all while tracers come and go and files are loaded", :bpf do
     target, = traced(<<~RUBY, all, cycles: 100_000, env: { "COUNT" => "300" })
       #{interrupted}
-      Thread.new { loop { eval("def evaluated = 1", TOPLEVEL_BINDING.dup, "\#{__dir__}/view.rb", 1); sleep 0.001 } }
+      Thread.new do
+        loop { eval("def evaluated = 1", TOPLEVEL_BINDING.dup, "\#{__dir__}/view.rb", 1); sleep 0.001 }
+      end
       $VERBOSE = nil
       #{deliver}
     RUBY
@@ -127,7 +134,8 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-  # Threads that keep the VM lock until their time slice ends, which then ends in the middle of our switching as well.
+  # Threads that keep the VM lock until their time slice ends, which then ends in the middle of our
+  # switching as well.
 
   it "gets its signals: SIGINT as Interrupt and traps", :bpf do
     target, = traced(<<~RUBY, all)
@@ -137,7 +145,11 @@ RSpec.describe "an application that is traced" do
       #{gate}
       trapped = interrupted = 0
       trap("USR1") { trapped += 1 }
-      parent = fork { trap("USR1", "IGNORE"); 100.times { Process.kill(:USR1, Process.ppid); sleep 0.005 }; exit!(0) }
+      parent = fork do
+        trap("USR1", "IGNORE")
+        100.times { Process.kill(:USR1, Process.ppid); sleep 0.005 }
+        exit!(0)
+      end
       Hooked.new.work if false
       waiter = Thread.new { Process.wait(parent) }
       until waiter.join(0); 50.times { (raise "soft" rescue 1) }; end
@@ -191,12 +203,13 @@ RSpec.describe "an application that is traced" do
     expect(target.wait.exitstatus).to eq(5)
     await("the rows of the child") { run.totals(:function__stats)["Child#work"] }
     expect(run.totals(:function__stats)["Child#work"]).to eq(calls: 3)
-    expect(target.out.lines.map(&:chomp).drop(1)).to eq(["at exit in child", "at exit in child", "codes [7, 9, 1, 9, 3]",
-                                                         "at exit in parent"])
+    expect(target.out.lines.map(&:chomp).drop(1))
+      .to eq(["at exit in child", "at exit in child", "codes [7, 9, 1, 9, 3]", "at exit in parent"])
     expect(target.err).to be_empty
   end
 
-  it "forks 500 times while it is traced: each child is traced too, and parent and children end as they should", :bpf do
+  it "forks 500 times while it is traced: each child is traced too, and parent and children end " \
+     "as they should", :bpf do
     target, _, directory = traced(<<~RUBY, all - %w[function__stats exception__stats])
       class Forker
         def work(n) = n.zero? ? 0 : work(n - 1)
@@ -214,15 +227,18 @@ RSpec.describe "an application that is traced" do
       Gate.done codes: codes.flatten.tally
     RUBY
     # By the library's path, so that it sees them all.
+    library = Support::LIBRARY
     seen = tracer(<<~BPFTRACE)
-      usdt:#{Support::LIBRARY}:probescope:function__stats /str(arg0) == "Forker#work"/ { @calls[pid] = sum(arg3); }
-      usdt:#{Support::LIBRARY}:probescope:exception__stats /str(arg0) == "KeyError"/ { @raised[pid] = sum(arg3); }
+      usdt:#{library}:probescope:function__stats /str(arg0) == "Forker#work"/ { @calls[pid] = sum(arg3); }
+      usdt:#{library}:probescope:exception__stats /str(arg0) == "KeyError"/ { @raised[pid] = sum(arg3); }
     BPFTRACE
     seen.attached(target, "function__stats", "exception__stats")
     FileUtils.touch(File.join(directory, "traced"))
     expect(report(target)[:codes]).to eq("0": 125, "1": 125, "2": 125, "3": 125)
     out = seen.finish
-    calls, raised = %w[calls raised].map { |map| out.scan(/^@#{map}\[(\d+)\]: (\d+)/).to_h { |pair| pair.map(&:to_i) } }
+    calls, raised = %w[calls raised].map do |map|
+      out.scan(/^@#{map}\[(\d+)\]: (\d+)/).to_h { |pair| pair.map(&:to_i) }
+    end
     expect(calls.delete(target.pid)).to eq(125 * 10 * 5)
     # Numbers of processes come again.
     expect([calls, raised].map { |counts| counts.values.sum }).to eq([500 * 100, 500 * 20])
@@ -256,7 +272,8 @@ RSpec.describe "an application that is traced" do
   { "every allocation" => "GC.stress = true",
     "compaction" => "GC.auto_compact = true; Thread.new { loop { GC.compact } }" }.each do |name, setting|
     it "survives a collection at #{name} with everything attached", :bpf do
-      events = %w[object__alloc gc__start exception__raise function__entry function__return sample sample__frame]
+      events = %w[object__alloc gc__start exception__raise function__entry function__return sample
+                  sample__frame]
       target, = traced(<<~RUBY, [*all, *events])
         class Stressed
           def work(n) = n.zero? ? fails : work(n - 1)
@@ -279,7 +296,9 @@ RSpec.describe "an application that is traced" do
   end
 
   it "runs Ractors, of which the main one is counted", :bpf do
-    run = start(<<~RUBY, { function__stats: %i[function calls], exception__stats: %i[type raised], object__stats: %i[class allocated] })
+    fields = { function__stats: %i[function calls], exception__stats: %i[type raised],
+               object__stats: %i[class allocated] }
+    run = start(<<~RUBY, fields)
       $VERBOSE = nil
       Warning[:experimental] = false
       class Side
@@ -296,14 +315,17 @@ RSpec.describe "an application that is traced" do
     expect(run.totals(:function__stats)["Side#work"][:calls]).to eq(4000)
     expect(run.totals(:exception__stats)["ArgumentError"][:raised]).to eq(1000)
     expect(run.target.err).to be_empty
-    # Before 3.1.4 and from 4.0 on Ractors and allocation hooks crash Ruby itself: ext/probescope/ractors.c.
-    state = Gem::Version.new(RUBY_VERSION).between?(Gem::Version.new("3.1.4"), Gem::Version.new("4")) ? :off : :refused
+    # Before 3.1.4 and from 4.0 on Ractors and allocation hooks crash Ruby itself:
+    # ext/probescope/ractors.c.
+    version = Gem::Version.new(RUBY_VERSION)
+    state = version.between?(Gem::Version.new("3.1.4"), Gem::Version.new("4")) ? :off : :refused
     run.target.await_off("function__stats")
     expect(run.target.info.state("object__stats")).to eq(state).or eq(:off)
   end
 
   # Ruby before 3.1.4 starts a Ractor's thread without a stack for frames: ext/probescope/ractors.c.
-  it "creates Ractors while a thread is inside a TracePoint's block, which keeps Ruby from taking out hooks", :bpf do
+  it "creates Ractors while a thread is inside a TracePoint's block, which keeps Ruby " \
+     "from taking out hooks", :bpf do
     run = start(<<~RUBY, { object__stats: %i[class allocated], gc__done: %i[kind] })
       Warning[:experimental] = false
       Gate.on :object__stats, :gc__done
@@ -322,7 +344,9 @@ RSpec.describe "an application that is traced" do
     expect(run.target.err).to be_empty
   end
 
-  { gc__done: %i[kind], sample__stats: %i[function self], exception__stats: %i[type raised] }.each do |probe, fields|
+  { gc__done: %i[kind],
+    sample__stats: %i[function self],
+    exception__stats: %i[type raised] }.each do |probe, fields|
     it "creates Ractors whose first object begins a collection, with #{probe} on", :bpf do
       run = start(<<~RUBY, { probe => fields })
         Warning[:experimental] = false
@@ -337,7 +361,9 @@ RSpec.describe "an application that is traced" do
       run.finish
       expect(run.report[:done]).to eq(3)
       expect(run.target.err).to be_empty
-      expect(run.report[:state]).to eq(probe == :gc__done ? "refused" : "degraded") if RUBY_VERSION.match?(/\A3\.1\.[0-3]\z/)
+      if RUBY_VERSION.match?(/\A3\.1\.[0-3]\z/)
+        expect(run.report[:state]).to eq(probe == :gc__done ? "refused" : "degraded")
+      end
     end
   end
 
@@ -387,7 +413,8 @@ RSpec.describe "an application that is traced" do
   it "has no socket, no file and no child of ours, with everything attached", :bpf do
     target, = traced(<<~RUBY, all)
       #{gate}
-      opened = Dir.children("/proc/self/fd").filter_map { |fd| File.readlink("/proc/self/fd/\#{fd}") rescue nil }
+      opened = Dir.children("/proc/self/fd")
+      opened = opened.filter_map { |fd| File.readlink("/proc/self/fd/\#{fd}") rescue nil }
       Gate.done opened: opened, children: File.read("/proc/self/task/\#{Process.pid}/children")
     RUBY
     said = report(target)
@@ -397,8 +424,9 @@ RSpec.describe "an application that is traced" do
 
   it "may install, uninstall and ask for the status as often as it likes", :bpf do
     target, = program(<<~RUBY)
-      answers = [Probescope.install, Probescope.install, Probescope.status[:installed], Probescope.uninstall,
-                 Probescope.uninstall, Probescope.status[:installed], Probescope.install, Probescope.status[:installed]]
+      answers = [Probescope.install, Probescope.install, Probescope.status[:installed],
+                 Probescope.uninstall, Probescope.uninstall, Probescope.status[:installed],
+                 Probescope.install, Probescope.status[:installed]]
       Gate.on :function__stats
       answers << Probescope.uninstall << Gate.state(:function__stats)
       100.times { Probescope.install; Probescope.uninstall }
@@ -437,7 +465,10 @@ RSpec.describe "an application that is traced" do
         class Many
           1500.times { |n| class_eval "def m\#{n} = 1" , __FILE__, n }
         end
-        sites = Array.new(5000) { |n| eval("-> { begin; raise(ArgumentError); rescue ArgumentError; end }", nil, "\#{__dir__}/site\#{n}.rb", n) }
+        sites = Array.new(5000) do |n|
+          eval("-> { begin; raise(ArgumentError); rescue ArgumentError; end }", nil,
+               "\#{__dir__}/site\#{n}.rb", n)
+        end
         Gate.on :function__stats, :exception__stats, :stats__done
         many = Many.new
         2.times { 1500.times { |n| many.public_send(:"m\#{n}") } }
@@ -453,7 +484,8 @@ RSpec.describe "an application that is traced" do
       expect(run.totals(:function__stats)["(overflow)"][:calls]).to be_positive
       many = run.totals(:function__stats).select { |name, _| name.start_with?("Many#", "(overflow)") }
       expect(many.sum { |_, row| row[:calls] }).to be >= 3000
-      overflowed = [run.totals(:exception__stats)["(overflow)"][:raised], run.totals(:function__stats)["(overflow)"][:calls]].sum
+      overflowed = [run.totals(:exception__stats)["(overflow)"][:raised],
+                    run.totals(:function__stats)["(overflow)"][:calls]].sum
       expect(report[:rows_dropped]).to be >= overflowed
       expect(run.events(:stats__done).sum { |event| event[:dropped] }).to be >= overflowed
     end

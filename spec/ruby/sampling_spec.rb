@@ -15,8 +15,8 @@ RSpec.describe "samples", :bpf do
         1000.times { timed(:heavy); timed(:light) }
         Gate.on :sample__stats
         Gate.flushed(1)
-        # Rarely the clock: a thread that wants the CPU mostly gets it when this one asks the kernel for its CPU time. It is CPU time, so
-        # that there are as many samples on a busy machine.
+        # Rarely the clock: a thread that wants the CPU mostly gets it when this one asks the kernel
+        # for its CPU time. It is CPU time, so that there are as many samples on a busy machine.
         ends = cpu + 8
         500.times { heavy; light } while cpu < ends
         Gate.done $clock

@@ -3,12 +3,13 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# Each program notes what its calls took at least (measured inside) and at most (measured outside), so that nothing here depends on
-# the machine's speed.
+# Each program notes what its calls took at least (measured inside) and at most (measured outside),
+# so that nothing here depends on the machine's speed.
 RSpec.describe "slow-call probes", :bpf do
   fields = %i[function file line elapsed self path thread_id outcome span_id parent_id]
   # The probe and its threshold in ns.
-  thresholds = { function__slow1ms: 1_000_000, function__slow10ms: 10_000_000, function__slow100ms: 100_000_000 }
+  thresholds = { function__slow1ms: 1_000_000, function__slow10ms: 10_000_000,
+                 function__slow100ms: 100_000_000 }
   all = thresholds.to_h { |probe, _| [probe, fields] }
 
   define_method(:slow) { |run, probe = :function__slow1ms| run.events(probe) }
@@ -66,10 +67,12 @@ RSpec.describe "slow-call probes", :bpf do
     inside, outside = run.report[:took].fetch(:root).first
     root = only(run, "Work#root")
     branch = only(run, "Work#branch")
-    expect(root).to include(elapsed: be_between(inside, outside), outcome: 0, parent_id: 0, thread_id: run.report[:thread],
-                            file: end_with("app.rb"), path: end_with("/app.rb"),
-                            line: File.readlines("#{run.directory}/app.rb").index { |line| line.include?("def root") } + 1)
-    expect(named(run, "Work#leaf").map { |leaf| leaf[:parent_id] }).to eq([branch[:span_id], branch[:span_id], root[:span_id]])
+    line = File.readlines("#{run.directory}/app.rb").index { |text| text.include?("def root") } + 1
+    expect(root).to include(elapsed: be_between(inside, outside), outcome: 0, parent_id: 0,
+                            thread_id: run.report[:thread], line: line,
+                            file: end_with("app.rb"), path: end_with("/app.rb"))
+    expect(named(run, "Work#leaf").map { |leaf| leaf[:parent_id] })
+      .to eq([branch[:span_id], branch[:span_id], root[:span_id]])
     expect(branch[:parent_id]).to eq(root[:span_id])
     [root, branch].each do |event|
       callees = slow(run).select { |other| other[:parent_id] == event[:span_id] }
@@ -109,7 +112,8 @@ RSpec.describe "slow-call probes", :bpf do
                             ["Risk#fails", 1], ["Risk#waits", 0], ["Risk#tidies", 1],
                             ["Risk#throws", 0], ["Risk#catches", 0], ["Risk#fails", 1], ["Risk#passes", 1]])
     parents = slow(run).to_h { |event| [event[:span_id], event[:function]] }
-    expect(slow(run).first(4).map { |event| parents[event[:parent_id]] }).to eq(["Risk#passes", "Risk#guards", "Risk#guards", nil])
+    expect(slow(run).first(4).map { |event| parents[event[:parent_id]] })
+      .to eq(["Risk#passes", "Risk#guards", "Risk#guards", nil])
     expect(slow(run).map { |event| event[:thread_id] }.uniq.size).to eq(2)
   end
 
@@ -189,11 +193,13 @@ RSpec.describe "slow-call probes", :bpf do
       end
       Gate.on :function__slow10ms, :function__stats
       Work.new.long
-      Gate.done states: Probescope.status[:probes].slice(:function__slow1ms, :function__slow100ms).transform_values(&:first)
+      states = Probescope.status[:probes].slice(:function__slow1ms, :function__slow100ms)
+      Gate.done states: states.transform_values(&:first)
     RUBY
     long = slow(run, :function__slow10ms).find { |event| event[:function] == "Work#long" }
     totals = run.totals(:function__stats)
-    expect(totals["Work#long"]).to include(calls: 1, elapsed: long[:elapsed], self: long[:self], max: long[:elapsed])
+    expect(totals["Work#long"])
+      .to include(calls: 1, elapsed: long[:elapsed], self: long[:self], max: long[:elapsed])
     expect(totals["Work#brief"][:calls]).to eq(1)
     expect(run.report[:states]).to eq(function__slow1ms: "off", function__slow100ms: "off")
   end

@@ -12,14 +12,16 @@ RSpec.describe "switching hooks", :bpf do
       figures = attacher(target, "function__stats", cycles: 20).finish
       expect(figures.map { |cycle| cycle[:hooked_ms] }.sort[figures.size / 2]).to be <= 150
       # The kernel itself takes some 70 ms to take a probe out before the semaphore is 0.
-      expect(figures.map { |cycle| cycle[:unhooked_ms] - cycle[:detach_ms] }.sort[figures.size / 2]).to be <= 150
+      unhooked = figures.map { |cycle| cycle[:unhooked_ms] - cycle[:detach_ms] }
+      expect(unhooked.sort[figures.size / 2]).to be <= 150
     end
   end
 
   it "takes them out when the tracer is killed with SIGKILL" do
     target, = program(Soak::LOAD)
     target.ready
-    seen = tracer("usdt:*:probescope:function__stats { @ = count(); }", pid: target.pid).attached(target, "function__stats")
+    seen = tracer("usdt:*:probescope:function__stats { @ = count(); }", pid: target.pid)
+    seen = seen.attached(target, "function__stats")
     seen.signal(:KILL)
     target.await_off("function__stats")
     expect(target).to be_alive
@@ -45,7 +47,8 @@ RSpec.describe "switching hooks", :bpf do
   end
 
   # What `rake soak` does ten thousand times.
-  it "comes and goes a hundred times, eight tracers at once under the load of eight threads, without growing" do
+  it "comes and goes a hundred times, eight tracers at once under the load of eight threads, " \
+     "without growing" do
     soak = Soak.new(cycles: 100)
     soak.run
     expect(soak).to be_alive
@@ -75,7 +78,8 @@ RSpec.describe "switching hooks", :bpf do
     expect(target.err).to be_empty
   end
 
-  # GC.stress makes a switch longer than a thread's slice of time, and the low priority makes that slice short.
+  # GC.stress makes a switch longer than a thread's slice of time, and the low priority makes that
+  # slice short.
   it "lets no other thread run in the middle, so that what it raises is not lost" do
     skip "Ruby 4.0 keeps the mask of interrupts elsewhere" if RUBY_VERSION >= "4"
     target, = program(<<~RUBY)
@@ -99,8 +103,11 @@ RSpec.describe "switching hooks", :bpf do
       busy.priority = -3
       ours = nil
       in_the_middle = lambda do
-        ours ||= Exception.ancestors.take_while { |one| one != Exception }.find { |one| one.inspect.match?(/probescope/i) } or next
-        one, other, again = %i[backtrace full_message backtrace].map { |name| ours.method_defined?(name, false) }
+        ours ||= Exception.ancestors.take_while { |one| one != Exception }
+                                    .find { |one| one.inspect.match?(/probescope/i) } or next
+        one, other, again = %i[backtrace full_message backtrace].map do |name|
+          ours.method_defined?(name, false)
+        end
         one != other && one == again
       end
       GC.stress = true
@@ -149,7 +156,8 @@ RSpec.describe "switching hooks", :bpf do
     target, = program(Soak::LOAD)
     target.ready
     10.times do
-      program = "usdt:*:probescope:function__stats { @calls = sum(arg3); } usdt:*:probescope:stats__done { @done = count(); }"
+      program = "usdt:*:probescope:function__stats { @calls = sum(arg3); } " \
+                "usdt:*:probescope:stats__done { @done = count(); }"
       seen = tracer(program, pid: target.pid)
       seen.attached(target, "function__stats", "stats__done")
       seen.finish

@@ -3,7 +3,8 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# Samples of each request by itself: they are its own, also where requests take turns on one thread, and after it has ended.
+# Samples of each request by itself: they are its own, also where requests take turns on one thread,
+# and after it has ended.
 RSpec.describe "samples of requests at the tick", :bpf do
   before { skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS }
 
@@ -46,20 +47,25 @@ RSpec.describe "samples of requests at the tick", :bpf do
   RUBY
 
   define_method(:traced) do |source|
-    run = trace(common + source, { sample__stats: %i[function request self self_samples] }, attach: %i[stats__by_request], within: 240)
+    fields = { sample__stats: %i[function request self self_samples] }
+    run = trace(common + source, fields, attach: %i[stats__by_request], within: 240)
     expect(run.report[:state]).to eq(["on", nil])
     run
   end
 
-  # {[request, function] => samples} of these functions, whose CPU time in each request is within so many points of the program's clocks.
+  # {[request, function] => samples} of these functions, whose CPU time in each request is within so
+  # many points of the program's clocks.
   def expect_shares(run, points, *functions)
-    rows = run.totals(:sample__stats, %i[request function]).select { |(_, function), _| functions.include?(function) }
-    found = rows.group_by { |(request, _), _| request }.transform_values { |own| own.sum { |_, row| row[:self] } }
+    rows = run.totals(:sample__stats, %i[request function])
+    rows = rows.select { |(_, function), _| functions.include?(function) }
+    found = rows.group_by { |(request, _), _| request }
+    found = found.transform_values { |own| own.sum { |_, row| row[:self] } }
     truth = run.report[:used].transform_keys(&:to_s)
     expect(found.keys).to match_array(truth.keys)
     truth.each do |name, used|
       share = found[name] / found.values.sum.to_f
-      expect(share).to be_within(points).of(used / truth.values.sum.to_f), "#{name}: #{found}, in truth #{truth}"
+      expect(share).to be_within(points).of(used / truth.values.sum.to_f),
+                       "#{name}: #{found}, in truth #{truth}"
     end
     rows.transform_values { |row| row[:self_samples] }
   end
@@ -68,7 +74,9 @@ RSpec.describe "samples of requests at the tick", :bpf do
     attempts do
       run = traced(<<~RUBY)
         def fibers
-          work = { "GET /fiber" => -> { burn(60_000) }, "GET /c" => -> { 4.times { crunch } }, "" => -> { burn(20_000) } }
+          work = { "GET /fiber" => -> { burn(60_000) },
+                   "GET /c" => -> { 4.times { crunch } },
+                   "" => -> { burn(20_000) } }
           fibers = work.map do |name, job|
             Fiber.new do
               turns = -> { 5.times { timed(name, &job); Fiber.yield } }
@@ -81,7 +89,9 @@ RSpec.describe "samples of requests at the tick", :bpf do
 
         JOBS = Thread::SizedQueue.new(4)
         POOL = Array.new(2) do
-          Thread.new { while (name, times = JOBS.pop) do within(request(name)) { timed(name) { burn(times) } } end }
+          Thread.new do
+            while (name, times = JOBS.pop) do within(request(name)) { timed(name) { burn(times) } } end
+          end
         end
 
         on
@@ -117,7 +127,9 @@ RSpec.describe "samples of requests at the tick", :bpf do
         finish
       RUBY
       samples = expect_shares(run, 0.05, "Object#long", "Object#short")
-      others = samples.reject { |(request, function), _| request.delete_prefix("GET /") == function.delete_prefix("Object#") }
+      others = samples.reject do |(request, function), _|
+        request.delete_prefix("GET /") == function.delete_prefix("Object#")
+      end
       expect(others.values.sum).to be <= 0.01 * samples.values.sum, samples.to_s
     end
   end

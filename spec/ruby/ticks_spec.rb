@@ -3,7 +3,8 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# Stacks that a timer on the CPU clock of each thread has read, in a handler of signals that nobody sees.
+# Stacks that a timer on the CPU clock of each thread has read, in a handler of signals that nobody
+# sees.
 RSpec.describe "samples at the tick", :bpf do
   before { skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS }
 
@@ -30,14 +31,16 @@ RSpec.describe "samples at the tick", :bpf do
   let(:told) { Hash.new(0) }
   let(:used) { Hash.new(0) }
 
-  # The largest difference to the program's own clocks; what else ran is nobody's. Runs of one example are added up: one has some 800
-  # samples, of which chance alone takes 5 points from a row now and then.
+  # The largest difference to the program's own clocks; what else ran is nobody's. Runs of one
+  # example are added up: one has some 800 samples, of which chance alone takes 5 points from a row
+  # now and then.
   def expect_shares(run, points)
     run.totals(:sample__stats).each { |name, row| told[name] += row[:self] }
     run.report.each { |name, ns| used[name] += ns }
     samples, whole = told.values.sum.to_f, used.fetch(:whole).to_f
     used.except(:whole).each do |name, ns|
-      expect(told["Object##{name}"] / samples).to be_within(points).of(ns / whole), "#{name}: #{told}, in truth #{used}"
+      expect(told["Object##{name}"] / samples).to be_within(points).of(ns / whole),
+                                                  "#{name}: #{told}, in truth #{used}"
     end
   end
 
@@ -50,7 +53,8 @@ RSpec.describe "samples at the tick", :bpf do
         Gate.flushed(1)
         clock = Hash.new(0)
         began = cpu
-        # Of CPU time, so that there are as many samples on a busy machine: of 210 of them chance alone takes 5 points in one run of seven.
+        # Of CPU time, so that there are as many samples on a busy machine: of 210 of them chance
+        # alone takes 5 points in one run of seven.
         while (d = cpu) < began + 8_000_000_000
           a = d; sum; b = cpu; trivial(1); c = cpu; spin; d = cpu
           clock[:sum] += b - a; clock[:trivial] += c - b; clock[:spin] += d - c
@@ -62,7 +66,8 @@ RSpec.describe "samples at the tick", :bpf do
   end
 
   it "name the builtin, for each method that called it" do
-    rows = trace(common + <<~RUBY, { sample__stats: %i[function self total self_samples total_samples builtin] }).events(:sample__stats)
+    builtins = { sample__stats: %i[function self total self_samples total_samples builtin] }
+    rows = trace(common + <<~RUBY, builtins).events(:sample__stats)
       def sum = Zlib.crc32(TEXT)
       def digest = (Digest::SHA256.digest(TEXT); Zlib.crc32(TEXT))
       Gate.on :sample__stats
@@ -77,10 +82,12 @@ RSpec.describe "samples at the tick", :bpf do
       Gate.done
     RUBY
     rows.reject! { |row| row[:self_samples].zero? }
-    whole = rows.group_by { |row| row[:function] }.transform_values { |own| own.sum { |row| row[:self] }.to_f }
+    whole = rows.group_by { |row| row[:function] }
+    whole = whole.transform_values { |own| own.sum { |row| row[:self] }.to_f }
     named = rows.reject { |row| row[:builtin].empty? }
     expect(named).to all(include(total: 0, total_samples: 0))
-    parts = named.group_by { |row| row.values_at(:function, :builtin) }.transform_values { |own| own.sum { |row| row[:self] } }
+    parts = named.group_by { |row| row.values_at(:function, :builtin) }
+    parts = parts.transform_values { |own| own.sum { |row| row[:self] } }
     expect(parts.fetch(["Object#sum", "Zlib.crc32"])).to be > 0.8 * whole["Object#sum"]
     both = parts.select { |(function, _), _| function == "Object#digest" }.transform_keys(&:last)
     expect(both.keys.size).to be >= 2
@@ -137,7 +144,8 @@ RSpec.describe "samples at the tick", :bpf do
       RUBY
       rows = run.totals(:sample__stats)
       expect(rows.keys).to include("Object#spin", "(garbage collection)")
-      expect(rows["(garbage collection)"][:self]).to be <= rows.fetch("Object#garbage")[:total] + rows.fetch("Object#many")[:total]
+      callers = rows.fetch("Object#garbage")[:total] + rows.fetch("Object#many")[:total]
+      expect(rows["(garbage collection)"][:self]).to be <= callers
     end
   end
 
@@ -217,12 +225,14 @@ RSpec.describe "samples at the tick", :bpf do
       Gate.done before: before, trapped: trapped, state: Probescope.status[:probes][:sample__stats]
     RUBY
     expect(run.report).to include(before: 0, trapped: 1)
-    expect(run.report[:state].first(2)).to eq(["degraded", "charged at the next check: the application handles SIGURG"])
+    expect(run.report[:state].first(2))
+      .to eq(["degraded", "charged at the next check: the application handles SIGURG"])
     expect(run.totals(:sample__stats).fetch("Object#spin")[:self_samples]).to be > 10
   end
 
   it "leave another profiler its signals, and the application its alarms" do
-    # Of a second of CPU time the kernel makes 63 to 104 signals at a load of 13, with and without a tracer.
+    # Of a second of CPU time the kernel makes 63 to 104 signals at a load of 13, with and without a
+    # tracer.
     attempts do
       run = trace(common + <<~RUBY, fields)
         alarms = 0
@@ -261,14 +271,17 @@ RSpec.describe "samples at the tick", :bpf do
   # Which signals a process had, as the kernel tells: several that wait are one.
   def deliveries(pid)
     text = "BEGIN { printf(\"ready\\n\"); } " \
-           "tracepoint:signal:signal_deliver /pid == #{pid} && args->sig == #{Signal.list["URG"]}/ { @delivered = count(); }"
+           "tracepoint:signal:signal_deliver /pid == #{pid} && args->sig == #{Signal.list["URG"]}/ " \
+           "{ @delivered = count(); }"
     keep(Support::Tracer.new(text)).tap { |tracer| tracer.await_line(/^ready/) }
   end
 
   # By hand for longer: STORM_SECONDS=60.
-  it "outlive 100,000 signals a second, with threads that end in each way, fibers, forks, compaction, exceptions and exits" do
+  it "outlive 100,000 signals a second, with threads that end in each way, fibers, forks, " \
+     "compaction, exceptions and exits" do
     seconds = Float(ENV.fetch("STORM_SECONDS", "10"))
-    run = start(common + <<~RUBY, { sample__stats: %i[function self], sample__frame: %i[function], sample: %i[weight] })
+    every = { sample__stats: %i[function self], sample__frame: %i[function], sample: %i[weight] }
+    run = start(common + <<~RUBY, every)
       GC.auto_compact = true if GC.respond_to?(:auto_compact=)
       Gate.on :sample__stats, :sample
       Gate.open :storm
@@ -310,13 +323,15 @@ RSpec.describe "samples at the tick", :bpf do
     run.open(:storm)
     run.finish(within: 180 + (10 * seconds))
     delivered = Integer(kernel.finish[/@delivered: (\d+)/, 1])
-    RSpec.configuration.reporter.message("#{delivered} of #{run.report[:sent]} signals in #{run.report[:took].round} s")
+    text = "#{delivered} of #{run.report[:sent]} signals in #{run.report[:took].round} s"
+    RSpec.configuration.reporter.message(text)
     expect(delivered).to be > 5_000
     expect(run.report[:raised]).to be > 2
     expect(run.target.err).not_to include("[BUG]")
   end
 
-  # Under a seccomp filter that answers timer_create() so: the state of samples, its reason, and how many there were.
+  # Under a seccomp filter that answers timer_create() so: the state of samples, its reason, and how
+  # many there were.
   def in_sandbox(action, env = {})
     run = trace(common + <<~RUBY, fields, env: env)
       Ticks.sandbox(Ticks::#{action})
@@ -330,7 +345,8 @@ RSpec.describe "samples at the tick", :bpf do
     [*run.report[:state].first(2), run.totals(:sample__stats).fetch("Object#spin")[:self_samples]]
   end
 
-  it "are left to checks under a filter that may end the process, and are tried where the user says that it does not" do
+  it "are left to checks under a filter that may end the process, and are tried where the user says " \
+     "that it does not" do
     state, reason, samples = in_sandbox(:KILL)
     expect([state, reason]).to match(["degraded", /\Acharged at the next check: a seccomp filter may end/])
     expect(samples).to be > 10
@@ -342,7 +358,8 @@ RSpec.describe "samples at the tick", :bpf do
   end
 
   it "are said to be charged at the next check where they are not at the tick" do
-    run = start("Gate.on :stats__done\nloop { sleep 0.01 }", fields, env: { "PROBESCOPE_SAMPLES" => "checks", "GATE_ALSO" => "" })
+    run = start("Gate.on :stats__done\nloop { sleep 0.01 }", fields,
+                env: { "PROBESCOPE_SAMPLES" => "checks", "GATE_ALSO" => "" })
     run.target.await_on("sample__stats")
     expect(run.target.info.state("sample__stats")).to be(:degraded)
     expect(run.target.info.probes.fetch("sample__stats")[:reason]).to start_with("charged at the next check")

@@ -10,25 +10,32 @@ RSpec.describe "the trace context", :bpf do
 
   # {label => traceparent} of the slow calls and of the exceptions.
   def seen(run)
-    details = run.events(:exception__detail).select { |event| event[:type] == "ArgumentError" } # the gems raise too
-    [run.events(:function__slow1ms).to_h { |event| [event[:function].delete_prefix("Case#"), event[:traceparent]] },
-     details.to_h { |event| event.values_at(:message, :traceparent) }]
+    # The gems raise too.
+    details = run.events(:exception__detail).select { |event| event[:type] == "ArgumentError" }
+    slow = run.events(:function__slow1ms).to_h do |event|
+      [event[:function].delete_prefix("Case#"), event[:traceparent]]
+    end
+    [slow, details.to_h { |event| event.values_at(:message, :traceparent) }]
   end
 
-  # A slow call and an exception of this name, and what the application itself says of its current span.
+  # A slow call and an exception of this name, and what the application itself says of its current
+  # span.
   cases = <<~RUBY
     class Case; end
     SAID = {}
     def current = OpenTelemetry::Trace.current_span.context
     def here(name)
-      SAID[name] = current.valid? ? OpenTelemetry::Trace::Propagation::TraceContext::TraceParent.from_span_context(current).to_s : ""
+      parents = OpenTelemetry::Trace::Propagation::TraceContext::TraceParent
+      SAID[name] = current.valid? ? parents.from_span_context(current).to_s : ""
       # A place of its own, for details are limited by place.
-      Case.class_eval("def \#{name} = (sleep(0.002); (raise(ArgumentError, '\#{name}') rescue 1))", "\#{__dir__}/\#{name}.rb", 1)
+      Case.class_eval("def \#{name} = (sleep(0.002); (raise(ArgumentError, '\#{name}') rescue 1))",
+                      "\#{__dir__}/\#{name}.rb", 1)
     end
     def run(name) = (here(name); Case.new.public_send(name))
     # The methods are hooked before they are called: each file is new.
     def remote(flags)
-      context = OpenTelemetry::Trace::SpanContext.new(trace_flags: OpenTelemetry::Trace::TraceFlags.from_byte(flags))
+      flags = OpenTelemetry::Trace::TraceFlags.from_byte(flags)
+      context = OpenTelemetry::Trace::SpanContext.new(trace_flags: flags)
       OpenTelemetry::Trace.non_recording_span(context)
     end
     def everywhere(&span)
@@ -81,7 +88,8 @@ RSpec.describe "the trace context", :bpf do
       #{cases}
       SAID["bare"] = ""
       tracer = OpenTelemetry::SDK::Trace::TracerProvider.new.tracer("spec")
-      never = OpenTelemetry::SDK::Trace::TracerProvider.new(sampler: OpenTelemetry::SDK::Trace::Samplers::ALWAYS_OFF).tracer("spec")
+      off = OpenTelemetry::SDK::Trace::Samplers::ALWAYS_OFF
+      never = OpenTelemetry::SDK::Trace::TracerProvider.new(sampler: off).tracer("spec")
       everywhere { |name, &block| tracer.in_span(name, &block) }
       never.in_span("unsampled") { run("unsampled") }
       odd = remote(3)
@@ -104,8 +112,8 @@ RSpec.describe "the trace context", :bpf do
       #{cases}
       Gate.on :function__slow1ms, :exception__detail
       everywhere { |_, &block| OpenTelemetry::Trace.with_span(remote(1)) { block.call } }
-      Gate.done version: OpenTelemetry::VERSION, said: SAID,
-                states: Probescope.status[:probes].slice(:function__slow1ms, :exception__detail).values.map(&:first).tally
+      states = Probescope.status[:probes].slice(:function__slow1ms, :exception__detail).values
+      Gate.done version: OpenTelemetry::VERSION, said: SAID, states: states.map(&:first).tally
     RUBY
     expect(run.report[:version]).to eq("1.4.0")
     check(run)
@@ -131,8 +139,10 @@ RSpec.describe "the trace context", :bpf do
       $asked = []
       Gate.on :function__slow1ms, :exception__detail
       span = CuriousSpan.new.freeze
-      SAID["curious"] = OpenTelemetry::Trace::Propagation::TraceContext::TraceParent.from_span_context(span.context).to_s
-      Case.class_eval("def curious = (sleep(0.002); (raise(ArgumentError, 'curious') rescue 1))", "\#{__dir__}/curious.rb", 1)
+      parents = OpenTelemetry::Trace::Propagation::TraceContext::TraceParent
+      SAID["curious"] = parents.from_span_context(span.context).to_s
+      Case.class_eval("def curious = (sleep(0.002); (raise(ArgumentError, 'curious') rescue 1))",
+                      "\#{__dir__}/curious.rb", 1)
       context = OpenTelemetry::Context.empty
       20.times { context = context.set_value(Curious.new, 1) }
       context = OpenTelemetry::Trace.context_with_span(span, parent_context: context).freeze
@@ -158,14 +168,18 @@ RSpec.describe "the trace context", :bpf do
       with_span = ->(span) { [Holder.new(entries: { key => span })] }
       ids = { trace_id: "t" * 16, span_id: "s" * 8, trace_flags: Holder.new(flags: 1) }
       with = ->(**changed) { with_span[Holder.new(context: Holder.new(**ids, **changed))] }
-      odd = [7, "text", :symbol, 1.5, Object.new, BasicObject.new, [7], [nil, :x], [BasicObject.new], [Holder.new],
-             [Holder.new(entries: [])], [Holder.new(entries: nil)], with_span[7], with_span["span"], with_span[BasicObject.new],
+      odd = [7, "text", :symbol, 1.5, Object.new, BasicObject.new, [7], [nil, :x], [BasicObject.new],
+             [Holder.new], [Holder.new(entries: [])], [Holder.new(entries: nil)],
+             with_span[7], with_span["span"], with_span[BasicObject.new],
              with_span[Struct.new(:context).new(1)], with_span[Holder.new(context: nil)], with_span[Class],
-             with[trace_id: "short"], with[trace_id: 1], with[trace_id: nil], with[span_id: "x" * 9], with[span_id: BasicObject.new],
+             with[trace_id: "short"], with[trace_id: 1], with[trace_id: nil],
+             with[span_id: "x" * 9], with[span_id: BasicObject.new],
              with[trace_flags: nil], with[trace_flags: 1], with[trace_flags: Holder.new(flags: "01")],
              with[trace_flags: Holder.new(flags: 2**80)], with[trace_flags: Holder.new]]
-      Case.class_eval("def odd = (sleep(0.002); (raise(ArgumentError, 'odd') rescue 1))", "\#{__dir__}/odd.rb", 1)
-      Case.class_eval("def known = (sleep(0.002); (raise(ArgumentError, 'known') rescue 1))", "\#{__dir__}/known.rb", 1)
+      Case.class_eval("def odd = (sleep(0.002); (raise(ArgumentError, 'odd') rescue 1))",
+                      "\#{__dir__}/odd.rb", 1)
+      Case.class_eval("def known = (sleep(0.002); (raise(ArgumentError, 'known') rescue 1))",
+                      "\#{__dir__}/known.rb", 1)
       Gate.on :function__slow1ms, :exception__detail
       states = -> { Probescope.status[:probes].values_at(:function__slow1ms, :exception__detail) }
       Fiber.current.opentelemetry_context = with.()
@@ -177,7 +191,8 @@ RSpec.describe "the trace context", :bpf do
     RUBY
     expect(run.events(:function__slow1ms).map { |event| event[:traceparent] })
       .to eq(["00-#{"74" * 16}-#{"73" * 8}-01", *[""] * run.report[:odd]])
-    expect(run.events(:exception__detail).map { |event| event[:traceparent] }.uniq).to eq(["00-#{"74" * 16}-#{"73" * 8}-01", ""])
+    expect(run.events(:exception__detail).map { |event| event[:traceparent] }.uniq)
+      .to eq(["00-#{"74" * 16}-#{"73" * 8}-01", ""])
     expect(run.report[:before]).to eq(%w[on on])
     reason = "OpenTelemetry is loaded, but keeps its context in a way that is not known: traceparent is empty"
     expect(run.report[:after]).to eq([["degraded", reason]] * 2)

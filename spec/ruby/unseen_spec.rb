@@ -3,9 +3,9 @@
 require_relative "../spec_helper"
 require_relative "support/tracing"
 
-# A program that waits in each way (support/blocking.rb), with and without somebody who listens to samples. The kernel's own
-# tracepoints tell what became of its system calls. strace stops a thread at each of them and at each signal, so the moments at which
-# ticks come are others under it.
+# A program that waits in each way (support/blocking.rb), with and without somebody who listens to
+# samples. The kernel's own tracepoints tell what became of its system calls. strace stops a thread
+# at each of them and at each signal, so the moments at which ticks come are others under it.
 RSpec.describe "the signal of a tick", :bpf do
   before { skip "ticks were not tried on this version of Ruby" unless Support::RUBY_TICKS }
 
@@ -13,19 +13,23 @@ RSpec.describe "the signal of a tick", :bpf do
   let(:counted) { %w[accept4 clone close fcntl pipe2] }
   let(:urgent) { Signal.list["URG"].to_s }
 
-  # Where several signals wait, the kernel delivers one right after the other, and any of them may have ended the call.
-  # -512 to -516 are what the kernel has for a call that is to be made again, or not, by what the signal's handler says; -4 is EINTR. A call
-  # may end so for a signal that another thread has taken. A tick that comes then, on the way back, has not ended it: it is sent later.
+  # Where several signals wait, the kernel delivers one right after the other, and any of them may
+  # have ended the call. -512 to -516 are what the kernel has for a call that is to be made again,
+  # or not, by what the signal's handler says; -4 is EINTR. A call may end so for a signal that
+  # another thread has taken. A tick that comes then, on the way back, has not ended it: it is sent
+  # later.
   def watch(pid)
+    calls = counted.map { |name| "tracepoint:syscalls:sys_enter_#{name}" }.join(", ")
     keep(Support::Tracer.new(<<~BPFTRACE)).tap { |tracer| tracer.await_line(/^ready/) }
       BEGIN { printf("ready\\n"); }
       tracepoint:raw_syscalls:sys_exit /pid == #{pid} && comm != "probescope"/ {
         if (@early[tid]) { printf("cut %d\\n", @early[tid] - 1); }
         @early[tid] = 0;
-        @cut[tid] = @sent[tid] && ((args->ret <= -512 && args->ret >= -516) || args->ret == -4) ? args->id + 1 : 0;
+        @cut[tid] = @sent[tid] && ((args->ret <= -512 && args->ret >= -516) || args->ret == -4)
+                    ? args->id + 1 : 0;
       }
       tracepoint:signal:signal_generate /args->sig == #{urgent}/ { @sent[args->pid] = 1; }
-      #{counted.map { |name| "tracepoint:syscalls:sys_enter_#{name}" }.join(", ")} /pid == #{pid} && comm != "probescope"/ {
+      #{calls} /pid == #{pid} && comm != "probescope"/ {
         @calls[probe] = count();
       }
       tracepoint:signal:signal_deliver /pid == #{pid}/ {
@@ -61,7 +65,8 @@ RSpec.describe "the signal of a tick", :bpf do
     return report if strace
 
     seen = tracer.finish
-    { report: report, calls: numbers(seen, :calls), signals: numbers(seen, :signals), cut: seen.scan(/^cut \d+/).tally }
+    { report: report, calls: numbers(seen, :calls), signals: numbers(seen, :signals),
+      cut: seen.scan(/^cut \d+/).tally }
   end
 
   def stop_at_calls(program)
@@ -77,12 +82,14 @@ RSpec.describe "the signal of a tick", :bpf do
     expect(sampled[:signals][urgent]).to be > 20
     expect(sampled[:cut]).to be_empty
     expect(sampled.slice(:calls, :report)).to eq(plain.slice(:calls, :report))
-    expect(sampled[:report].values.flatten(1).map(&:first)).to all(be(false)), "ended too soon: #{sampled[:report]}"
+    soon = sampled[:report].values.flatten(1).map(&:first)
+    expect(soon).to all(be(false)), "ended too soon: #{sampled[:report]}"
   end
 
   it "changes nothing of that under strace" do
     expect(watched(true, strace: true).transform_values { |outcomes| outcomes.map(&:last) }).to include(
-      "sleep" => ["woken"], "accept" => ["late"], "exec" => [0], "fork" => [3], "system" => [[false, 4]], "flock" => [[0, 0]]
+      "sleep" => ["woken"], "accept" => ["late"], "exec" => [0], "fork" => [3],
+      "system" => [[false, 4]], "flock" => [[0, 0]]
     )
   end
 end

@@ -6,7 +6,8 @@ require_relative "support/tracing"
 
 # Programs of the examples.
 module Waiting
-  # How its workers are called, and by what. The times are those of the calls, in ns of CLOCK_MONOTONIC, as bpftrace's.
+  # How its workers are called, and by what. The times are those of the calls, in ns of
+  # CLOCK_MONOTONIC, as bpftrace's.
   WORKERS = <<~RUBY
     $stdout.sync = true
     class Worker
@@ -23,7 +24,8 @@ module Waiting
   RUBY
 
   # What each signal did, of those that may be trapped.
-  TRAPS = "Signal.list.values.reject { |n| [0, 4, 8, 9, 7, 11, 19, 26].include?(n) }.map { |n| trap(n, 'DEFAULT') }"
+  TRAPS = "Signal.list.values.reject { |n| [0, 4, 8, 9, 7, 11, 19, 26].include?(n) }" \
+          ".map { |n| trap(n, 'DEFAULT') }"
 end
 
 # A Ruby whose threads all wait, or that runs for a moment now and then, as servers do.
@@ -53,7 +55,9 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
       target.ready
       sleeping(target)
       # Each is to come in: what came in for the one before stays while Ruby waits.
-      %w[exception__stats object__stats gc__done].each { |probe| attacher(target, probe).tap(&:attached).finish }
+      %w[exception__stats object__stats gc__done].each do |probe|
+        attacher(target, probe).tap(&:attached).finish
+      end
       expect(target.out).not_to include("returned")
       expect(target.err).to be_empty
     end
@@ -90,11 +94,14 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
     target.ready
     until (report = target.out[/^report (.*)/, 1])
       sleeping(target)
-      %w[exception__stats object__stats gc__done].each { |probe| attacher(target, probe).tap(&:attached).finish }
+      %w[exception__stats object__stats gc__done].each do |probe|
+        attacher(target, probe).tap(&:attached).finish
+      end
     end
     report = JSON.parse(report, symbolize_names: true)
     expect(report[:waited].values).to all(be >= 3)
-    expect(report[:traps]).to eq(JSON.parse(IO.popen([RbConfig.ruby, "-rjson", "-e", "print JSON.generate(#{Waiting::TRAPS})"], &:read)))
+    command = [RbConfig.ruby, "-rjson", "-e", "print JSON.generate(#{Waiting::TRAPS})"]
+    expect(report[:traps]).to eq(JSON.parse(IO.popen(command, &:read)))
     expect { Signal.trap("VTALRM") {} }.to raise_error(ArgumentError, /reserved signal/)
   end
 
@@ -114,13 +121,16 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
     end
   end
 
-  # Ruby raises Errno::EINTR in the first, and a client of a database may cancel its query in the second.
+  # Ruby raises Errno::EINTR in the first, and a client of a database may cancel its query in the
+  # second.
   {
     "opens a FIFO" => ["File.open(ARGV[0], &:read)", /\A(257|56) /],
     "reads from a connection" => ["UNIXSocket.open(ARGV[0] + '.socket', &:read)", /\A(0|7|63|73) /]
   }.each do |what, (wait, call)|
     it "leaves a main thread alone that #{what}" do
-      fifo = File.join(Dir.mktmpdir("probescope").tap { |directory| (@directories ||= []) << directory }, "fifo")
+      directory = Dir.mktmpdir("probescope")
+      (@directories ||= []) << directory
+      fifo = File.join(directory, "fifo")
       File.mkfifo(fifo)
       server = UNIXServer.new("#{fifo}.socket")
       target, = program(<<~RUBY, args: [fifo])
@@ -147,7 +157,9 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
 
   # Waits until the main thread is in a system call.
   def sleeping(target, call = /\A\d/)
-    await("the main thread in a system call") { File.read("/proc/#{target.pid}/task/#{target.pid}/syscall").match?(call) }
+    await("the main thread in a system call") do
+      File.read("/proc/#{target.pid}/task/#{target.pid}/syscall").match?(call)
+    end
   end
 
   # A run of the program, over five flushes after the first one.
@@ -165,12 +177,14 @@ RSpec.describe "an attach to a Ruby that waits", :bpf do
     [target, seen.finish]
   end
 
-  # Of what is told between the first flush and the last, against what the program says. A call in the moment of a flush may be on
-  # either side.
+  # Of what is told between the first flush and the last, against what the program says. A call in
+  # the moment of a flush may be on either side.
   def count_every_call((target, out))
     flushes = out.scan(/^done\t(\d+)/).flatten.map(&:to_i)
     _, *intervals = out.split(/^done.*\n/)
-    counted = intervals.first(flushes.size - 1).sum { |rows| rows.scan(/^row\tWorker#request\t(\d+)/).flatten.sum(&:to_i) }
+    counted = intervals.first(flushes.size - 1).sum do |rows|
+      rows.scan(/^row\tWorker#request\t(\d+)/).flatten.sum(&:to_i)
+    end
     calls = target.out.scan(/^call (\d+)/).flatten.map(&:to_i)
     near = ->(time) { flushes.values_at(0, -1).any? { |flush| (flush - time).abs < 50_000_000 } }
     sure, unsure = calls.partition { |time| time.between?(flushes.first, flushes.last) && !near[time] }

@@ -2,9 +2,9 @@
 
 require "open3"
 
-# What a tracer does to a process with a JIT, YJIT where nothing else is said. The program measures itself all the time: ns for
-# a call, the least of many short loops, so that other programs do not show, and compares with itself, so that the machine's
-# speed does not matter.
+# What a tracer does to a process with a JIT, YJIT where nothing else is said. The program measures
+# itself all the time: ns for a call, the least of many short loops, so that other programs do not
+# show, and compares with itself, so that the machine's speed does not matter.
 RSpec.describe "A process with a JIT", :bpf do
   # YJITs that were measured to compile again after targeted call hooks are gone: decision 037.
   recovers = RUBY_VERSION.match?(/\A(3\.[234]|4\.0)\./)
@@ -50,8 +50,11 @@ RSpec.describe "A process with a JIT", :bpf do
   # ns for a call before, while and after a tracer listens to these probes.
   def around(target, *probes, state: :on)
     before = ns(target)
-    tracer = tracer(probes.map { |probe| "usdt:*:probescope:#{probe} { @rows = count(); }" }.join("\n"), pid: target.pid)
-    probes.each { |probe| await("#{probe} #{state}", within: 60) { Array(state).include?(target.info.state(probe)) } }
+    text = probes.map { |probe| "usdt:*:probescope:#{probe} { @rows = count(); }" }.join("\n")
+    tracer = tracer(text, pid: target.pid)
+    probes.each do |probe|
+      await("#{probe} #{state}", within: 60) { Array(state).include?(target.info.state(probe)) }
+    end
     during = ns(target)
     yield if block_given?
     tracer.stop(:INT)
@@ -59,7 +62,8 @@ RSpec.describe "A process with a JIT", :bpf do
     [before, during, ns(target)]
   end
 
-  # The process itself, doctor and the commands all give the reason; the first two before any tracer comes.
+  # The process itself, doctor and the commands all give the reason; the first two before any tracer
+  # comes.
   def expect_refusal(target, reason, probes:, commands:)
     probes.each { |probe| expect(target.info.probes[probe]).to include(state: :refused, reason: reason) }
     doctor = probescope("doctor", "-p", target.pid)
@@ -73,7 +77,8 @@ RSpec.describe "A process with a JIT", :bpf do
 
   it "runs as before, during and after probes of allocations, collections and samples" do
     # Before 3.3 samples are charged at the next check.
-    before, during, after = around(with_yjit, "object__stats", "gc__done", "sample__stats", state: %i[on degraded])
+    probes = %w[object__stats gc__done sample__stats]
+    before, during, after = around(with_yjit, *probes, state: %i[on degraded])
     expect([during, after]).to all(be < before * 2)
   end
 
@@ -99,8 +104,9 @@ RSpec.describe "A process with a JIT", :bpf do
       target = with_yjit
       before, during, after = around(target, "function__stats", "line", "exception__stats", state: :refused)
       expect([during, after]).to all(be < before * 2)
-      expect_refusal(target, /YJIT .*PROBESCOPE_FORCE=1/, probes: %w[function__stats function__entry line exception__stats],
-                                                          commands: %w[calls flow exceptions])
+      expect_refusal(target, /YJIT .*PROBESCOPE_FORCE=1/,
+                     probes: %w[function__stats function__entry line exception__stats],
+                     commands: %w[calls flow exceptions])
     end
 
     it "serves them all the same when PROBESCOPE_FORCE=1 says so" do
@@ -114,7 +120,8 @@ RSpec.describe "A process with a JIT", :bpf do
       target = target(program, options: ["--zjit"]).ready
       before, during, after = around(target, "exception__stats", "object__stats")
       expect([during, after]).to all(be < before * 2)
-      expect_refusal(target, /ZJIT .*PROBESCOPE_FORCE=1/, probes: %w[function__stats line], commands: %w[calls])
+      expect_refusal(target, /ZJIT .*PROBESCOPE_FORCE=1/,
+                     probes: %w[function__stats line], commands: %w[calls])
     end
   end
 end

@@ -3,7 +3,8 @@
 require "open3"
 
 module Support
-  # The C attacher beside this file: a tracer that costs milliseconds where bpftrace costs half a second.
+  # The C attacher beside this file: a tracer that costs milliseconds where bpftrace costs half a
+  # second.
   class Attacher < Child
     SOURCE = File.join(__dir__, "attacher.c")
     BINARY = File.join(ROOT, "tmp/attacher")
@@ -13,15 +14,18 @@ module Support
       return BINARY if File.exist?(BINARY) && File.mtime(BINARY) >= File.mtime(SOURCE)
 
       FileUtils.mkdir_p(File.dirname(BINARY))
-      out, status = Open3.capture2e("cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", BINARY, SOURCE)
+      out, status = Open3.capture2e("cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", BINARY,
+                                    SOURCE)
       raise "cannot compile the attacher: #{out}" unless status.success?
 
       BINARY
     end
 
-    # cycles: n times in and out, else it stays attached until #detach or #finish. wait: each time until the hooks are in
-    # and out. by_path: every process that maps the library. random: a seed, by which single probes go in and out.
-    def initialize(target, *probes, library: LIBRARY, cycles: nil, random: nil, wait: random.nil?, by_path: false)
+    # cycles: n times in and out, else it stays attached until #detach or #finish. wait: each time
+    # until the hooks are in and out. by_path: every process that maps the library. random: a seed,
+    # by which single probes go in and out.
+    def initialize(target, *probes, library: LIBRARY, cycles: nil, random: nil, wait: random.nil?,
+                   by_path: false)
       options = []
       options += ["--cycles", cycles.to_s] if cycles
       options += ["--random", random.to_s] if random
@@ -31,7 +35,8 @@ module Support
       super(self.class.binary, *options, target.pid.to_s, library, *probes, stdin: true)
     end
 
-    # Each returns the figures of one step: {attach_ms: 8.1, hooked_ms: 31.0}, counted from the start of the attach.
+    # Each returns the figures of one step: {attach_ms: 8.1, hooked_ms: 31.0}, counted from the
+    # start of the attach.
     def attached(within: 60) = figures(await_line(/\Aattached (.*)/, within: within)[1])
 
     def detach
@@ -39,8 +44,9 @@ module Support
       figures(await_line(/\Adetached (.*)/)[1])
     end
 
-    # Ends it; returns every cycle's figures. The kernel takes 0.1 s for a cycle, and 3 s where many attach: on the whole machine one waits
-    # for the other, and each for several grace periods of RCU.
+    # Ends it; returns every cycle's figures. The kernel takes 0.1 s for a cycle, and 3 s where many
+    # attach: on the whole machine one waits for the other, and each for several grace periods of
+    # RCU.
     def finish(within: 30 + (10 * @cycles))
       close_stdin
       status = wait(within: within)

@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
 module Support
-  # For figures that are held against a clock. Another program on the same CPUs, or on another virtual machine beside this one,
-  # spoils a measurement now and then; a fault of ours spoils every one. So what fails is measured again, and fails when all
-  # attempts did. An attempt that failed is written down: bin/test tells of it.
+  # For figures that are held against a clock. Another program on the same CPUs, or on another
+  # virtual machine beside this one, spoils a measurement now and then; a fault of ours spoils every
+  # one. So what fails is measured again, and fails when all attempts did. An attempt that failed is
+  # written down: bin/test tells of it.
   module Attempts
     def attempts(count = 3)
       failures = []
@@ -20,8 +21,9 @@ module Support
       end
     end
 
-    # What the block answers for the first number of seconds that gives so many samples, or for the last one: on a busy machine samples
-    # are few, and each of them weighs much. The block: seconds => rows of `hot`.
+    # What the block answers for the first number of seconds that gives so many samples, or for the
+    # last one: on a busy machine samples are few, and each of them weighs much. The block: seconds
+    # => rows of `hot`.
     def sampled(least, lengths)
       lengths.each_with_index do |seconds, i|
         rows = yield seconds
@@ -35,7 +37,8 @@ module Support
       return unless (file = ENV["PROBESCOPE_REPEATED"])
 
       example = RSpec.current_example
-      File.write(file, "#{example.location} # #{example.full_description}: #{failures.join(" / ")}\n", mode: "a")
+      File.write(file, "#{example.location} # #{example.full_description}: #{failures.join(" / ")}\n",
+                 mode: "a")
     end
   end
 end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # Waiting for a condition with a deadline. The deadline is generous: it only ends a spec that would hang, it measures
-  # nothing.
+  # Waiting for a condition with a deadline. The deadline is generous: it only ends a spec that
+  # would hang, it measures nothing.
   module Await
     Timeout = Class.new(StandardError)
 

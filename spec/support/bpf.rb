@@ -3,8 +3,8 @@
 require "open3"
 
 module Support
-  # Whether bpftrace can trace here. `bpf: true` on an example asks for it: where it cannot, the example fails in CI and is
-  # skipped elsewhere, with the reason.
+  # Whether bpftrace can trace here. `bpf: true` on an example asks for it: where it cannot, the
+  # example fails in CI and is skipped elsewhere, with the reason.
   module Bpf
     module_function
 
@@ -24,7 +24,9 @@ module Support
     end
 
     # [0, 17] for "bpftrace v0.17.0"
-    def version = @version ||= Open3.capture2e("bpftrace", "--version").first[/\d+\.\d+/].split(".").map(&:to_i)
+    def version
+      @version ||= Open3.capture2e("bpftrace", "--version").first[/\d+\.\d+/].split(".").map(&:to_i)
+    end
 
     def find_reason
       return "not root" unless Process.uid.zero?

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # A started process whose output is read as it comes. In a process group of its own, so that #kill_all also reaches
-  # what it forked.
+  # A started process whose output is read as it comes. In a process group of its own, so that
+  # #kill_all also reaches what it forked.
   class Child
     include Await
 
@@ -28,7 +28,9 @@ module Support
     # For a failed example: where each of its threads is, and what the kernel says of it.
     def state
       "#{self}\n" + Dir["/proc/#{@pid}/task/*"].map do |task|
-        name, wchan, call, stat = %w[comm wchan syscall stat].map { |file| File.read("#{task}/#{file}").strip }
+        name, wchan, call, stat = %w[comm wchan syscall stat].map do |file|
+          File.read("#{task}/#{file}").strip
+        end
         cpu = stat.rpartition(")").last.split.values_at(0, 11, 12).join(" ")
         "thread #{File.basename(task)} #{name}: #{cpu}, in #{wchan}, system call #{call}\n"
       rescue SystemCallError
@@ -83,7 +85,8 @@ module Support
 
     private
 
-    # The number of a group is not given away while it has members. Once ours is reaped, a process of that number is another's.
+    # The number of a group is not given away while it has members. Once ours is reaped, a process
+    # of that number is another's.
     def kill_group
       Process.kill(:KILL, -@pid) unless @poll && File.exist?("/proc/#{@pid}")
     rescue Errno::ESRCH
@@ -104,7 +107,9 @@ module Support
     def check_alive(pattern)
       return if poll.nil? || @threads.any?(&:alive?)
 
-      raise "ended before a line like #{pattern.inspect}\n#{self}" unless out.match?(pattern) || err.match?(pattern)
+      unless out.match?(pattern) || err.match?(pattern)
+        raise "ended before a line like #{pattern.inspect}\n#{self}"
+      end
     end
   end
 end

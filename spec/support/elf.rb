@@ -3,7 +3,8 @@
 require "open3"
 
 module Support
-  # What binutils says about a library: an independent reader, so that specs do not test our code with itself.
+  # What binutils says about a library: an independent reader, so that specs do not test our code
+  # with itself.
   module Elf
     Note = Struct.new(:provider, :name, :location, :base, :semaphore, :arguments, keyword_init: true)
 
@@ -12,13 +13,18 @@ module Support
     # Every .note.stapsdt entry, in the order of the file.
     def stapsdt_notes(library, readelf: "readelf")
       text = tool(readelf, "-n", "-W", library)
-      text.scan(/Provider: (\S+)\s+Name: (\S+)\s+Location: (\h+|0x\h+), Base: (0x\h+), Semaphore: (0x\h+)\s+Arguments: ?(.*)$/)
-          .map { |row| Note.new(**Note.members.zip(row.first(2) + row[2, 3].map(&:hex) + [row[5].strip]).to_h) }
+      places = /Location: (\h+|0x\h+), Base: (0x\h+), Semaphore: (0x\h+)/
+      text.scan(/Provider: (\S+)\s+Name: (\S+)\s+#{places}\s+Arguments: ?(.*)$/).map do |row|
+        values = row.first(2) + row[2, 3].map(&:hex) + [row[5].strip]
+        Note.new(**Note.members.zip(values).to_h)
+      end
     end
 
     # Virtual address and size of an exported data symbol, or nil.
     def dynamic_symbol(library, name)
-      line = tool("readelf", "--dyn-syms", "-W", library).lines.find { |l| l.split[7]&.split("@")&.first == name }
+      line = tool("readelf", "--dyn-syms", "-W", library).lines.find do |l|
+        l.split[7]&.split("@")&.first == name
+      end
       return unless line
 
       _, address, size, type, = line.split

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # examples/flask_app as it runs in production: gunicorn with two workers, in a process group of its own.
+  # examples/flask_app as it runs in production: gunicorn with two workers, in a process group of
+  # its own.
   class FlaskApp < Child
     DIRECTORY = File.join(ROOT, "examples/flask_app")
     # The virtualenvs in which bin/setup has its packages, one for each version of Python.
@@ -26,12 +27,16 @@ module Support
 
     # env: the switches of its README, such as "FIXED" => "parser".
     def initialize(env: {})
-      super(self.class.gunicorn, env: Support.plain_env.merge("PORT" => "0", "PYTHONPATH" => Python::PACKAGE, **env), chdir: DIRECTORY)
+      super(self.class.gunicorn,
+            env: Support.plain_env.merge("PORT" => "0", "PYTHONPATH" => Python::PACKAGE, **env),
+            chdir: DIRECTORY)
     end
 
     def ready
       @url = await_line(/Listening at: (http:\S+) /, within: 60, stream: :err)[1]
-      await("both workers of #{self}", within: 60) { workers.size == 2 && workers.all? { |pid| File.exist?("/proc/#{pid}") } }
+      await("both workers of #{self}", within: 60) do
+        workers.size == 2 && workers.all? { |pid| File.exist?("/proc/#{pid}") }
+      end
       await("an answer of #{self}", within: 60) { get("/").code == "200" }
       self
     end
@@ -40,11 +45,16 @@ module Support
     def workers = err.scan(/Booting worker with pid: (\d+)$/).flatten.last(2).map(&:to_i)
 
     def get(path) = Net::HTTP.get_response(URI("#{@url}#{path}"))
-    def post(path, body, type = "text/plain") = Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
 
-    # The load loop, started: it ends by itself, or with #stop(:INT), and its last line is the JSON of what it did.
+    def post(path, body, type = "text/plain")
+      Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
+    end
+
+    # The load loop, started: it ends by itself, or with #stop(:INT), and its last line is the JSON
+    # of what it did.
     def load(seconds: 120)
-      Child.new(Python.interpreter, File.join(DIRECTORY, "load.py"), "--url", @url, "--seconds", seconds.to_s, "--json")
+      Child.new(Python.interpreter, File.join(DIRECTORY, "load.py"), "--url", @url, "--seconds", seconds.to_s,
+                "--json")
     end
 
     # probescope_info of one of its processes.

@@ -5,14 +5,16 @@ require "net/http"
 require "socket"
 
 module Support
-  # A real fluentd that takes OTLP and writes what came to a file. bin/setup backends installs it. Without it the examples that ask for
-  # it are skipped, or fail where PROBESCOPE_BACKENDS says that it has to be there.
+  # A real fluentd that takes OTLP and writes what came to a file. bin/setup backends installs it.
+  # Without it the examples that ask for it are skipped, or fail where PROBESCOPE_BACKENDS says that
+  # it has to be there.
   class Fluentd < Child
     DIRECTORY = File.join(ROOT, "spec/otel/fluentd")
 
     def self.require!
-      return if Gem.ruby_version >= Gem::Version.new("3.2") && system(Support.plain_env, RbConfig.ruby, "-S", "bundle", "check",
-                                                                      chdir: DIRECTORY, unsetenv_others: true, out: File::NULL, err: File::NULL)
+      return if Gem.ruby_version >= Gem::Version.new("3.2") &&
+                system(Support.plain_env, RbConfig.ruby, "-S", "bundle", "check",
+                       chdir: DIRECTORY, unsetenv_others: true, out: File::NULL, err: File::NULL)
 
       reason = "needs fluentd with its OpenTelemetry plugin, and Ruby 3.2: bin/setup backends"
       raise reason if ENV["PROBESCOPE_BACKENDS"]
@@ -22,9 +24,11 @@ module Support
 
     def initialize
       @folder = Dir.mktmpdir
-      @port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] } # may be taken by the time that it is wanted, which is seldom
+      # may be taken by the time that it is wanted, which is seldom
+      @port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
       File.write(File.join(@folder, "fluent.conf"), configuration)
-      super(RbConfig.ruby, "-S", "bundle", "exec", "fluentd", "--no-supervisor", "-c", File.join(@folder, "fluent.conf"), chdir: DIRECTORY)
+      super(RbConfig.ruby, "-S", "bundle", "exec", "fluentd", "--no-supervisor",
+            "-c", File.join(@folder, "fluent.conf"), chdir: DIRECTORY)
       await("fluentd", within: 60) { listening? }
     end
 
@@ -36,10 +40,14 @@ module Support
 
     # Hashes, each a log record with the attributes of its resource.
     def records
-      logs = text.lines.flat_map { |line| JSON.parse(JSON.parse(line).fetch("message")).fetch("resourceLogs") }
+      logs = text.lines.flat_map do |line|
+        JSON.parse(JSON.parse(line).fetch("message")).fetch("resourceLogs")
+      end
       logs.flat_map do |one|
         records = one.fetch("scopeLogs").flat_map { |scope| scope.fetch("logRecords") }
-        records.map { |record| {**record, **ids(record), "resource" => pairs(one["resource"]), "attributes" => pairs(record)} }
+        records.map do |record|
+          {**record, **ids(record), "resource" => pairs(one["resource"]), "attributes" => pairs(record)}
+        end
       end
     end
 
@@ -51,7 +59,9 @@ module Support
     private
 
     # It writes bytes as any message of Protocol Buffers has them in JSON.
-    def ids(record) = record.slice("traceId", "spanId").transform_values { |id| id.unpack1("m").unpack1("H*") }
+    def ids(record)
+      record.slice("traceId", "spanId").transform_values { |id| id.unpack1("m").unpack1("H*") }
+    end
 
     # {name => value}
     def pairs(message) = message.fetch("attributes").to_h { |one| [one["key"], one["value"].values.first] }

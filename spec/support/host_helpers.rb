@@ -3,7 +3,8 @@
 require "open3"
 
 module Support
-  # host_target.c beside this file: a process with the probes that says exactly what an example wants to hear.
+  # host_target.c beside this file: a process with the probes that says exactly what an example
+  # wants to hear.
   module HostTarget
     SOURCE = File.join(__dir__, "host_target.c")
     BINARY = File.join(ROOT, "tmp/host_target")

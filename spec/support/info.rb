@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # Reads probescope_info out of a running process. Written from the layout's description and not with
-  # the command's own reader, so that each checks the other.
+  # Reads probescope_info out of a running process. Written from the layout's description and not
+  # with the command's own reader, so that each checks the other.
   class Info
     HEADER = "a8L<6Z16Z32Z16l<L<Q<6Z128Q<2"
     HEADER_NAMES = %i[magic size abi sequence probe_count probe_size probes_offset runtime runtime_version
@@ -43,8 +43,10 @@ module Support
       @layout ||= header.slice(:probes_offset, :probe_size, :probe_count)
       @layout => {probes_offset:, probe_size:, probe_count:}
       rows = read(@address + probes_offset, probe_size * probe_count)
-      Array.new(probe_count) { |i| PROBE_NAMES.zip(rows.byteslice(i * probe_size, probe_size).unpack(PROBE)).to_h }
-           .to_h { |probe| [probe[:name], probe.merge(state: STATES.fetch(probe[:state]))] }
+      found = Array.new(probe_count) do |i|
+        PROBE_NAMES.zip(rows.byteslice(i * probe_size, probe_size).unpack(PROBE)).to_h
+      end
+      found.to_h { |probe| [probe[:name], probe.merge(state: STATES.fetch(probe[:state]))] }
     end
 
     def state(probe) = probes.fetch(probe)[:state]

@@ -5,15 +5,18 @@ require "net/http"
 require "socket"
 
 module Support
-  # A real Jaeger for spans: JAEGER=/path, or one on PATH. Without one the examples that ask for it are skipped, and fail in CI.
+  # A real Jaeger for spans: JAEGER=/path, or one on PATH. Without one the examples that ask for it
+  # are skipped, and fail in CI.
   class Jaeger < Child
-    PORTS = %w[collector.otlp.http collector.otlp.grpc collector.grpc-server collector.http-server query.http-server query.grpc-server
-               admin.http].freeze
+    PORTS = %w[collector.otlp.http collector.otlp.grpc collector.grpc-server collector.http-server
+               query.http-server query.grpc-server admin.http].freeze
 
     # nil where there is none.
     def self.path
-      [ENV["JAEGER"], *ENV["PATH"].split(":").flat_map { |dir| %w[jaeger jaeger-all-in-one].map { |name| File.join(dir, name) } }]
-        .compact.find { |path| File.executable?(path) && File.file?(path) }
+      in_path = ENV["PATH"].split(":").flat_map do |dir|
+        %w[jaeger jaeger-all-in-one].map { |name| File.join(dir, name) }
+      end
+      [ENV["JAEGER"], *in_path].compact.find { |path| File.executable?(path) && File.file?(path) }
     end
 
     def self.require!
@@ -25,8 +28,9 @@ module Support
 
     def initialize
       @ports = PORTS.zip(free_ports(PORTS.size)).to_h
-      super(self.class.path, *@ports.map { |name, port| "--#{name}.host-port=127.0.0.1:#{port}" }, "--memory.max-traces=20000",
-            "--log-level=error", env: Support.plain_env.merge("COLLECTOR_OTLP_ENABLED" => "true"))
+      super(self.class.path, *@ports.map { |name, port| "--#{name}.host-port=127.0.0.1:#{port}" },
+            "--memory.max-traces=20000", "--log-level=error",
+            env: Support.plain_env.merge("COLLECTOR_OTLP_ENABLED" => "true"))
       await("Jaeger", within: 60) { answers.get("services") }
     end
 
@@ -52,8 +56,8 @@ module Support
 
     # What a Jaeger says.
     class Answers
-      # trace: its id; times in microseconds; parent: id or nil. ours: whether the bridge sent it. raised: attributes of the exceptions
-      # in it.
+      # trace: its id; times in microseconds; parent: id or nil. ours: whether the bridge sent it.
+      # raised: attributes of the exceptions in it.
       Span = Struct.new(:trace, :id, :parent, :name, :service, :began, :elapsed, :tags, :raised) do
         def ended = began + elapsed
         def ours? = tags.values_at("otel.scope.name", "otel.library.name").include?("probescope")
@@ -82,8 +86,8 @@ module Support
           service = trace.dig("processes", span.fetch("processID"), "serviceName")
           raised = (span["logs"] || []).map { |log| tags(log["fields"]) }
           parent = span.fetch("references").first&.fetch("spanID")
-          [span["spanID"], Span.new(span["traceID"], span["spanID"], parent, span["operationName"], service, span["startTime"],
-                                    span["duration"], tags(span["tags"]), raised)]
+          [span["spanID"], Span.new(span["traceID"], span["spanID"], parent, span["operationName"], service,
+                                    span["startTime"], span["duration"], tags(span["tags"]), raised)]
         end
       end
 

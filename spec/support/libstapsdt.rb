@@ -24,9 +24,12 @@ module Support
 
     # Systems for tests alone have no pkg-config.
     def flags
-      return ["-I#{PREFIX}/include", "-L#{PREFIX}/lib", "-lstapsdt"] unless system("sh", "-c", "command -v pkg-config >/dev/null")
+      unless system("sh", "-c", "command -v pkg-config >/dev/null")
+        return ["-I#{PREFIX}/include", "-L#{PREFIX}/lib", "-lstapsdt"]
+      end
 
-      tool({ "PKG_CONFIG_PATH" => "#{PREFIX}/lib/pkgconfig" }, "pkg-config", "--cflags", "--libs", "libstapsdt").split
+      tool({ "PKG_CONFIG_PATH" => "#{PREFIX}/lib/pkgconfig" }, "pkg-config", "--cflags",
+           "--libs", "libstapsdt").split
     end
 
     def tool(*command, chdir: ROOT)

@@ -16,7 +16,8 @@ module Support
       "/v1/metrics" => Opentelemetry::Proto::Collector::Metrics::V1::ExportMetricsServiceRequest
     }.freeze
 
-    # The ways in which backends fail, and the behaviour that is: {"hangs" => :hang, ...}. retry_after: seconds.
+    # The ways in which backends fail, and the behaviour that is: {"hangs" => :hang, ...}.
+    # retry_after: seconds.
     def self.failures(retry_after:)
       {"is down" => :down, "answers 503" => "503 Service Unavailable",
        "answers 429, Retry-After: #{retry_after}" => "429 Too Many Requests\r\nRetry-After: #{retry_after}",
@@ -41,9 +42,10 @@ module Support
 
     def endpoint = "http#{"s" if @tls}://127.0.0.1:#{@port}"
 
-    # :take, :part (one log record of each request is rejected), :down (nobody listens), :reset, :hang, :trickle (an answer that does
-    # not end), :endless (the same as fast as it is read), :endless_head, :bomb (200 MiB in 1 MiB of gzip), :garble (no HTTP), or an answer
-    # such as "503 Service Unavailable\r\nRetry-After: 2".
+    # :take, :part (one log record of each request is rejected), :down (nobody listens), :reset,
+    # :hang, :trickle (an answer that does not end), :endless (the same as fast as it is read),
+    # :endless_head, :bomb (200 MiB in 1 MiB of gzip), :garble (no HTTP), or an answer such as "503
+    # Service Unavailable\r\nRetry-After: 2".
     def behaviour=(wanted)
       was_down = @behaviour == :down
       @behaviour = wanted
@@ -54,10 +56,25 @@ module Support
     end
 
     # [[attributes of the resource, span], ...]
-    def spans = @kept["/v1/traces"].flat_map(&:resource_spans).flat_map { |one| of(one, one.scope_spans.flat_map(&:spans)) }
-    def records = @kept["/v1/logs"].flat_map(&:resource_logs).flat_map { |one| of(one, one.scope_logs.flat_map(&:log_records)) }
+    def spans
+      @kept["/v1/traces"].flat_map(&:resource_spans).flat_map do |one|
+        of(one, one.scope_spans.flat_map(&:spans))
+      end
+    end
+
+    def records
+      @kept["/v1/logs"].flat_map(&:resource_logs).flat_map do |one|
+        of(one, one.scope_logs.flat_map(&:log_records))
+      end
+    end
+
     def span_ids = spans.map { |_, span| span.span_id }.uniq
-    def metrics = @kept["/v1/metrics"].flat_map(&:resource_metrics).flat_map { |one| of(one, one.scope_metrics.flat_map(&:metrics)) }
+
+    def metrics
+      @kept["/v1/metrics"].flat_map(&:resource_metrics).flat_map do |one|
+        of(one, one.scope_metrics.flat_map(&:metrics))
+      end
+    end
 
     # {name => value}
     def self.attributes(list) = list.to_h { |one| [one.key, one.value.public_send(one.value.value)] }
@@ -147,7 +164,9 @@ module Support
     end
 
     def bomb(socket)
-      socket.write("HTTP/1.1 400 Bad\r\nContent-Encoding: gzip\r\nContent-Length: #{@bomb.bytesize}\r\n\r\n#{@bomb}")
+      socket.write(
+        "HTTP/1.1 400 Bad\r\nContent-Encoding: gzip\r\nContent-Length: #{@bomb.bytesize}\r\n\r\n#{@bomb}"
+      )
     end
 
     def compressed_zeros(mebibytes)
@@ -164,8 +183,11 @@ module Support
     end
 
     def part(socket, head, body)
-      success = Opentelemetry::Proto::Collector::Logs::V1::ExportLogsPartialSuccess.new(rejected_log_records: 1, error_message: "too\told")
-      answer = Opentelemetry::Proto::Collector::Logs::V1::ExportLogsServiceResponse.new(partial_success: success)
+      success = Opentelemetry::Proto::Collector::Logs::V1::ExportLogsPartialSuccess.new(
+        rejected_log_records: 1, error_message: "too\told"
+      )
+      answer =
+        Opentelemetry::Proto::Collector::Logs::V1::ExportLogsServiceResponse.new(partial_success: success)
       keep(socket, head, body, answer.class.encode(answer))
     end
   end

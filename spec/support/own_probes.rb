@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# For specs of programs with probes of their own: the files of those are in a directory of the spec's.
+# For specs of programs with probes of their own: the files of those are in a directory of the
+# spec's.
 RSpec.shared_context "with probes of their own" do
   let(:directory) { Dir.mktmpdir }
   let(:environment) { Support.plain_env.merge("XDG_RUNTIME_DIR" => directory) }
@@ -11,7 +12,8 @@ RSpec.shared_context "with probes of their own" do
 
   def start(*arguments, **variables)
     env = environment.merge(variables.transform_keys(&:to_s))
-    keep(Support::Child.new(RbConfig.ruby, *options, "-I#{Support::ROOT}/lib", *arguments, env: env, stdin: true))
+    keep(Support::Child.new(RbConfig.ruby, *options, "-I#{Support::ROOT}/lib", *arguments,
+                            env: env, stdin: true))
   end
 
   # What a program prints that fires without a tracer.

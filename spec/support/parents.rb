@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # Whose children the spans of a bridge are, against what spec/otel/programs/requests.* knows of its own calls.
+  # Whose children the spans of a bridge are, against what spec/otel/programs/requests.* knows of
+  # its own calls.
   class Parents
     # "Work.outer12" or "outer12": a call of worker 12.
     NAME = /(\w+?)(\d+)\z/
@@ -33,7 +34,8 @@ module Support
     end
 
     def to_s
-      "#{@children} children: #{@wrong.size} with a wrong parent, #{@orphans.size} without theirs, #{@missing.size} missing"
+      "#{@children} children: #{@wrong.size} with a wrong parent, #{@orphans.size} without theirs, " \
+      "#{@missing.size} missing"
     end
 
     private
@@ -45,7 +47,9 @@ module Support
     def look(span)
       request = @requests[span.trace_id]
       parent = span.parent_span_id
-      @orphans << span unless parent == NONE || own(request).value?(parent) || @by_id[parent]&.trace_id == span.trace_id
+      unless parent == NONE || own(request).value?(parent) || @by_id[parent]&.trace_id == span.trace_id
+        @orphans << span
+      end
       name, number = span.name.match(NAME)&.captures
       check(span, request, name, number.to_i) if @shape.key?(name)
     end
@@ -54,7 +58,8 @@ module Support
       @children += 1
       @seen[[span.trace_id, name]] += 1
       above = @shape.fetch(name)
-      right = request && request["sampled"] && request["number"] == number && @seen[[span.trace_id, name]] == 1 &&
+      right = request && request["sampled"] && request["number"] == number &&
+              @seen[[span.trace_id, name]] == 1 &&
               (own(request)[above] == span.parent_span_id || call(span.parent_span_id) == [above, number])
       @wrong << span unless right
     end

@@ -3,8 +3,8 @@
 module Support
   # Processes beside each other, below each other and in containers.
   module ProcessTrees
-    # A small preforking server: forks a worker for each line on stdin, ends the newest one at "end". Each worker calls
-    # Job#run 10 times every 10 ms, and raises once.
+    # A small preforking server: forks a worker for each line on stdin, ends the newest one at
+    # "end". Each worker calls Job#run 10 times every 10 ms, and raises once.
     PREFORKING = <<~RUBY
       class Job
         def run(n) = n + 1
@@ -42,7 +42,8 @@ module Support
       @tree_folder = Dir.mktmpdir
       script = File.join(@tree_folder, "preforking.rb")
       File.write(script, PREFORKING)
-      master = target(script, stdin: true, env: {"PROBESCOPE_FUNCTIONS" => "#{@tree_folder}/**"}, **options).ready
+      master =
+        target(script, stdin: true, env: {"PROBESCOPE_FUNCTIONS" => "#{@tree_folder}/**"}, **options).ready
       [master, Array.new(count) { another_worker(master) }]
     end
 
@@ -52,8 +53,8 @@ module Support
       await("a worker") { master.out.scan(/^worker (\d+)\n/).flatten[seen] }.to_i
     end
 
-    # Runs a shell script in mounts and a PID namespace of its own, like a container, and returns the Child: its last command
-    # is to say "ready". What follows `exec` is process 1 in there.
+    # Runs a shell script in mounts and a PID namespace of its own, like a container, and returns
+    # the Child: its last command is to say "ready". What follows `exec` is process 1 in there.
     def container(script, within: 20, **options)
       command = %w[unshare --mount --pid --fork --mount-proc --kill-child sh -ec]
       child = keep(Child.new(*command, script, **options))
@@ -61,13 +62,17 @@ module Support
       child
     end
 
-    def children_of(pid) = Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split.map(&:to_i) }
+    def children_of(pid)
+      Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split.map(&:to_i) }
+    end
 
     # The number outside of the first process of a container.
     def inside(container) = await("the process in it") { children_of(container.pid).first }
 
     # The bpftrace of a command.
-    def bpftraces(command) = children_of(command.pid).flat_map { |helper| children_of(helper) }.reject { |pid| reader?(pid) }
+    def bpftraces(command)
+      children_of(command.pid).flat_map { |helper| children_of(helper) }.reject { |pid| reader?(pid) }
+    end
 
     # The child in which foreign processes are read.
     def reader?(pid) = File.read("/proc/#{pid}/cmdline").start_with?("probescope: reader")

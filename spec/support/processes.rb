@@ -19,7 +19,9 @@ module Support
     def attacher(...) = keep(Attacher.new(...))
 
     # The command, started: for what is done to it while it runs.
-    def probescope_start(*args, env: {}) = keep(Child.new(RbConfig.ruby, EXE, *args.map(&:to_s), env: ENV.to_h.merge(env)))
+    def probescope_start(*args, env: {})
+      keep(Child.new(RbConfig.ruby, EXE, *args.map(&:to_s), env: ENV.to_h.merge(env)))
+    end
 
     # The command, run to its end.
     def probescope(*args, env: {}, within: 60)

@@ -5,16 +5,19 @@ require "net/http"
 require "socket"
 
 module Support
-  # A real Prometheus for metrics. Debian builds it without its receiver of OTLP, so vmagent, of Debian's victoria-metrics, takes that and
-  # hands it on by remote write, under Prometheus's names. PROMETHEUS=/path and VMAGENT=/path, or those on PATH, or those that
-  # bin/setup backends fetches. Without them the examples that ask for them are skipped, or fail where PROBESCOPE_BACKENDS says that
-  # they have to be there.
+  # A real Prometheus for metrics. Debian builds it without its receiver of OTLP, so vmagent, of
+  # Debian's victoria-metrics, takes that and hands it on by remote write, under Prometheus's names.
+  # PROMETHEUS=/path and VMAGENT=/path, or those on PATH, or those that bin/setup backends fetches.
+  # Without them the examples that ask for them are skipped, or fail where PROBESCOPE_BACKENDS says
+  # that they have to be there.
   class Prometheus < Child
     FETCHED = File.join(ROOT, "tmp/backends/usr/bin")
 
     def self.find(variable, name)
       folders = [*ENV["PATH"].split(":"), FETCHED]
-      [ENV[variable], *folders.map { |folder| File.join(folder, name) }].compact.find { |path| File.executable?(path) }
+      [ENV[variable], *folders.map { |folder| File.join(folder, name) }].compact.find do |path|
+        File.executable?(path)
+      end
     end
 
     def self.prometheus = find("PROMETHEUS", "prometheus")
@@ -23,7 +26,8 @@ module Support
     def self.require!
       return if prometheus && vmagent
 
-      reason = "needs prometheus and vmagent: PROMETHEUS=/path VMAGENT=/path, or on Debian 13 bin/setup backends"
+      reason =
+        "needs prometheus and vmagent: PROMETHEUS=/path VMAGENT=/path, or on Debian 13 bin/setup backends"
       raise reason if ENV["PROBESCOPE_BACKENDS"]
 
       yield reason
@@ -33,11 +37,13 @@ module Support
       @folder = Dir.mktmpdir
       @port, @otlp = free_ports
       File.write(File.join(@folder, "prometheus.yml"), "")
-      super(Prometheus.prometheus, "--web.enable-remote-write-receiver", "--config.file=prometheus.yml", "--storage.tsdb.path=data",
-            "--web.listen-address=127.0.0.1:#{@port}", "--log.level=warn", chdir: @folder)
+      super(Prometheus.prometheus, "--web.enable-remote-write-receiver", "--config.file=prometheus.yml",
+            "--storage.tsdb.path=data", "--web.listen-address=127.0.0.1:#{@port}", "--log.level=warn",
+            chdir: @folder)
       @vmagent = Child.new(Prometheus.vmagent, "-remoteWrite.url=http://127.0.0.1:#{@port}/api/v1/write",
                            "-remoteWrite.flushInterval=200ms", "-remoteWrite.tmpDataPath=queue",
-                           "-opentelemetry.usePrometheusNaming", "-loggerLevel=WARN", "-httpListenAddr=127.0.0.1:#{@otlp}", chdir: @folder)
+                           "-opentelemetry.usePrometheusNaming", "-loggerLevel=WARN",
+                           "-httpListenAddr=127.0.0.1:#{@otlp}", chdir: @folder)
       await("Prometheus", within: 60) { ready?(@port, "-/ready") && ready?(@otlp, "health") }
     end
 

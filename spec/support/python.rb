@@ -3,7 +3,8 @@
 require "open3"
 
 module Support
-  # The Python whose processes specs trace: PYTHON, or python3, with the package of this checkout, as bin/setup builds it in place.
+  # The Python whose processes specs trace: PYTHON, or python3, with the package of this checkout,
+  # as bin/setup builds it in place.
   module Python
     PACKAGE = File.join(ROOT, "python")
     # A folder that loads the package into a Python by itself.
@@ -19,13 +20,15 @@ module Support
       return @library if defined?(@library)
 
       code = "from probescope import _native; print(_native.__file__)"
-      out, _, status = Open3.capture3(Support.plain_env.merge(env(loaded: false)), interpreter, "-c", code, unsetenv_others: true)
+      out, _, status = Open3.capture3(Support.plain_env.merge(env(loaded: false)), interpreter, "-c", code,
+                                      unsetenv_others: true)
       @library = status.success? ? out.chomp : nil
     end
 
     # "3.13.0"
     def full_version
-      @full_version ||= IO.popen([interpreter, "-c", "import platform; print(platform.python_version())"], &:read).chomp
+      @full_version ||= IO.popen([interpreter,
+                                  "-c", "import platform; print(platform.python_version())"], &:read).chomp
     end
 
     # For `before`: where there is no extension the example fails in CI, and is skipped elsewhere.

@@ -3,7 +3,8 @@
 require "net/http"
 
 module Support
-  # examples/rack_app as it runs in production: Puma with two workers, in a process group of its own.
+  # examples/rack_app as it runs in production: Puma with two workers, in a process group of its
+  # own.
   class RackApp < Child
     DIRECTORY = File.join(ROOT, "examples/rack_app")
     # Puma says so of each worker; the address is on a line before.
@@ -13,8 +14,8 @@ module Support
     def self.gems?
       return @gems if defined?(@gems)
 
-      @gems = system(Support.plain_env, RbConfig.ruby, "-S", "bundle", "check", chdir: DIRECTORY, unsetenv_others: true,
-                                                                                out: File::NULL, err: File::NULL)
+      @gems = system(Support.plain_env, RbConfig.ruby, "-S", "bundle", "check",
+                     chdir: DIRECTORY, unsetenv_others: true, out: File::NULL, err: File::NULL)
     end
 
     # Where it listens, once it is ready.
@@ -37,18 +38,27 @@ module Support
       out.scan(BOOTED).filter_map { |_, worker, of| Integer(worker) if of == phase.to_s }
     end
 
-    # CPU seconds of the workers so far, all of their threads (clock ticks are too coarse for one turn of a benchmark).
+    # CPU seconds of the workers so far, all of their threads (clock ticks are too coarse for one
+    # turn of a benchmark).
     def workers_cpu
-      workers.sum { |pid| Dir["/proc/#{pid}/task/*/schedstat"].sum { |path| File.read(path).split.first.to_i } } / 1e9
+      ns = workers.sum do |pid|
+        Dir["/proc/#{pid}/task/*/schedstat"].sum { |path| File.read(path).split.first.to_i }
+      end
+      ns / 1e9
     end
 
     def get(path) = Net::HTTP.get_response(URI("#{@url}#{path}"))
-    def post(path, body, type = "text/plain") = Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
 
-    # The load loop, started, with its own options: it ends by itself, or with #stop(:INT), and its last line is the JSON of what it did.
+    def post(path, body, type = "text/plain")
+      Net::HTTP.post(URI("#{@url}#{path}"), body, "Content-Type" => type)
+    end
+
+    # The load loop, started, with its own options: it ends by itself, or with #stop(:INT), and its
+    # last line is the JSON of what it did.
     def load(seconds: 120, **options)
       options = options.flat_map { |name, value| ["--#{name}", value.to_s] }
-      Child.new(RbConfig.ruby, File.join(DIRECTORY, "load.rb"), "--url", @url, "--seconds", seconds.to_s, *options, "--json")
+      Child.new(RbConfig.ruby, File.join(DIRECTORY, "load.rb"), "--url", @url, "--seconds", seconds.to_s,
+                *options, "--json")
     end
 
     # probescope_info of one of its processes.

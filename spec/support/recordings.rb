@@ -3,32 +3,37 @@
 require "json"
 
 module Support
-  # What the helper of the command hears of a real bpftrace, kept in spec/fixtures/bpftrace/VERSION/PROGRAM.jsonl: of each recording
-  # a line about it, then the helper's answers and bpftrace's lines as they came. `rake fixtures:record` makes them again, by
+  # What the helper of the command hears of a real bpftrace, kept in
+  # spec/fixtures/bpftrace/VERSION/PROGRAM.jsonl: of each recording a line about it, then the
+  # helper's answers and bpftrace's lines as they came. `rake fixtures:record` makes them again, by
   # spec/support/host_target.c.
   module Recordings
     FOLDER = File.join(ROOT, "spec/fixtures/bpftrace")
 
-    # program: of a command that prints a table, without ".bt". kind: what is special about it. argv: of the command, without
-    # processes. processes: options of each host_target. stopped: how many of them are stopped meanwhile. order: changes
-    # to what the command asks its helper for.
-    Recording = Struct.new(:program, :kind, :command, :argv, :processes, :stopped, :order, keyword_init: true) do
+    # program: of a command that prints a table, without ".bt". kind: what is special about it.
+    # argv: of the command, without processes. processes: options of each host_target. stopped: how
+    # many of them are stopped meanwhile. order: changes to what the command asks its helper for.
+    Recording = Struct.new(:program, :kind, :command, :argv, :processes, :stopped, :order,
+                           keyword_init: true) do
       # As it stands in the file.
       def head(pids) = {recording: kind, command: command, argv: argv, pids: pids}
     end
 
     SLOW = [1, 10, 100].to_h { |ms| ["slow#{ms}ms", ["slow", "--threshold", "#{ms}ms"]] }.freeze
-    TABLES = %w[hot exceptions alloc calls lines backtraces requests gc gvl].to_h { |name| [name, [name]] }.merge(SLOW).freeze
+    TABLES = %w[hot exceptions alloc calls lines backtraces requests gc gvl]
+             .to_h { |name| [name, [name]] }.merge(SLOW).freeze
     BY_REQUEST = ["hot", "exceptions", "alloc", *SLOW.keys].to_h do |name|
       ["#{name}_by_request", [*TABLES.fetch(name), "--by-request"]]
     end.freeze
     LIVE = {"stat" => ["stat"], "light" => ["stat", "--light"], "flow" => ["flow"]}.freeze
     PROGRAMS = {**TABLES, **BY_REQUEST, **LIVE}.freeze
 
-    # A process of three rows and one of two have names in common; the third one's names are hostile.
+    # A process of three rows and one of two have names in common; the third one's names are
+    # hostile.
     KINDS = {
       "one" => {processes: [%w[--rows 3]]},
-      "hostile" => {processes: [%w[--hostile --rows 1]], only: %w[exceptions calls requests slow10ms alloc_by_request flow]},
+      "hostile" => {processes: [%w[--hostile --rows 1]],
+                    only: %w[exceptions calls requests slow10ms alloc_by_request flow]},
       "several" => {processes: [%w[--rows 3], %w[--rows 2], %w[--hostile --rows 1]]},
       "full" => {processes: [%w[--rows 30]], order: {keys: 10},
                  only: %w[hot exceptions calls requests alloc_by_request slow10ms]},
@@ -46,7 +51,9 @@ module Support
 
     def of(program, (command, *argv))
       KINDS.select { |_, about| about.fetch(:only, [program]).include?(program) }.map do |kind, about|
-        processes = about[:processes].map { |options| options.map { |word| word == "3" ? ROWS.fetch(program, word) : word } }
+        processes = about[:processes].map do |options|
+          options.map { |word| word == "3" ? ROWS.fetch(program, word) : word }
+        end
         Recording.new(program: program, kind: kind, command: command, argv: argv, processes: processes,
                       stopped: about.fetch(:stopped, 0), order: about.fetch(:order, {}))
       end
@@ -61,9 +68,13 @@ module Support
     def read(version, program)
       lines = File.binread(path(version, program)).lines(chomp: true)
       recordings = lines.slice_before { |line| line.start_with?('{"recording":') }
-      recordings.map { |head, *told| [JSON.parse(head, symbolize_names: true), told.map { |line| answer(line) }] }
+      recordings.map do |head, *told|
+        [JSON.parse(head, symbolize_names: true), told.map { |line| answer(line) }]
+      end
     end
 
-    def answer(line) = line.start_with?('{"is":') ? JSON.parse(line, symbolize_names: true) : {is: "output", line: line}
+    def answer(line)
+      line.start_with?('{"is":') ? JSON.parse(line, symbolize_names: true) : {is: "output", line: line}
+    end
   end
 end

@@ -6,12 +6,15 @@ require "support/recordings"
 require "probescope/cli"
 
 module Support
-  # Runs a command of either host on what a bpftrace printed once, without BPF, and gives what it prints as a text.
+  # Runs a command of either host on what a bpftrace printed once, without BPF, and gives what it
+  # prints as a text.
   module Replay
     # What differs between two recordings of the same.
     VARYING = {
-      /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/ => "YYYY-MM-DDThh:mm:ss.uuuuuuZ", /\b\d\d:\d\d:\d\d(\.\d{3})?\b/ => 'hh:mm:ss\1',
-      /(?<=hh:mm:ss)\.\d{3}/ => ".mmm", /(waited (?:up to )?)[\d.]+ \w+ for/ => '\1N ms for', /("waited_ns": )\d+/ => '\1N'
+      /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z/ => "YYYY-MM-DDThh:mm:ss.uuuuuuZ",
+      /\b\d\d:\d\d:\d\d(\.\d{3})?\b/ => 'hh:mm:ss\1',
+      /(?<=hh:mm:ss)\.\d{3}/ => ".mmm", /(waited (?:up to )?)[\d.]+ \w+ for/ => '\1N ms for',
+      /("waited_ns": )\d+/ => '\1N'
     }.freeze
 
     module_function
@@ -19,9 +22,11 @@ module Support
     # text: with the command line before it and stderr behind it. objects: what it printed as JSON.
     Told = Struct.new(:text, :objects)
 
-    # A Told, as the gem's command prints it. argv: what it is given besides what the program depends on.
+    # A Told, as the gem's command prints it. argv: what it is given besides what the program
+    # depends on.
     def gem(head, answers, *argv)
-      words = [head[:command], *head[:pids].flat_map { |pid| ["-p", pid.to_s] }, "-d", "2", *head[:argv], *argv]
+      words = [head[:command], *head[:pids].flat_map { |pid| ["-p", pid.to_s] }, "-d", "2", *head[:argv],
+               *argv]
       out, err = captured { command(words).then { |command| play(command, answers) } }
       objects = argv.include?("--json") ? out.lines.map { |line| JSON.parse(line) } : []
       out = "#{JSON.pretty_generate(objects.first)}\n" if objects.one?
@@ -45,11 +50,13 @@ module Support
       pid = head[:pids].first
       lines = answers.filter_map { |answer| answer[:line] if answer[:is] == "output" }
       output = lines.join("\n").force_encoding(Encoding::ISO_8859_1).encode(Encoding::UTF_8)
-      python.puts(JSON.generate({program: program, pid: pid, json: argv.include?("--json"), known: known(answers), output: output}))
+      python.puts(JSON.generate({program: program, pid: pid, json: argv.include?("--json"),
+                                 known: known(answers), output: output}))
       out, err = JSON.parse(python.gets || raise("the wheel's host ended on #{program}"))
       objects = argv.include?("--json") ? out.lines.map { |line| JSON.parse(line) } : []
       out = "#{JSON.pretty_generate(objects.first)}\n" if objects.one?
-      Told.new(section(["python -m probescope trace #{program} -p #{pid}", *argv].join(" "), out, err), objects)
+      Told.new(section(["python -m probescope trace #{program} -p #{pid}", *argv].join(" "), out, err),
+               objects)
     end
 
     # What the process said of itself at the end, as the wheel's host reads it from the process.
@@ -67,7 +74,8 @@ module Support
     # One for all: it ends with this process, whose end closes its input.
     def python
       env = Support.plain_env.merge(Python.env(loaded: false), "TZ" => "UTC")
-      @python ||= IO.popen(env, [Python.interpreter, File.join(ROOT, "tests/replay.py")], "r+", unsetenv_others: true)
+      @python ||= IO.popen(env, [Python.interpreter, File.join(ROOT, "tests/replay.py")], "r+",
+                           unsetenv_others: true)
     end
 
     def section(title, out, err)

@@ -4,14 +4,17 @@ require "json"
 require "json_schemer"
 
 module Support
-  # docs/schema, held more strictly than for users: a field that a schema does not know is a mistake here.
+  # docs/schema, held more strictly than for users: a field that a schema does not know is a mistake
+  # here.
   module Schemas
     module_function
 
     # Complaints about an object or several; none when all is well. command: whose schema.
     def complaints(command, *objects)
       schema = (@schemas ||= {})[command] ||= JSONSchemer.schema(strict(JSON.parse(File.read(path(command)))))
-      objects.flat_map { |object| schema.validate(object).map { |error| "#{command}#{error["data_pointer"]}: #{error["error"]}" } }
+      objects.flat_map do |object|
+        schema.validate(object).map { |error| "#{command}#{error["data_pointer"]}: #{error["error"]}" }
+      end
     end
 
     def path(command) = File.join(ROOT, "docs/schema/#{command}.json")
@@ -21,13 +24,16 @@ module Support
       return schema unless schema.is_a?(Hash)
 
       inner = schema.transform_values { |value| strict(value) }
-      inner["properties"].is_a?(Hash) && !inner.key?("additionalProperties") ? inner.merge("additionalProperties" => false) : inner
+      open = inner["properties"].is_a?(Hash) && !inner.key?("additionalProperties")
+      open ? inner.merge("additionalProperties" => false) : inner
     end
   end
 end
 
 # An object that a command printed, or several: of the shape that docs/schema has for it.
 RSpec::Matchers.define :fit_the_schema_of do |command|
-  match { |objects| (@complaints = Support::Schemas.complaints(command, *(objects.is_a?(Array) ? objects : [objects]))).empty? }
+  match do |objects|
+    (@complaints = Support::Schemas.complaints(command, *(objects.is_a?(Array) ? objects : [objects]))).empty?
+  end
   failure_message { @complaints.first(10).join("\n") }
 end

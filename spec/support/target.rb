@@ -1,16 +1,20 @@
 # frozen_string_literal: true
 
 module Support
-  # A Ruby or Python process to trace: a script of examples/ or a few lines of Ruby, with probescope loaded from this checkout.
+  # A Ruby or Python process to trace: a script of examples/ or a few lines of Ruby, with probescope
+  # loaded from this checkout.
   class Target < Child
-    # source: path of a script (.rb or .py), or Ruby code. It prints a line "ready" when specs are to wait for it (#ready).
-    def initialize(source, *args, loaded: true, ruby: RbConfig.ruby, python: nil, options: [], env: {}, **child)
+    # source: path of a script (.rb or .py), or Ruby code. It prints a line "ready" when specs are
+    # to wait for it (#ready).
+    def initialize(source, *args, loaded: true, ruby: RbConfig.ruby, python: nil, options: [], env: {},
+                   **child)
       in_python = source.end_with?(".py")
       @library = in_python ? Python.library : LIBRARY
       program = in_python || source.end_with?(".rb") ? [source] : ["-e", source, "--"]
       program.unshift("-r#{AUTO}") if loaded && !in_python
       env = Python.env(loaded: loaded).merge(env) if in_python
-      super(in_python ? python || Python.interpreter : ruby, *options, *program, *args, env: Support.plain_env.merge(env), **child)
+      super(in_python ? python || Python.interpreter : ruby, *options, *program, *args,
+            env: Support.plain_env.merge(env), **child)
     end
 
     def ready
@@ -25,13 +29,17 @@ module Support
 
     # Waits until the hooks of these probes are in.
     def await_on(*probes, of: pid)
-      probes.each { |probe| await("#{probe} on in #{of}") { %i[on degraded].include?(info(of).state(probe)) } }
+      probes.each do |probe|
+        await("#{probe} on in #{of}") { %i[on degraded].include?(info(of).state(probe)) }
+      end
     end
 
     # Waits until the semaphores are 0 and the hooks are out.
     def await_off(*probes, of: pid)
       probes.each do |probe|
-        await("#{probe} off in #{of}") { info(of).semaphore(probe).zero? && !%i[on degraded].include?(info(of).state(probe)) }
+        await("#{probe} off in #{of}") do
+          info(of).semaphore(probe).zero? && !%i[on degraded].include?(info(of).state(probe))
+        end
       end
     end
 
@@ -43,7 +51,8 @@ module Support
       super
     end
 
-    # What a program of examples/ counts by itself, as of now: {"documents" => 812.0, "raises" => 215_992.0, "cpu" => 0.6, ...}
+    # What a program of examples/ counts by itself, as of now: {"documents" => 812.0, "raises" =>
+    # 215_992.0, "cpu" => 0.6, ...}
     def counters
       reports = -> { out.scan(/^\w+=\d.*\n/) }
       seen = reports.call.size

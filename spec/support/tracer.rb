@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
 module Support
-  # A running bpftrace. It has attached when the semaphores say so: its own messages differ from version to version.
+  # A running bpftrace. It has attached when the semaphores say so: its own messages differ from
+  # version to version.
   class Tracer < Child
-    # program: a file, or the text of a program. pid: nil to trace by path, with the library in the text.
+    # program: a file, or the text of a program. pid: nil to trace by path, with the library in the
+    # text.
     def initialize(program, pid: nil, args: [], options: [], env: {})
       what = File.file?(program) ? [program] : ["-e", program]
       limit = pid ? ["-p", pid.to_s] : []

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # One example after the other waits here while something on this machine has to be alone: `alone` in bin/test. tests/conftest.py has
-  # the same for pytest.
+  # One example after the other waits here while something on this machine has to be alone: `alone`
+  # in bin/test. tests/conftest.py has the same for pytest.
   module Turns
     module_function
 

@@ -4,13 +4,15 @@ require "spec_helper"
 require "time"
 %w[language ledger lock_waits checks results].each { |name| require_relative "support/#{name}" }
 
-# Programs that count what they do, in temperaments (spec/truth/programs), under every command that makes sense for them: what a
-# command reports is held against the program's own counters and clocks, in the interval that the command states.
+# Programs that count what they do, in temperaments (spec/truth/programs), under every command that
+# makes sense for them: what a command reports is held against the program's own counters and
+# clocks, in the interval that the command states.
 #
 #   rake truth    all of it; the results go into docs/truth.md
 #
-# In a plain run of RSpec it is one seed, short intervals, and the temperaments and commands of the gate (GATE, GATE_COMMANDS).
-# TRUTH_LANGUAGES and TRUTH_ONLY: those that are run, with commas; all without.
+# In a plain run of RSpec it is one seed, short intervals, and the temperaments and commands of the
+# gate (GATE, GATE_COMMANDS). TRUTH_LANGUAGES and TRUTH_ONLY: those that are run, with commas; all
+# without.
 RSpec.describe "The truth", :bpf, within: 7200 do
   seeds = Integer(ENV.fetch("TRUTH_SEEDS", "1"))
   seconds = Float(ENV.fetch("TRUTH_SECONDS", "1"))
@@ -23,9 +25,10 @@ RSpec.describe "The truth", :bpf, within: 7200 do
 
   # group: among others.
   def start(language, temperament, seed, group)
+    env = language.env.merge("PROBESCOPE_FUNCTIONS" => "#{Truth::PROGRAMS}/work.*",
+                             "TRUTH_GROUP" => ("1" if group))
     target(language.path("temperament"), temperament, seed.to_s, @folder,
-           options: language.options, env: {**language.env, "PROBESCOPE_FUNCTIONS" => "#{Truth::PROGRAMS}/work.*",
-                                                            "TRUTH_GROUP" => ("1" if group)}).ready
+           options: language.options, env: env).ready
   end
 
   # What a command answers about these programs: its JSON.
@@ -46,7 +49,8 @@ RSpec.describe "The truth", :bpf, within: 7200 do
   def tell(programs, command, temperament, seconds)
     options = [*("--by-pid" if programs.size > 1), *(%w[--workers --by-pid] if temperament == "forks")].uniq
     know do |times|
-      probescope(command, *programs.flat_map { |one| ["-p", one.pid] }, "-d", seconds * times, "--json", *options, within: seconds + 240)
+      probescope(command, *programs.flat_map { |one| ["-p", one.pid] }, "-d", seconds * times,
+                 "--json", *options, within: seconds + 240)
     end
   end
 
@@ -54,7 +58,8 @@ RSpec.describe "The truth", :bpf, within: 7200 do
     nap = @language.function("nap")
     # Whole seconds are told, and one more may have begun.
     lines = know do |times|
-      probescope("flow", "-p", program.pid, "-d", (seconds * times) + 1, "--json", "--function", nap, within: seconds + 240)
+      probescope("flow", "-p", program.pid, "-d", (seconds * times) + 1, "--json", "--function", nap,
+                 within: seconds + 240)
     end
     {"pid" => program.pid, "lines" => lines}
   end
@@ -62,10 +67,11 @@ RSpec.describe "The truth", :bpf, within: 7200 do
   no_answer = /nothing is known|did not attach within|was not called in that time/
   more = /some figures may cover a second more than others/
 
-  # Where a machine is so busy that no interval ends in the time that was asked for, or bpftrace is not there in time, a command says so:
-  # no answer, and no wrong one. It is asked again, for longer. Linux 6.18 lets kernel threads that uprobes wait for starve for a minute
-  # beside thread pools, whoever traces (decision 215): so again and again, and not for so long that maps fill up. The same where a command
-  # warns that figures may cover more than the interval.
+  # Where a machine is so busy that no interval ends in the time that was asked for, or bpftrace is
+  # not there in time, a command says so: no answer, and no wrong one. It is asked again, for
+  # longer. Linux 6.18 lets kernel threads that uprobes wait for starve for a minute beside thread
+  # pools, whoever traces (decision 215): so again and again, and not for so long that maps fill up.
+  # The same where a command warns that figures may cover more than the interval.
   define_method(:know) do |&ask|
     result = nil
     [1, 2, 4, 4, 4, 4].each do |times|
@@ -78,13 +84,14 @@ RSpec.describe "The truth", :bpf, within: 7200 do
 
   def now_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
 
-  # A line of bpftrace, as docs/how-to/probes-of-your-own.md has it, on the file that these programs share. It says of each 10 ms what
-  # there was, and the interval is some of them.
+  # A line of bpftrace, as docs/how-to/probes-of-your-own.md has it, on the file that these programs
+  # share. It says of each 10 ms what there was, and the interval is some of them.
   define_method(:latency) do |programs, function, seconds|
     text = "usdt:#{latency_file(programs.first, function)}:latency:\"#{@language.probe(function)}\" " \
            "{ if (@n[pid] == 0) { printf(\"heard %d\\n\", pid); } @n[pid] += 1; " \
            "@calls[pid, nsecs / #{tick}] = count(); @ns[pid, nsecs / #{tick}] = sum(arg0); }"
-    listening = keep(Support::Tracer.new(text, options: %w[-B line], env: {"BPFTRACE_MAP_KEYS_MAX" => "65536"}))
+    listening = keep(Support::Tracer.new(text,
+                                         options: %w[-B line], env: {"BPFTRACE_MAP_KEYS_MAX" => "65536"}))
     programs.each { |one| listening.await_line(/heard #{one.pid}/, within: 240) }
     from = now_ns / tick + 10
     to = from + (seconds * 1e9 / tick).ceil
@@ -92,23 +99,32 @@ RSpec.describe "The truth", :bpf, within: 7200 do
     out = listening.finish(within: 240)
     programs.map do |one|
       calls, ns = %w[calls ns].map do |map|
-        out.scan(/^@#{map}\[#{one.pid}, (\d+)\]: (\d+)/).sum { |tick, value| (from...to).cover?(tick.to_i) ? value.to_i : 0 }
+        out.scan(/^@#{map}\[#{one.pid}, (\d+)\]: (\d+)/).sum do |tick, value|
+          (from...to).cover?(tick.to_i) ? value.to_i : 0
+        end
       end
-      {"pid" => one.pid, "from" => from * tick, "to" => to * tick, "function" => function, "count" => calls, "ns" => ns}
+      {"pid" => one.pid, "from" => from * tick, "to" => to * tick, "function" => function, "count" => calls,
+       "ns" => ns}
     end
   end
 
   # What the process has mapped for that function's probe.
   def latency_file(program, function)
-    paths = File.readlines("/proc/#{program.pid}/maps").filter_map { |line| line[%r{/\S*/latency-\h+\.so}] }.uniq
+    paths = File.readlines("/proc/#{program.pid}/maps")
+                .filter_map { |line| line[%r{/\S*/latency-\h+\.so}] }.uniq
     paths.find { |path| File.binread(path).include?("#{@language.probe(function)}\0") }
   end
 
   # One for each program that tells something of itself: process id => ledger.
-  def ledgers = Dir[File.join(@folder, "*.json")].to_h { |path| [File.basename(path, ".json").to_i, Truth::Ledger.new(path)] }
+  def ledgers
+    Dir[File.join(@folder, "*.json")].to_h do |path|
+      [File.basename(path, ".json").to_i, Truth::Ledger.new(path)]
+    end
+  end
 
-  # The findings of a program for each seed, of all commands but stat at once. group: the programs are many. A command that has nothing to
-  # compare, where a machine was so busy that the programs did nothing meanwhile, is asked again about new ones, for longer.
+  # The findings of a program for each seed, of all commands but stat at once. group: the programs
+  # are many. A command that has nothing to compare, where a machine was so busy that the programs
+  # did nothing meanwhile, is asked again about new ones, for longer.
   def findings(temperament, commands, seeds, length, group: seeds.size > 1)
     found, served = findings_once(temperament, commands, seeds, length, group: group)
     silent = nothing_of(found, served)
@@ -119,15 +135,22 @@ RSpec.describe "The truth", :bpf, within: 7200 do
     found.reject { |one| silent.include?(one.command) } + again
   end
 
-  def nothing_of(found, commands) = commands.reject { |command| found.any? { |one| one.command == command && one.figures.any? } }
+  # Of these commands those that have no figure.
+  def nothing_of(found, commands)
+    commands - found.select { |one| one.figures.any? }.map(&:command)
+  end
 
   # And the commands whose probe these programs serve.
   def findings_once(temperament, commands, seeds, length, group:)
     programs = seeds.map { |seed| start(@language, temperament, seed, group) }
-    commands = commands.reject { |command| programs.first.info.state(Truth::PROBES.fetch(command)) == :unsupported }
-    # The VM counts the objects that the library makes while hooks of other commands come in and go out: stat is asked alone, and first.
+    commands = commands.reject do |command|
+      programs.first.info.state(Truth::PROBES.fetch(command)) == :unsupported
+    end
+    # The VM counts the objects that the library makes while hooks of other commands come in and go
+    # out: stat is asked alone, and first.
     answers = commands.partition { |command| command == "stat" }.flat_map do |some|
-      some.map { |command| Thread.new { [command, ask(programs, command, temperament, length)] } }.map(&:value)
+      asking = some.map { |command| Thread.new { [command, ask(programs, command, temperament, length)] } }
+      asking.map(&:value)
     end
     programs.each(&:stop)
     [answers.flat_map { |command, answer| examine(temperament, command, answer, seeds, length) }, commands]
@@ -143,10 +166,12 @@ RSpec.describe "The truth", :bpf, within: 7200 do
     checks = check.of(@language, answer, working)
     lost = check.lost(answer)
     told = checks.size + (lost || {}).fetch("processes left out", 0)
-    expect(told).to be >= working.size, "#{command} says nothing of #{working.size - told} of #{working.size} processes"
+    expect(told)
+      .to be >= working.size, "#{command} says nothing of #{working.size - told} of #{working.size} processes"
     checks.each_with_index.map do |one, index|
-      Truth::Finding.new(language: @language.name, temperament: temperament, command: command, seed: seeds.minmax.uniq.join(" to "),
-                         seconds: length, figures: one.figures, samples: one.samples, lost: (lost if index.zero?))
+      Truth::Finding.new(language: @language.name, temperament: temperament, command: command,
+                         seed: seeds.minmax.uniq.join(" to "), seconds: length, figures: one.figures,
+                         samples: one.samples, lost: (lost if index.zero?))
     end
   end
 
@@ -170,12 +195,14 @@ RSpec.describe "The truth", :bpf, within: 7200 do
       found += findings(temperament, commands, some, length, group: false)
       each_second = [(Truth::Samples.least(found, commands) - had) / length.to_f, 1].max
       groups_left = [(seeds - some.last).fdiv(some.size), 1].max
-      length = ((samples - Truth::Samples.least(found, commands)) / groups_left / each_second).ceil.clamp(1, 60)
+      length =
+        ((samples - Truth::Samples.least(found, commands)) / groups_left / each_second).ceil.clamp(1, 60)
     end
     found.group_by(&:command).values.map { |same| Truth::Samples.together(same) }
   end
 
-  Truth::LANGUAGES.select { |language| languages == %w[all] || languages.include?(language.name) }.each do |language|
+  chosen = Truth::LANGUAGES.select { |language| languages == %w[all] || languages.include?(language.name) }
+  chosen.each do |language|
     context "of #{language.name}", *(:python if language.python?) do
       before { @language = language }
 

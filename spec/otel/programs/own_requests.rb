@@ -1,12 +1,14 @@
 # frozen_string_literal: true
 
-# Requests and jobs that run beside each other in an application without OpenTelemetry: on threads and on fibers of two processes that
-# it forks, with slow calls in them whose names say whose they are.
+# Requests and jobs that run beside each other in an application without OpenTelemetry: on threads
+# and on fibers of two processes that it forks, with slow calls in them whose names say whose they
+# are.
 #
 #   ruby own_requests.rb COUNT REQUESTS FILE
 #
-# COUNT workers of each kind make REQUESTS requests each. What belongs to which request, as the program itself knows it, is written into
-# FILE: support/parents.rb. Every tenth request comes in a trace that is not sampled. Every second worker's requests are jobs.
+# COUNT workers of each kind make REQUESTS requests each. What belongs to which request, as the
+# program itself knows it, is written into FILE: support/parents.rb. Every tenth request comes in a
+# trace that is not sampled. Every second worker's requests are jobs.
 require "io/wait"
 require "json"
 require "securerandom"
@@ -14,8 +16,8 @@ require "securerandom"
 COUNT, REQUESTS = ARGV.first(2).map(&:to_i)
 KNOWN = [] # rubocop:disable Style/MutableConstant
 # Above each child: a call, or a request, or who asked for that.
-SHAPE = {"request" => "caller", "outer" => "request", "inner" => "outer", "lookup" => "outer", "row" => "lookup",
-         "job" => "request", "task" => "job"}.freeze
+SHAPE = {"request" => "caller", "outer" => "request", "inner" => "outer", "lookup" => "outer",
+         "row" => "lookup", "job" => "request", "task" => "job"}.freeze
 
 # Of these alone calls are spans.
 WORK = File.join(__dir__, "own_work.rb")
@@ -48,7 +50,13 @@ def worker(i, pause)
     Probescope::Job.run("job#{i}", system: "inline") { Work.public_send("task#{i}") }
   end
   app = Probescope::Rack.new(->(_) { work.call && [200, {}, []] })
-  REQUESTS.times { |n| i.even? ? ask(app, i, n) : Probescope::Job.run("request#{i}", system: "spec", traceparent: came(i, n), &work) }
+  REQUESTS.times do |n|
+    if i.even?
+      ask(app, i, n)
+    else
+      Probescope::Job.run("request#{i}", system: "spec", traceparent: came(i, n), &work)
+    end
+  end
 end
 
 def ask(app, i, number)
@@ -90,6 +98,7 @@ end
 puts "children #{children.map(&:first).join(" ")}", "ready"
 $stdin.gets
 going.close
-File.write(ARGV[2], JSON.generate(shape: SHAPE, requests: children.flat_map { |_, answer| JSON.parse(answer.read) }))
+File.write(ARGV[2],
+           JSON.generate(shape: SHAPE, requests: children.flat_map { |_, answer| JSON.parse(answer.read) }))
 puts "done"
 $stdin.gets

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# Raises inside spans, each at its own time, when it is told to; and once very often. Says what it did.
+# Raises inside spans, each at its own time, when it is told to; and once very often. Says what it
+# did.
 require "opentelemetry-sdk"
 require "json"
 ENV["OTEL_TRACES_EXPORTER"] = "none"

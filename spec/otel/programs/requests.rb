@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
-# Requests that run beside each other, each in a trace of its own, with slow calls in it whose names say whose they are.
+# Requests that run beside each other, each in a trace of its own, with slow calls in it whose names
+# say whose they are.
 #
 #   ruby requests.rb threads|fibers COUNT REQUESTS FILE
 #
-# COUNT workers make REQUESTS requests each. What belongs to which request, as the program itself knows it, is written into FILE:
-# support/parents.rb. Every tenth request is not sampled.
+# COUNT workers make REQUESTS requests each. What belongs to which request, as the program itself
+# knows it, is written into FILE: support/parents.rb. Every tenth request is not sampled.
 require "io/wait"
 require "json"
 require "opentelemetry-sdk"
@@ -15,13 +16,15 @@ COUNT = count.to_i
 REQUESTS = requests.to_i
 ENV["OTEL_TRACES_EXPORTER"] = "none"
 OpenTelemetry::SDK.configure { |c| c.logger = Logger.new(File::NULL) }
-never = OpenTelemetry::SDK::Trace::TracerProvider.new(sampler: OpenTelemetry::SDK::Trace::Samplers::ALWAYS_OFF)
+off = OpenTelemetry::SDK::Trace::Samplers::ALWAYS_OFF
+never = OpenTelemetry::SDK::Trace::TracerProvider.new(sampler: off)
 TRACERS = [OpenTelemetry.tracer_provider, never].map { |provider| provider.tracer("requests") }
 KNOWN = [] # rubocop:disable Style/MutableConstant
 # Lets the others go on.
 PAUSE = MODE == "fibers" ? -> { Fiber.yield } : -> { Thread.pass }
 # Above each child: a call, or a span of the application.
-SHAPE = {"outer" => "request", "inner" => "outer", "lookup" => "query", "row" => "lookup", "again" => "outer"}.freeze
+SHAPE = {"outer" => "request", "inner" => "outer", "lookup" => "query", "row" => "lookup",
+         "again" => "outer"}.freeze
 
 module Work
   COUNT.times do |i|

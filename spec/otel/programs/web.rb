@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# Requests and jobs, some with a call of 5 ms, one in a trace that is not sampled. With the argument `otel` it has
-# OpenTelemetry; with `api` that without an SDK, so that a span is current which nobody will send.
+# Requests and jobs, some with a call of 5 ms, one in a trace that is not sampled. With the argument
+# `otel` it has OpenTelemetry; with `api` that without an SDK, so that a span is current which
+# nobody will send.
 require "io/wait"
 
 if ARGV.first == "otel"

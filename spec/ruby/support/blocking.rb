@@ -4,8 +4,8 @@ require "socket"
 require "tempfile"
 require "timeout"
 
-# Each way to wait: {name => [did it end too soon, what came of it]}, some rounds of it. Between two waits there is work, in which
-# a timer runs out on this thread's clock, or nearly so.
+# Each way to wait: {name => [did it end too soon, what came of it]}, some rounds of it. Between two
+# waits there is work, in which a timer runs out on this thread's clock, or nearly so.
 module Blocking
   TIME = 0.03
   FILE = Tempfile.new("blocking")

@@ -1,17 +1,26 @@
 # frozen_string_literal: true
 
-# Programs that do what a tracer in the same process could trip over, or be seen by. Each is run with everything attached and
-# without probescope, and must write the same and end the same. `listen` is where the tracer comes in.
+# Programs that do what a tracer in the same process could trip over, or be seen by. Each is run
+# with everything attached and without probescope, and must write the same and end the same.
+# `listen` is where the tracer comes in.
 HOSTILE_PROGRAMS = {
   "names with ANSI codes, line ends, NUL, 10 kB and bytes that are no UTF-8" => <<~'RUBY',
-    names = ["\e[31mred\e[0m\r\n\t", "nul\0nul", "x" * 10_240, "\xff\xfe\x80 \xc3", "", "%s%n%p", "'; exit()", "\u202Etfel",
+    names = ["\e[31mred\e[0m\r\n\t", "nul\0nul", "x" * 10_240, "\xff\xfe\x80 \xc3", "", "%s%n%p",
+             "'; exit()", "\u202Etfel",
              "caf\xe9".dup.force_encoding("ISO-8859-1"), "utf16".encode("UTF-16LE")]
     listen
     types = names.map do |name|
-      Class.new(StandardError) { define_singleton_method(:name) { name }; define_singleton_method(:to_s) { name } }
+      Class.new(StandardError) do
+        define_singleton_method(:name) { name }
+        define_singleton_method(:to_s) { name }
+      end
     end
     klass = Class.new do
-      names.each { |name| define_method(name) { |&block| block ? block.call(name) : name.bytesize } if name.valid_encoding? }
+      names.each do |name|
+        next unless name.valid_encoding?
+
+        define_method(name) { |&block| block ? block.call(name) : name.bytesize }
+      end
     end
     2.times do
       klass.instance_methods(false).sort_by(&:inspect).each do |name|
@@ -28,11 +37,13 @@ HOSTILE_PROGRAMS = {
 
   "files with such names, and lines that cannot be" => <<~'RUBY',
     listen
-    files = ["\e[2J\e[31mfile\n.rb", "f" * 10_240, "(\xff\xfe)", "", "/", "../" * 400, "a b\tc", "file\\\"$(reboot)`id`.rb"]
+    files = ["\e[2J\e[31mfile\n.rb", "f" * 10_240, "(\xff\xfe)", "", "/", "../" * 400, "a b\tc",
+             "file\\\"$(reboot)`id`.rb"]
     lines = [0, 1, -5, 2**30, 2**31 - 2]
     files.product(lines).each_with_index do |(file, line), n|
       eval("def m#{n}(x) = x.zero? ? raise(ArgumentError, \"m\#{x}\") : x", nil, file, line)
-      p send(:"m#{n}", 1), (send(:"m#{n}", 0) rescue [$!.message, $!.backtrace.first, $!.backtrace_locations&.first&.lineno])
+      p send(:"m#{n}", 1),
+        (send(:"m#{n}", 0) rescue [$!.message, $!.backtrace.first, $!.backtrace_locations&.first&.lineno])
     end
     p caller_locations.size, (eval("raise 'here'", nil, "\0nul", 3) rescue $!.class)
     settle
@@ -42,7 +53,9 @@ HOSTILE_PROGRAMS = {
   "anonymous classes whose name raises" => <<~'RUBY',
     $asked = 0
     anonymous = Class.new(StandardError) do
-      %i[name to_s inspect hash object_id].each { |m| define_singleton_method(m) { $asked += 1; raise "no #{m}" } }
+      %i[name to_s inspect hash object_id].each do |m|
+        define_singleton_method(m) { $asked += 1; raise "no #{m}" }
+      end
       def work = 1
       def fail = raise(self.class)
     end
@@ -83,9 +96,14 @@ HOSTILE_PROGRAMS = {
       def method_missing(name, *) = name == :exception ? ArgumentError.new("from method_missing") : super
       def respond_to_missing?(*) = true
     end
-    things = [BasicObject.new, Convertible.new(BasicObject.new), Convertible.new(nil), Convertible.new(KeyError.new("key")),
-              Convertible.new(Convertible.new(1)), Nothing, Missing.new, nil, 1, :raise, BasicObject, Class, Module.new]
-    things.each { |thing| begin; raise thing; rescue Exception => e; p [e.class, e.message, e.backtrace.size]; end }
+    things = [BasicObject.new, Convertible.new(BasicObject.new), Convertible.new(nil),
+              Convertible.new(KeyError.new("key")), Convertible.new(Convertible.new(1)), Nothing,
+              Missing.new, nil, 1, :raise, BasicObject, Class, Module.new]
+    things.each do |thing|
+      raise thing
+    rescue Exception => e
+      p [e.class, e.message, e.backtrace.size]
+    end
     settle
     raise things[1]
   RUBY
@@ -156,16 +174,20 @@ HOSTILE_PROGRAMS = {
     def deep(type, n = 20) = n.zero? ? raise(type, "deep") : deep(type, n - 1)
     [Own, None, Bad, Super].each do |type|
       20.times { deep(type) rescue 1 }
-      deep(type) rescue p [type, $!.backtrace&.size, $!.backtrace&.first&.sub(/\A.*:/, ""), $!.full_message(highlight: false).lines.size]
+      deep(type) rescue p [type, $!.backtrace&.size, $!.backtrace&.first&.sub(/\A.*:/, ""),
+                           $!.full_message(highlight: false).lines.size]
       begin; begin; deep(type); rescue => e; raise e; end; rescue => e; p e.backtrace&.size; end
     end
     (deep(Number) rescue p $!.class)
     frozen = (raise "frozen" rescue $!).freeze
     p frozen.backtrace.frozen?, (raise frozen rescue $!.class), (raise Own.new.freeze rescue $!.class)
-    p (deep(StandardError) rescue $!.backtrace.freeze.size), (raise RuntimeError, "x", ["a:1"].freeze rescue $!.backtrace)
+    p (deep(StandardError) rescue $!.backtrace.freeze.size),
+      (raise RuntimeError, "x", ["a:1"].freeze rescue $!.backtrace)
     e = (deep(IOError) rescue $!)
-    p e.backtrace.equal?(e.backtrace), (e.backtrace << "mine").size, e.backtrace.size, e.backtrace_locations.size
-    p e.dup.backtrace.size, e.clone.backtrace.equal?(e.backtrace), (e == e.dup), e.exception("other").backtrace&.size
+    p e.backtrace.equal?(e.backtrace), (e.backtrace << "mine").size, e.backtrace.size,
+      e.backtrace_locations.size
+    p e.dup.backtrace.size, e.clone.backtrace.equal?(e.backtrace), (e == e.dup),
+      e.exception("other").backtrace&.size
     settle
     p $asked
     deep(Super)
@@ -174,12 +196,21 @@ HOSTILE_PROGRAMS = {
   "set_backtrace with odd values" => <<~'RUBY',
     listen
     locations = caller_locations(0)
-    values = [nil, [], "one:1", ["a:1", "b:2"], ["\xff\xfe:1\0"], [""], ["x" * 20_000], 5, [1], [nil], :sym, {}, locations, ["a:99999999999999999999:in"]]
+    values = [nil, [], "one:1", ["a:1", "b:2"], ["\xff\xfe:1\0"], [""], ["x" * 20_000], 5, [1], [nil],
+              :sym, {}, locations, ["a:99999999999999999999:in"]]
     values.each do |value|
       e = RuntimeError.new("set")
       p((e.set_backtrace(value) rescue [$!.class, $!.message]))
-      begin; raise e; rescue => again; p again.backtrace&.size, again.full_message(highlight: false).bytesize; end
-      begin; raise RuntimeError, "given", value; rescue Exception => given; p given.class, given.backtrace&.size; end
+      begin
+        raise e
+      rescue => again
+        p again.backtrace&.size, again.full_message(highlight: false).bytesize
+      end
+      begin
+        raise RuntimeError, "given", value
+      rescue Exception => given
+        p given.class, given.backtrace&.size
+      end
       begin; raise e, "anew", cause: nil; rescue => again; p again.backtrace&.size; end
     end
     settle
@@ -192,14 +223,22 @@ HOSTILE_PROGRAMS = {
     listen
     $asked = []
     overrides = Module.new do
-      %i[class hash == eql? equal? respond_to? respond_to_missing? method_missing object_id __id__ is_a? kind_of? instance_of?
-         instance_variable_get nil? ! != === =~ itself frozen? singleton_class to_s inspect dup clone freeze coerce to_str to_ary].each do |m|
+      %i[class hash == eql? equal? respond_to? respond_to_missing? method_missing object_id __id__ is_a?
+         kind_of? instance_of? instance_variable_get nil? ! != === =~ itself frozen? singleton_class
+         to_s inspect dup clone freeze coerce to_str to_ary].each do |m|
         define_method(m) { |*| $asked << m; raise "no #{m}" }
       end
     end
     $VERBOSE = nil
-    hostile = Class.new(StandardError) { include overrides; overrides.instance_methods.each { |m| define_method(m, overrides.instance_method(m)) } }
-    object = Class.new { overrides.instance_methods.each { |m| define_method(m, overrides.instance_method(m)) }; def work(n) = n; def each = yield(self) }
+    hostile = Class.new(StandardError) do
+      include overrides
+      overrides.instance_methods.each { |m| define_method(m, overrides.instance_method(m)) }
+    end
+    object = Class.new do
+      overrides.instance_methods.each { |m| define_method(m, overrides.instance_method(m)) }
+      def work(n) = n
+      def each = yield(self)
+    end
     50.times { object.new.work(1); object.new.each { |o| o.work(2) } }
     50.times { begin; raise hostile, "x"; rescue hostile; end }
     settle
@@ -249,16 +288,23 @@ HOSTILE_PROGRAMS = {
       end
     end
     def forms
-      [caller, caller(0), caller(1), caller(2, 1), caller(100), caller(1..), caller(0..-1), caller(-3..-1), caller(0, 0), caller(1, nil),
-       (caller(-1) rescue $!.message), (caller("x") rescue $!.message), (caller(1, -1) rescue $!.message), (caller(1, 2, 3) rescue $!.backtrace.size),
-       caller_locations.map(&:lineno), caller_locations(0).map(&:lineno), caller_locations(1, 1).map(&:label), caller_locations(0..1).map(&:path),
-       Kernel.caller, Kernel.caller(0), Kernel.caller_locations(1, 1).map(&:to_s), send(:caller), method(:caller).call, method(:caller).unbind.bind_call(self, 0),
-       __send__(:caller_locations, 0, 2).map(&:to_s), [1].map { caller(0, 2) }, Object.new.instance_eval { caller(0, 1) }, binding.eval("caller(0, 2)"), Thread.new { caller(0) }.value]
+      [caller, caller(0), caller(1), caller(2, 1), caller(100), caller(1..), caller(0..-1),
+       caller(-3..-1), caller(0, 0), caller(1, nil),
+       (caller(-1) rescue $!.message), (caller("x") rescue $!.message),
+       (caller(1, -1) rescue $!.message), (caller(1, 2, 3) rescue $!.backtrace.size),
+       caller_locations.map(&:lineno), caller_locations(0).map(&:lineno),
+       caller_locations(1, 1).map(&:label), caller_locations(0..1).map(&:path),
+       Kernel.caller, Kernel.caller(0), Kernel.caller_locations(1, 1).map(&:to_s),
+       send(:caller), method(:caller).call, method(:caller).unbind.bind_call(self, 0),
+       __send__(:caller_locations, 0, 2).map(&:to_s), [1].map { caller(0, 2) },
+       Object.new.instance_eval { caller(0, 1) }, binding.eval("caller(0, 2)"),
+       Thread.new { caller(0) }.value]
     end
     def nested(n) = n.zero? ? forms : nested(n - 1)
     puts nested(3)
     using Refined
-    p((caller rescue $!.class), (caller_locations(0).first rescue $!.class), method(:caller).arity, Kernel.method_defined?(:caller), Kernel.private_method_defined?(:caller))
+    p((caller rescue $!.class), (caller_locations(0).first rescue $!.class), method(:caller).arity,
+      Kernel.method_defined?(:caller), Kernel.private_method_defined?(:caller))
     class Caller
       def caller(*) = super.map(&:upcase)
       def ask = caller(0)
@@ -283,19 +329,27 @@ HOSTILE_PROGRAMS = {
     seen = Hash.new(0)
     note = ->(tp) { seen[[tp.event, tp.path == __FILE__ ? tp.lineno : tp.path[/<.*>/], tp.method_id]] += 1 }
     own = TracePoint.new(:call, :return, :b_call, :b_return, :line, :class, :end, :raise, &note)
-    own.enable { 3.times { |n| Traced.new.work(n) }; Traced.new.made(1); class Traced; def later = 1; end; Traced.new.later }
+    own.enable do
+      3.times { |n| Traced.new.work(n) }
+      Traced.new.made(1)
+      class Traced; def later = 1; end
+      Traced.new.later
+    end
     targeted = TracePoint.new(:call, :return, :line, &note)
     targeted.enable(target: Traced.instance_method(:work)) { Traced.new.work(2) }
     settle
     blocks = TracePoint.new(:call, :return) { |tp| seen[tp.event] += 1 }
-    blocks.enable(target: Traced.instance_method(:helper), target_thread: (Thread.current if RUBY_VERSION >= "3.2")) { Traced.new.work(1) }
+    blocks.enable(target: Traced.instance_method(:helper),
+                  target_thread: (Thread.current if RUBY_VERSION >= "3.2")) { Traced.new.work(1) }
     compiled = TracePoint.new(:script_compiled) { |tp| seen[[:compiled, tp.eval_script]] += 1 }
     compiled.enable { eval("def evaluated = 1"); evaluated }
     threads = TracePoint.new(:thread_begin, :thread_end) { |tp| seen[tp.event] += 1 }
     threads.enable { Thread.new { Traced.new.work(1) }.join }
     raising = TracePoint.new(:call) { |tp| raise ArgumentError, "from a TracePoint" }
     p((raising.enable { Traced.new.work(1) } rescue $!.message))
-    set_trace_func(->(event, file, line, id, binding, klass) { seen[[event, line, id]] += 1 if file == __FILE__ && event != "c-call" && event != "c-return" })
+    set_trace_func(lambda do |event, file, line, id, binding, klass|
+      seen[[event, line, id]] += 1 if file == __FILE__ && event != "c-call" && event != "c-return"
+    end)
     Traced.new.work(2)
     set_trace_func(nil)
     puts seen.sort_by(&:inspect).map(&:inspect)
@@ -307,18 +361,23 @@ HOSTILE_PROGRAMS = {
     require "objspace"
     require "coverage"
     Coverage.start(lines: true, methods: true, branches: true)
-    File.write(path = "/tmp/probescope-hostile-#{Process.pid}.rb", "class Covered\n  def work(n)\n    n.even? ? n : (raise 'odd' rescue 1)\n  end\nend\n4.times { |n| Covered.new.work(n) }\n")
+    File.write(path = "/tmp/probescope-hostile-#{Process.pid}.rb",
+               "class Covered\n  def work(n)\n    n.even? ? n : (raise 'odd' rescue 1)\n  end\nend\n" \
+               "4.times { |n| Covered.new.work(n) }\n")
     listen
     load path
     p Coverage.peek_result.fetch(path)[:lines], Coverage.result.fetch(path)[:methods].values
     File.delete(path)
     ObjectSpace.trace_object_allocations do
       object = Class.new { def make = Object.new }.new.make
-      p ObjectSpace.allocation_sourceline(object), ObjectSpace.allocation_method_id(object), ObjectSpace.allocation_class_path(object)
+      p ObjectSpace.allocation_sourceline(object), ObjectSpace.allocation_method_id(object),
+        ObjectSpace.allocation_class_path(object)
     end
     GC::Profiler.enable
     $finalized = 0
-    100.times { ObjectSpace.define_finalizer(Object.new, proc { $finalized += 1; raise "never heard" if $VERBOSE.nil? }) }
+    100.times do
+      ObjectSpace.define_finalizer(Object.new, proc { $finalized += 1; raise "never heard" if $VERBOSE.nil? })
+    end
     settle
     GC.start
     p $finalized.positive?, GC::Profiler.raw_data.any?
@@ -355,7 +414,8 @@ HOSTILE_PROGRAMS = {
       puts Array.new(log.size) { log.pop }.inspect.sub(/:masked, (true|false)/, ":masked, any")
     end
     settle
-    p (Timeout.timeout(0.02) { loop { Guarded.new.step(1) } } rescue $!.class), Thread.new { Thread.exit; 1 }.value
+    p (Timeout.timeout(0.02) { loop { Guarded.new.step(1) } } rescue $!.class),
+      Thread.new { Thread.exit; 1 }.value
     killed = Thread.new { begin; sleep; ensure; puts "tidy"; end }
     Thread.pass until killed.stop?
     killed.kill.join
@@ -380,7 +440,12 @@ HOSTILE_PROGRAMS = {
   "a signal that kills it" => <<~'RUBY',
     listen
     trap("USR1") { raise IOError, "trapped" }
-    5.times { begin; Process.kill(:USR1, Process.pid); sleep; rescue IOError => e; puts e.message, e.backtrace.size; end }
+    5.times do
+      Process.kill(:USR1, Process.pid)
+      sleep
+    rescue IOError => e
+      puts e.message, e.backtrace.size
+    end
     begin; Process.kill(:INT, Process.pid); sleep; rescue Interrupt => e; p e.message, e.signo; end
     trap("TERM", "SYSTEM_DEFAULT")
     settle
@@ -417,7 +482,9 @@ HOSTILE_PROGRAMS = {
   "causes in a circle, retries, and exceptions kept for later" => <<~'RUBY',
     listen
     class First < StandardError; end
-    def chain(n) = n.zero? ? raise(First, "root") : (begin; chain(n - 1); rescue => e; raise(IOError, "level #{n}"); end)
+    def chain(n)
+      n.zero? ? raise(First, "root") : (begin; chain(n - 1); rescue => e; raise(IOError, "level #{n}"); end)
+    end
     e = (chain(8) rescue $!)
     depth = 0
     (depth += 1; e = e.cause) while e.cause
@@ -438,7 +505,8 @@ HOSTILE_PROGRAMS = {
     ensure
       puts $!.inspect
     end
-    p ensured, [1, 2, 3].each { |n| break n * 2 if n == 2 }, (begin; raise "x"; ensure; p $!; end rescue $!.full_message(order: :bottom, highlight: true))
+    p ensured, [1, 2, 3].each { |n| break n * 2 if n == 2 },
+      (begin; raise "x"; ensure; p $!; end rescue $!.full_message(order: :bottom, highlight: true))
     puts kept.first.full_message(highlight: true), kept[5].full_message(highlight: false, order: :top)
     chain(2)
   RUBY
@@ -459,9 +527,12 @@ HOSTILE_PROGRAMS = {
       def const_missing(name) = ($told << :"missing #{name}"; raise NameError, "no #{name}")
     end
     class BasicObject
-      def singleton_method_added(name) = ($told << :"singleton #{name}" unless name == :singleton_method_added)
+      def singleton_method_added(name)
+        $told << :"singleton #{name}" unless name == :singleton_method_added
+      end
     end
-    worker = Worker.new { loop { [1, 2].map { |n| n.to_s } } } # which has to put the hooks in, while this thread sleeps
+    # It has to put the hooks in, while this thread sleeps.
+    worker = Worker.new { loop { [1, 2].map { |n| n.to_s } } }
     listen
     p $told.reject { |what| what.start_with?("added", "singleton") } # the library's own methods
     $told.clear
@@ -511,8 +582,15 @@ HOSTILE_PROGRAMS = {
     class Forker
       def work(n) = n.zero? ? (raise "soft" rescue 0) : work(n - 1)
     end
-    statuses = [-> { exit 3 }, -> { exit! 4 }, -> { abort "child aborts" }, -> { raise "child raises" }, -> { Process.kill(:KILL, Process.pid); sleep },
-                -> { exec "echo executed; exit 6" }, -> { at_exit { exit 7 }; fork { 10.times { Forker.new.work(3) }; exit!(0) }.then { Process.wait(_1) } }]
+    statuses = [
+      -> { exit 3 }, -> { exit! 4 }, -> { abort "child aborts" }, -> { raise "child raises" },
+      -> { Process.kill(:KILL, Process.pid); sleep },
+      -> { exec "echo executed; exit 6" },
+      lambda do
+        at_exit { exit 7 }
+        fork { 10.times { Forker.new.work(3) }; exit!(0) }.then { Process.wait(_1) }
+      end
+    ]
     statuses.each do |ending|
       $stdout.flush
       pid = fork { 20.times { Forker.new.work(5) }; ending.call }

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# An application with latency probes on methods of every kind. Calls each a known number of times for each line on stdin.
+# An application with latency probes on methods of every kind. Calls each a known number of times
+# for each line on stdin.
 require "probescope"
 require "English"
 require "timeout"
@@ -28,7 +29,9 @@ module Shop
     include Priced
     prepend Audited
 
-    def pay(first, second = 2, *rest, key:, other: 4, **more, &block) = [first, second, rest, key, other, more, block&.call]
+    def pay(first, second = 2, *rest, key:, other: 4, **more, &block)
+      [first, second, rest, key, other, more, block&.call]
+    end
     alias buy pay
     def self.open(size, &) = Array.new(size, &)
     def self.shut = :shut
@@ -115,8 +118,12 @@ using Shop::Polite
 # What the class is before it is traced, and what its methods do.
 def shape
   methods = %i[pay secret guarded fails].map { |name| Shop::Cart.instance_method(name) }
-  bodies = methods.map { |one| [one.owner, one.arity, one.parameters, one.source_location, RubyVM::InstructionSequence.of(one).object_id] }
-  names = %i[public_instance_methods private_instance_methods protected_instance_methods].map { |kind| Shop::Cart.send(kind, false) }
+  bodies = methods.map do |one|
+    code = RubyVM::InstructionSequence.of(one)
+    [one.owner, one.arity, one.parameters, one.source_location, code.object_id]
+  end
+  kinds = %i[public_instance_methods private_instance_methods protected_instance_methods]
+  names = kinds.map { |kind| Shop::Cart.send(kind, false) }
   [Shop::Cart.ancestors, Shop::Cart.singleton_class.ancestors, names, bodies]
 end
 
@@ -124,29 +131,39 @@ Late = Class.new(StandardError)
 TRACE = Probescope::Latency.method(:trace)
 before = shape
 names = TRACE.call(Shop::Cart,
-                   *%i[pay fails recovers ensures naps count_down overflows edition waits numbers defines gone stuck method_missing])
+                   *%i[pay fails recovers ensures naps count_down overflows edition waits numbers defines
+                       gone stuck method_missing])
 names << TRACE.call(Shop::Cart, :body) unless RUBY_VERSION.start_with?("3.1.")
 names << TRACE.call(Shop::Priced, :price) << TRACE.call(Shop::Priced, :rate)
-# Each is called once, and one probe for them all saves seconds: the kernel takes its time to take one out.
-ONCE = { Shop::Cart => %i[open paid? [] name= secret guarded retries total], Shop::Cart.singleton_class => [:shut],
-         Shop::Priced => [:extended_price], Shop::Ice => [:cold], Shop::ONE.singleton_class => [:only], Shop::Blank => [:blank],
+# Each is called once, and one probe for them all saves seconds: the kernel takes its time to take
+# one out.
+ONCE = { Shop::Cart => %i[open paid? [] name= secret guarded retries total],
+         Shop::Cart.singleton_class => [:shut], Shop::Priced => [:extended_price], Shop::Ice => [:cold],
+         Shop::ONE.singleton_class => [:only], Shop::Blank => [:blank],
          Audited => [:total], Base => [:total], Shop::Polite::REFINED => [:greet] }.freeze
 names |= ONCE.flat_map { |owner, methods| methods.map { |name| TRACE.call(owner, name, as: "Shop.once") } }
 raise "twice" unless TRACE.call(Shop::Cart, :pay) == names.first
 
 TRACE.call(Shop::Cart, :buy, as: "Shop.Cart.never")
-raise "untrace" unless Probescope::Latency.untrace(Shop::Cart, :buy) && !Probescope::Latency.untrace(Shop::Cart, :buy)
+raise "untrace" unless Probescope::Latency.untrace(Shop::Cart, :buy)
+raise "untrace" if Probescope::Latency.untrace(Shop::Cart, :buy)
 raise "changed" unless before == shape
 
 # What all these calls return, and how long naps took by the application's own clock.
 def use_all(cart)
   said = []
-  said << cart.pay(1, 3, 5, key: 6, more: 7) { 8 } << cart.buy(1, key: 2) << cart.paid? << cart[4] << (cart.name = 3)
-  said << Shop::Cart.open(2) { |i| i } << Shop::Cart.shut << cart.send(:secret, 4, by: 2) << cart.send(:guarded) << cart.price
-  said << Shop::Priced.extended_price << Shop::Priced.rate << cart.send(:rate) << Shop::Ice.new.cold << Shop::ONE.only
-  said << (cart.secret(1) rescue $ERROR_INFO.class) << (cart.fails rescue $ERROR_INFO.message) << cart.recovers
-  said << catch(:out) { cart.ensures { throw :out, 1 } } << cart.ensures { break 2 } << [1].each { |i| next cart.ensures { i } }
-  said << (cart.ensures { raise "in a block" } rescue $ERROR_INFO.message) << cart.count_down(4) << cart.retries
+  said << cart.pay(1, 3, 5, key: 6, more: 7) { 8 } << cart.buy(1, key: 2)
+  said << cart.paid? << cart[4] << (cart.name = 3)
+  said << Shop::Cart.open(2) { |i| i } << Shop::Cart.shut
+  said << cart.send(:secret, 4, by: 2) << cart.send(:guarded) << cart.price
+  said << Shop::Priced.extended_price << Shop::Priced.rate << cart.send(:rate)
+  said << Shop::Ice.new.cold << Shop::ONE.only
+  said << (cart.secret(1) rescue $ERROR_INFO.class)
+  said << (cart.fails rescue $ERROR_INFO.message) << cart.recovers
+  said << catch(:out) { cart.ensures { throw :out, 1 } }
+  said << cart.ensures { break 2 } << [1].each { |i| next cart.ensures { i } }
+  said << (cart.ensures { raise "in a block" } rescue $ERROR_INFO.message)
+  said << cart.count_down(4) << cart.retries
   said << (Timeout.timeout(0.02, Late) { cart.naps(30) } rescue $ERROR_INFO.class)
   fibers = Array.new(2) { Fiber.new { cart.waits } }
   fibers.each(&:resume)
@@ -154,7 +171,8 @@ def use_all(cart)
   numbers = cart.enum_for(:numbers)
   said << numbers.next << numbers.next
   said << Array.new(4) { Thread.new { 5.times { cart.edition } } }.each(&:join).size
-  said << cart.body(1, y: 2) { 3 } << cart.total(2) << cart.magic(6) << (cart.unknown rescue $ERROR_INFO.class) << cart.greet("you")
+  said << cart.body(1, y: 2) { 3 } << cart.total(2) << cart.magic(6)
+  said << (cart.unknown rescue $ERROR_INFO.class) << cart.greet("you")
   said << Shop::Blank.new.blank << Shop::Ice.new.price
   queue = Queue.new
   stuck = Thread.new { cart.stuck(queue) }

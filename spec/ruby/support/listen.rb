@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Loaded by the programs of hostile_spec.rb. Each says itself when it is traced, and runs without probescope as well:
-# there these methods do nothing.
+# Loaded by the programs of hostile_spec.rb. Each says itself when it is traced, and runs without
+# probescope as well: there these methods do nothing.
 if ENV["TRACED"]
   # From here on the tracer, which waits for whoever loads the library, has its hooks in.
   def listen(library = ENV.fetch("TRACED"))

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# For the specs that trace an application with OpenTelemetry: options that let a Ruby outside of our bundle load the gems.
+# For the specs that trace an application with OpenTelemetry: options that let a Ruby outside of our
+# bundle load the gems.
 module OpenTelemetryGems
   # An old API, which keeps its context elsewhere; bin/setup installs it.
   OLD_API = File.join(Support::ROOT, "tmp/opentelemetry-1.4")
@@ -8,11 +9,14 @@ module OpenTelemetryGems
   module_function
 
   # ["-I...", ...] for the API and the SDK of our bundle.
-  def options(name = "opentelemetry-sdk") = with_dependencies(name).flat_map(&:full_require_paths).map { |path| "-I#{path}" }
+  def options(name = "opentelemetry-sdk")
+    with_dependencies(name).flat_map(&:full_require_paths).map { |path| "-I#{path}" }
+  end
 
   # It requires logger, which is a gem like any other since Ruby 4.0.
   def old_options
-    logger = with_dependencies("opentelemetry-sdk").select { |gem| gem.name == "logger" }.flat_map(&:full_require_paths)
+    logger = with_dependencies("opentelemetry-sdk").select { |gem| gem.name == "logger" }
+    logger = logger.flat_map(&:full_require_paths)
     [*Dir[File.join(OLD_API, "gems/*/lib")], *logger].map { |path| "-I#{path}" }
   end
 

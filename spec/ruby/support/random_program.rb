@@ -1,17 +1,20 @@
 # frozen_string_literal: true
 
-# A program that enters and leaves methods in every way that Ruby has, at random, and keeps its own record of each call:
-# how often each method was left, how many of those by an exception, and (KEEP=1) each entry and return in its order.
-# The record is kept by what the methods say themselves, by the rules of the language: it knows no TracePoint.
+# A program that enters and leaves methods in every way that Ruby has, at random, and keeps its own
+# record of each call: how often each method was left, how many of those by an exception, and
+# (KEEP=1) each entry and return in its order. The record is kept by what the methods say
+# themselves, by the rules of the language: it knows no TracePoint.
 #
-#   ruby -rprobescope/auto -r./spec/ruby/support/gate.rb spec/ruby/support/random_program.rb SEED CALLS [PROBE...]
+#   ruby -rprobescope/auto -r./spec/ruby/support/gate.rb spec/ruby/support/random_program.rb \
+#     SEED CALLS [PROBE...]
 #
-# It waits for its tracer in the middle of ten calls, whose returns are seen without their entries. The report is
-# {"calls": {"Mix#leaf" => [left, by an exception]}, "events": [[[function, depth] or [function, depth, outcome], ...] for
-# each context]}.
+# It waits for its tracer in the middle of ten calls, whose returns are seen without their entries.
+# The report is {"calls": {"Mix#leaf" => [left, by an exception]}, "events": [[[function, depth] or
+# [function, depth, outcome], ...] for each context]}.
 require "json"
 require "timeout"
-# rubocop:disable Lint/EnsureReturn, Style/ExplicitBlockArgument, Style/Lambda, Style/RedundantReturn, Style/Semicolon
+# rubocop:disable Lint/EnsureReturn, Style/ExplicitBlockArgument, Style/Lambda
+# rubocop:disable Style/RedundantReturn, Style/Semicolon
 
 # Not traced, as the gate is not: these have a path that function probes leave alone.
 eval <<~'RUBY', TOPLEVEL_BINDING, "<record>", 1
@@ -116,7 +119,11 @@ eval <<~'RUBY', TOPLEVEL_BINDING, "<record>", 1
 
     def self.report(keep)
       calls = COUNTS.each_with_object({}) do |counts, sum|
-        counts.each { |name, (left, raised)| (sum[name] ||= [0, 0]).then { |row| row[0] += left; row[1] += raised } }
+        counts.each do |name, (left, raised)|
+          row = (sum[name] ||= [0, 0])
+          row[0] += left
+          row[1] += raised
+        end
       end
       { calls: calls.reject { |_, (left, _)| left.zero? }, events: keep ? EVENTS.reject(&:empty?) : [] }
     end
@@ -169,10 +176,11 @@ end
 class Mix
   prepend Prepended
 
-  OPS = %i[leaf leaf leaf pairs blocks rescues rescues_by_modifier rescues_around ensures ensures_returning raises raises_deep passes
-           raises_again retries catches throws breaks nexts returns returns_through_proc lambdas redoes symbols maps
-           missing defined defined_returning other super_called refined singleton instances fibers fibers_left pauses
-           enumerates enumerates_half loops lets_c_rescue stops early sends yields_tidily].freeze
+  OPS = %i[leaf leaf leaf pairs blocks rescues rescues_by_modifier rescues_around ensures
+           ensures_returning raises raises_deep passes raises_again retries catches throws breaks nexts
+           returns returns_through_proc lambdas redoes symbols maps missing defined defined_returning
+           other super_called refined singleton instances fibers fibers_left pauses enumerates
+           enumerates_half loops lets_c_rescue stops early sends yields_tidily].freeze
   RARE = %i[changes endless kills told times_out schedules transfers].freeze
 
   def step(r, depth)
@@ -705,4 +713,5 @@ Mix.new.enclosing(10) do
 end
 report = Record.report(ENV["KEEP"] == "1")
 probes.empty? ? puts(JSON.generate(report)) : Gate.done(report)
-# rubocop:enable Lint/EnsureReturn, Style/ExplicitBlockArgument, Style/Lambda, Style/RedundantReturn, Style/Semicolon
+# rubocop:enable Lint/EnsureReturn, Style/ExplicitBlockArgument, Style/Lambda
+# rubocop:enable Style/RedundantReturn, Style/Semicolon

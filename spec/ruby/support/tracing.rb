@@ -3,11 +3,13 @@
 require "yaml"
 require "probescope/abi"
 
-# For the specs of the Ruby hooks: a program, the events that a real bpftrace saw of it, and what the program itself knows.
+# For the specs of the Ruby hooks: a program, the events that a real bpftrace saw of it, and what
+# the program itself knows.
 module Tracing
   GATE = File.join(__dir__, "gate.rb")
 
-  # One traced run. report is what the program passed to Gate.done; #events has one Hash for each event of a probe.
+  # One traced run. report is what the program passed to Gate.done; #events has one Hash for each
+  # event of a probe.
   class Run
     attr_reader :target, :tracer, :report, :directory
 
@@ -18,12 +20,14 @@ module Tracing
       @fields = fields
     end
 
-    # Waits for the program's report, and until the tracer has printed all that came before it. What the tracer prints comes late on a
-    # busy machine, so the flushes tell when they were.
+    # Waits for the program's report, and until the tracer has printed all that came before it. What
+    # the tracer prints comes late on a busy machine, so the flushes tell when they were.
     def finish(within: 240)
       @report = JSON.parse(@target.await_line(/\Areport (.*)/, within: within)[1], symbolize_names: true)
       reported = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
-      Support::Await.await("two flushes after the report of #{@target}") { flushes.count { |at| at > reported } >= 2 }
+      Support::Await.await("two flushes after the report of #{@target}") do
+        flushes.count { |at| at > reported } >= 2
+      end
       @out = @tracer.finish
       self
     end
@@ -41,13 +45,17 @@ module Tracing
         names = @fields.fetch(probe) if probe
         next unless probe && values.size == names.size
 
-        names.zip(values).to_h { |field, value| [field, Tracing.string?(probe, field) ? value : Integer(value)] }
+        names.zip(values).to_h do |field, value|
+          [field, Tracing.string?(probe, field) ? value : Integer(value)]
+        end
       end
     end
 
-    # Sums of the rows of a statistics probe: {"Shop#pay" => {calls: 10, self: 1200}}. key: fields that name a row.
+    # Sums of the rows of a statistics probe: {"Shop#pay" => {calls: 10, self: 1200}}. key: fields
+    # that name a row.
     def totals(probe, key = @fields.fetch(probe).first)
-      events(probe).group_by { |event| key.is_a?(Array) ? event.values_at(*key) : event[key] }.transform_values do |rows|
+      groups = events(probe).group_by { |event| key.is_a?(Array) ? event.values_at(*key) : event[key] }
+      groups.transform_values do |rows|
         rows.map { |row| row.reject { |field, _| Tracing.string?(probe, field) || field == :line } }
             .reduce { |sum, row| sum.merge(row) { |_, a, b| a + b } }
       end
@@ -64,7 +72,8 @@ module Tracing
 
   def definition(probe, field)
     found = probes.fetch(probe.to_s)
-    (found["args"] + found.fetch("more", [])).find { |one| one["name"] == field.to_s } || raise("no #{field} in #{probe}")
+    fields = found["args"] + found.fetch("more", [])
+    fields.find { |one| one["name"] == field.to_s } || raise("no #{field} in #{probe}")
   end
 
   def probes
@@ -72,7 +81,8 @@ module Tracing
                     .to_h { |probe| [probe["name"], probe] }
   end
 
-  # A program that prints these fields of these probes, a line an event: {function__stats: %i[function calls]}.
+  # A program that prints these fields of these probes, a line an event: {function__stats:
+  # %i[function calls]}.
   def text(fields)
     fields.map do |probe, names|
       format = [probe, *names.map { |name| string?(probe, name) ? "%s" : "%llu" }].join('\t')
@@ -101,18 +111,22 @@ module Tracing
                            env: { "GATE_DIRECTORY" => directory }.merge(env)), directory]
     end
 
-    # Starts a program and, once it has printed a line like `once`, a tracer of these fields. Returns the Run, both running.
+    # Starts a program and, once it has printed a line like `once`, a tracer of these fields.
+    # Returns the Run, both running.
     def start(source, fields, once: nil, attach: [], tracer_env: {}, env: {}, **options)
       fields = { stats__done: %i[sequence rows dropped] }.merge(fields)
       target, directory = program(source, env: { "GATE_ALSO" => "stats__done" }.merge(env), **options)
       target.info
       target.await_line(once) if once
-      text = [Tracing.text(fields), *attach.map { |probe| "usdt:*:probescope:#{probe} { @#{probe} = count(); }" }].join("\n")
+      others = attach.map { |probe| "usdt:*:probescope:#{probe} { @#{probe} = count(); }" }
+      text = [Tracing.text(fields), *others].join("\n")
       Run.new(target, tracer(text, pid: target.pid, env: tracer_env), directory, fields)
     end
 
     # ... and waits for the end.
-    def trace(source, fields, within: 240, **options) = start(source, fields, **options).finish(within: within)
+    def trace(source, fields, within: 240, **options)
+      start(source, fields, **options).finish(within: within)
+    end
   end
 end
 

@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
-# The commands on a real process that does known work: nothing until they are attached, then all of it. `language`: {suffix:,
-# work: a program that does 1000 calls, 500 raises and 2000 allocations on SIGUSR1, then three times `tell`, which makes a backtrace
-# text by what is called `formatted`, and `nap` of 20 ms, burn: one that burns CPU in a function of that
-# name, short: one that works 1000 times when its standard input says so, and ends, deaf: one that lets no hook in, separator: between class
-# and method, error: the type that is raised, allocated: the class of the objects}.
+# The commands on a real process that does known work: nothing until they are attached, then all of
+# it. `language`: {suffix:, work: a program that does 1000 calls, 500 raises and 2000 allocations on
+# SIGUSR1, then three times `tell`, which makes a backtrace text by what is called `formatted`, and
+# `nap` of 20 ms, burn: one that burns CPU in a function of that name, short: one that works 1000
+# times when its standard input says so, and ends, deaf: one that lets no hook in, separator:
+# between class and method, error: the type that is raised, allocated: the class of the objects}.
 RSpec.shared_examples "a process under the commands" do |language|
   separator = language.fetch(:separator)
 
@@ -19,8 +20,8 @@ RSpec.shared_examples "a process under the commands" do |language|
 
   def line_of(text) = work.lines.index { |line| line.include?(text) } + 1
 
-  # What each command says about the time during which the process did its work once, as JSON objects, by the command's name.
-  # commands: {name => [probe, option...]}
+  # What each command says about the time during which the process did its work once, as JSON
+  # objects, by the command's name. commands: {name => [probe, option...]}
   define_method(:told) do |commands, &whole|
     path = script(language, work)
     process = target(path, env: {"PROBESCOPE_FUNCTIONS" => "#{@folder}/**"}).ready
@@ -48,13 +49,17 @@ RSpec.shared_examples "a process under the commands" do |language|
   end
 
   define_method(:rows) do |commands|
-    told(commands.transform_values { |probe| [probe, "--top", 0] }).transform_values { |lines| rows_of(lines) }
+    told(commands.transform_values { |probe| [probe, "--top", 0] }).transform_values do |lines|
+      rows_of(lines)
+    end
   end
 
   it "calls, exceptions and alloc: every call, every raise, every object, and none more" do
     found = rows("calls" => "function__stats", "exceptions" => "exception__stats", "alloc" => "object__stats")
     counted = found["calls"].to_h { |row| [row["function"], row["calls"]] }
-    expect(counted).to include(%w[call fail allocate].map { |name| "Worker#{separator}#{name}" }.zip([1000, 500, 2000]).to_h)
+    expect(counted).to include(
+      %w[call fail allocate].map { |name| "Worker#{separator}#{name}" }.zip([1000, 500, 2000]).to_h
+    )
 
     row = found["exceptions"].find { |one| one["function"] == "Worker#{separator}fail" }
     expect(row).to include("type" => language.fetch(:error), "line" => line_of("raise "), "count" => 500)
@@ -62,26 +67,34 @@ RSpec.shared_examples "a process under the commands" do |language|
 
     next unless found["alloc"]
 
-    at = found["alloc"].select { |one| one["line"] == line_of(language.fetch(:allocates)) }.max_by { |one| one["count"] }
+    at = found["alloc"].select { |one| one["line"] == line_of(language.fetch(:allocates)) }.max_by do |one|
+      one["count"]
+    end
     expect(at).to include("count" => 2000)
     expect(at["class"]).to eq(language.fetch(:allocated)) if language.fetch(:allocated)
     expect(at["bytes"]).to be >= 2000 * 40
   end
 
-  it "slow, backtraces, stat and flow: what took long, who made text, how much there was, and what was called" do
-    found = told("slow" => ["function__slow10ms"], "backtraces" => ["backtrace__done"], "stat" => ["stats__done"],
+  it "slow, backtraces, stat and flow: what took long, who made text, how much there was, " \
+     "and what was called" do
+    found = told("slow" => ["function__slow10ms"], "backtraces" => ["backtrace__done"],
+                 "stat" => ["stats__done"],
                  "flow" => ["function__entry", "--function", "Worker#{separator}nap"]) do |process, running|
       flushes = process.info.header[:flushes]
       await("the second of the work") { process.info.header[:flushes] >= flushes + 2 }
-      await("its line", within: 60) { running["stat"].out.lines.sum { |line| JSON.parse(line)["calls"] } >= 1500 }
+      await("its line", within: 60) do
+        running["stat"].out.lines.sum { |line| JSON.parse(line)["calls"] } >= 1500
+      end
     end
     naps = rows_of(found["slow"]).select { |row| row["function"] == "Worker#{separator}nap" }
     expect(naps.map { |row| row["outcome"] }).to eq(%w[returned] * 3)
-    expect(naps).to all(include("self_ns" => be > 15_000_000, "elapsed_ns" => be > 15_000_000, "line" => line_of("nap")))
+    expect(naps).to all(include("self_ns" => be > 15_000_000, "elapsed_ns" => be > 15_000_000,
+                                "line" => line_of("nap")))
 
     text = rows_of(found["backtraces"]).find { |row| row["call"] == language.fetch(:formatted) }
-    expect(text).to include("count" => 3, "line" => line_of(language.fetch(:asks)), "function" => "Worker#{separator}tell",
-                            "type" => language.fetch(:error), "total_ns" => be_positive)
+    expect(text).to include("count" => 3, "line" => line_of(language.fetch(:asks)),
+                            "function" => "Worker#{separator}tell", "type" => language.fetch(:error),
+                            "total_ns" => be_positive)
 
     sums = %w[calls raises allocations].to_h { |name| [name, found["stat"].sum { |line| line[name] || 0 }] }
     expect(sums).to include("calls" => be >= 1506, "raises" => be >= 503)
@@ -90,7 +103,8 @@ RSpec.shared_examples "a process under the commands" do |language|
     expect(calls.map { |line| line["event"] }).to eq(%w[call] * 3), found["flow"].inspect
   end
 
-  # So many bpftraces were given this process, and wait for events, which they do when all their probes are attached.
+  # So many bpftraces were given this process, and wait for events, which they do when all their
+  # probes are attached.
   def attached?(pid, tracers)
     found = Dir["/proc/[0-9]*/cmdline"].select do |path|
       words = File.read(path).split("\0")
@@ -105,24 +119,30 @@ RSpec.shared_examples "a process under the commands" do |language|
   it "calls: what a process counted that ended before its first flush" do
     process = target(script(language, language.fetch(:short)), stdin: true).ready
     command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all", "--json")
-    # The kernel raises a semaphore before bpftrace has put its program there. --all takes a bpftrace more.
+    # The kernel raises a semaphore before bpftrace has put its program there. --all takes a
+    # bpftrace more.
     await("the attach", within: 60) { attached?(process.pid, 2) }
     before = process.info.header[:flushes]
     await("the begin of an interval") { process.info.header[:flushes] > before }
     process.puts("go")
     expect(command.wait.exitstatus).to eq(0), command.err
-    calls = rows_of([JSON.parse(command.out)]).find { |row| row["function"].end_with?("work") }&.fetch("calls")
+    rows = rows_of([JSON.parse(command.out)])
+    calls = rows.find { |row| row["function"].end_with?("work") }&.fetch("calls")
     expect(calls).to eq(1000), command.out
-    expect(command.err).to include("process #{process.pid} ended while it was traced; this is what was told until then")
+    expect(command.err)
+      .to include("process #{process.pid} ended while it was traced; this is what was told until then")
   end
 
   it "calls: exit status 1 when the process ended before its hooks were in" do
     process = target(script(language, language.fetch(:deaf))).ready
     command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all")
-    await("the attach", within: 60) { %w[stats__done function__stats].all? { |name| process.info.semaphore(name).positive? } }
+    await("the attach", within: 60) do
+      %w[stats__done function__stats].all? { |name| process.info.semaphore(name).positive? }
+    end
     process.signal(:KILL)
     expect(command.wait.exitstatus).to eq(1)
-    expect(command.err).to include("nothing is known of process #{process.pid}, which is left out: it ended before its hooks were in")
+    expect(command.err).to include("nothing is known of process #{process.pid}, which is left out: " \
+                                   "it ended before its hooks were in")
     expect(command.out).to be_empty
   end
 

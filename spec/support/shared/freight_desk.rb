@@ -1,18 +1,23 @@
 # frozen_string_literal: true
 
-# The web application of both languages: what it answers, and what the commands say about it under load. language: {app: a class
-# like Support::RackApp, ours: a part of the paths of its files, parser: {type:, function:, file:, text:, depth:} of what
-# `exceptions` puts first, checksum:, hot:, fixed:, gone: names of functions}.
+# The web application of both languages: what it answers, and what the commands say about it under
+# load. language: {app: a class like Support::RackApp, ours: a part of the paths of its files,
+# parser: {type:, function:, file:, text:, depth:} of what `exceptions` puts first, checksum:, hot:,
+# fixed:, gone: names of functions}.
 RSpec.shared_examples "a freight desk" do |language|
   def started(app, **env) = keep(app.new(env: env.transform_keys(&:to_s))).ready
   def ours(row) = row.fetch("file")[%r{examples/\w+_app/.*}]
 
   # Rows of several commands that trace at once, by the command's name.
   def ask(app, commands, seconds)
-    asked = commands.to_h { |command| [command, probescope_start(command, "-p", app.pid, "--workers", "-d", seconds, "--json")] }
+    asked = commands.to_h do |command|
+      [command, probescope_start(command, "-p", app.pid, "--workers", "-d", seconds, "--json")]
+    end
     asked.transform_values do |command|
       expect(command.wait).to be_success, command.to_s
-      JSON.parse(command.out).tap { |answer| expect(answer["pids"]).to match_array([app.pid, *app.workers]) }.fetch("rows")
+      answer = JSON.parse(command.out)
+      expect(answer["pids"]).to match_array([app.pid, *app.workers])
+      answer.fetch("rows")
     end
   end
 
@@ -21,8 +26,11 @@ RSpec.shared_examples "a freight desk" do |language|
     answers = [{}, { FIXED: "parser,checksum" }].map do |env|
       app = started(language.fetch(:app), **env)
       found = JSON.parse(app.post("/manifests", manifest).body)
-      expect(found).to eq("kind" => "container", "name" => "C-7", "kilograms" => 61, "items" => 3, "levels" => 3)
-      refused = ["(container C-7", "tea 12", "(a b) c", "(a b tea many", "("].map { |text| app.post("/manifests", text).code }
+      expect(found)
+        .to eq("kind" => "container", "name" => "C-7", "kilograms" => 61, "items" => 3, "levels" => 3)
+      refused = ["(container C-7", "tea 12", "(a b) c", "(a b tea many", "("].map do |text|
+        app.post("/manifests", text).code
+      end
       expect(refused).to all(eq("422"))
       expect(app.post("/manifests", manifest, "application/x-www-form-urlencoded").code).to eq("415")
       JSON.parse(app.get("/labels/4711").body)
@@ -39,8 +47,10 @@ RSpec.shared_examples "a freight desk" do |language|
     found = ask(app, %w[exceptions], 4)
     hot = sampled(150, [4, 16, 60]) { |seconds| ask(app, %w[hot], seconds)["hot"] }
     raised, parser = found["exceptions"].first, language.fetch(:parser)
-    line = File.readlines(File.join(Support::ROOT, parser.fetch(:file))).index { |text| text.include?(parser.fetch(:text)) } + 1
-    expect(raised).to include("type" => parser.fetch(:type), "function" => parser.fetch(:function), "line" => line)
+    line = File.readlines(File.join(Support::ROOT, parser.fetch(:file)))
+               .index { |text| text.include?(parser.fetch(:text)) } + 1
+    expect(raised)
+      .to include("type" => parser.fetch(:type), "function" => parser.fetch(:function), "line" => line)
     expect(ours(raised)).to eq(parser.fetch(:file))
     expect(raised["mean_depth"]).to be > parser.fetch(:depth)
     expect(hot.first(6).map { |row| row["function"] }).to include(*language.fetch(:hot))
@@ -77,11 +87,14 @@ RSpec.shared_examples "a freight desk" do |language|
       await("what was asked to be told") { app.info(pid).header[:flushes] >= before + 2 }
     end
     expect(command.stop(:INT)).to be_success, command.to_s
-    expected = asked.group_by { |method, route, _| [method, route] }.transform_values { |same| same.map { |one| one.last.code }.tally }
+    expected = asked.group_by { |method, route, _| [method, route] }.transform_values do |same|
+      same.map { |one| one.last.code }.tally
+    end
     rows = JSON.parse(command.out)["rows"].reject { |row| row["route"] == "/" }
     told = rows.group_by { |row| row.values_at("method", "route") }
     expect(told.transform_values { |same| same.map { |row| row["statuses"] }.reduce(:merge) }).to eq(expected)
-    expect(told[["POST", "/manifests"]].map { |row| row.values_at("status", "count") }).to contain_exactly(["2xx", 7], ["4xx", 4])
+    expect(told[["POST", "/manifests"]].map { |row| row.values_at("status", "count") })
+      .to contain_exactly(["2xx", 7], ["4xx", 4])
     expect(expected[["POST", "/manifests"]]).to eq("200" => 7, "422" => 3, "415" => 1)
     expect(rows).to all(include("p50_ns" => be_positive, "errors" => 0))
   end

@@ -1,15 +1,17 @@
 # frozen_string_literal: true
 
-# Programs that count their work (spec/truth/programs), each holding the VM's lock in its own way. `language`: a Truth::Language.
+# Programs that count their work (spec/truth/programs), each holding the VM's lock in its own way.
+# `language`: a Truth::Language.
 #
-# How long hooks take to come in says little on a machine that is busy with other things. So it is measured in the program's own units of
-# work, of some ms each: those that it does between the moment when its watcher sees the tracer and the moment when its hooks are in, less
-# the time for which other programs keep the watcher from a CPU.
+# How long hooks take to come in says little on a machine that is busy with other things. So it is
+# measured in the program's own units of work, of some ms each: those that it does between the
+# moment when its watcher sees the tracer and the moment when its hooks are in, less the time for
+# which other programs keep the watcher from a CPU.
 RSpec.shared_examples "hooks come in" do |language|
-  # [units in half of the attaches at most, units in each of them at most]. One of a crowd does a unit every 80 ms, or 200 ms, and a
-  # burst of ten comes every 300 ms.
-  bounds = {"cpu" => [10, 60], "system_calls" => [10, 60], "parked" => [20, 100], "crowd" => [1, 2], "served" => [1, 2],
-            "bursts" => [5, 20], language.python? ? "tasks" : "fibers" => [10, 60]}
+  # [units in half of the attaches at most, units in each of them at most]. One of a crowd does a
+  # unit every 80 ms, or 200 ms, and a burst of ten comes every 300 ms.
+  bounds = {"cpu" => [10, 60], "system_calls" => [10, 60], "parked" => [20, 100], "crowd" => [1, 2],
+            "served" => [1, 2], "bursts" => [5, 20], language.python? ? "tasks" : "fibers" => [10, 60]}
   attaches = ENV["PROBESCOPE_GATE"] ? 4 : 8 # the programs use the CPU all the time
 
   around { |example| Dir.mktmpdir { |folder| (@folder = folder) && example.run } }
@@ -18,7 +20,9 @@ RSpec.shared_examples "hooks come in" do |language|
 
   # ns for which each thread of the library was ready to run and had no CPU, by task.
   def kept_from_cpu(program)
-    ours = Dir["/proc/#{program.pid}/task/*"].select { |task| File.read("#{task}/comm").start_with?("probescope") }
+    ours = Dir["/proc/#{program.pid}/task/*"].select do |task|
+      File.read("#{task}/comm").start_with?("probescope")
+    end
     ours.to_h { |task| [task, File.read("#{task}/schedstat").split[1].to_i] }
   end
 
@@ -35,12 +39,17 @@ RSpec.shared_examples "hooks come in" do |language|
 
   bounds.each do |temperament, (usual, longest)|
     it "before a program in #{temperament.tr("_", " ")} has done much" do
-      program = target(language.path("temperament"), temperament, "1", @folder, options: language.options).ready
+      program =
+        target(language.path("temperament"), temperament, "1", @folder, options: language.options).ready
       moments = Array.new(attaches) { attach(program) }
       program.stop
       ledger = Truth::Ledger.new(File.join(@folder, "#{program.pid}.json"))
-      units = moments.map { |asked, came, kept| ledger.estimate("calls:step", asked, [came - kept, asked].max).round(1) }.sort
-      expect(moments).to all(satisfy("hooks that came after they were asked for") { |asked, came| came >= asked })
+      units = moments.map do |asked, came, kept|
+        ledger.estimate("calls:step", asked, [came - kept, asked].max).round(1)
+      end
+      units.sort!
+      expect(moments)
+        .to all(satisfy("hooks that came after they were asked for") { |asked, came| came >= asked })
       expect(units[attaches / 2]).to be <= usual, "units of work until the hooks were in: #{units}"
       expect(units.last).to be <= longest, "units of work until the hooks were in: #{units}"
     end

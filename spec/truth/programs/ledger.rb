@@ -2,17 +2,19 @@
 
 require "json"
 
-# What a program counts about itself while it runs: cumulative counters, written down with the time after each unit of work. Each
-# thread has a page of its own, so that no counter is shared.
+# What a program counts about itself while it runs: cumulative counters, written down with the time
+# after each unit of work. Each thread has a page of its own, so that no counter is shared.
 #
-# A file PID.json in the given directory has {"pages": [[[ns, {counter: value}], ...], ...]}, times in ns of CLOCK_MONOTONIC.
-# "calls:NAME", "raised" (with what the VM's library raises for itself: "raised_anywhere"), "things", "texts", "requests:ROUTE" count;
-# "work" counts all calls of functions of work.rb; "wall:NAME" and "cpu:NAME" are ns of the wall clock and of the thread's CPU clock that
-# calls of NAME took, with what the call itself takes. "inner:NAME" is the wall clock between the first and the last statement of NAME.
-# "gc:NAME", of functions that make garbage, is the part of "cpu:NAME" that collections of garbage took. "process:..." are what
-# the process counts: its CPU time in ns, the collections, the objects, and the CPU time of collections in ns,
-# "process:gc_cpu"; in Python that by the wall clock as well, "process:gc".
-# One page of a process has them. "fibers" is how many there are from the beginning.
+# A file PID.json in the given directory has {"pages": [[[ns, {counter: value}], ...], ...]}, times
+# in ns of CLOCK_MONOTONIC. "calls:NAME", "raised" (with what the VM's library raises for itself:
+# "raised_anywhere"), "things", "texts", "requests:ROUTE" count; "work" counts all calls of
+# functions of work.rb; "wall:NAME" and "cpu:NAME" are ns of the wall clock and of the thread's CPU
+# clock that calls of NAME took, with what the call itself takes. "inner:NAME" is the wall clock
+# between the first and the last statement of NAME. "gc:NAME", of functions that make garbage, is
+# the part of "cpu:NAME" that collections of garbage took. "process:..." are what the process
+# counts: its CPU time in ns, the collections, the objects, and the CPU time of collections in ns,
+# "process:gc_cpu"; in Python that by the wall clock as well, "process:gc". One page of a process
+# has them. "fibers" is how many there are from the beginning.
 class Ledger
   # One thread's counters.
   class Page
@@ -30,8 +32,9 @@ class Ledger
 
     def add(counter, number = 1) = @counters[counter] += number
 
-    # The block is the call of a function named so, which returns the ns of its body or nil. collects: it makes garbage, in the only
-    # thread that does; the VM tells the time of collections of all threads together.
+    # The block is the call of a function named so, which returns the ns of its body or nil.
+    # collects: it makes garbage, in the only thread that does; the VM tells the time of collections
+    # of all threads together.
     def time(name, collects: false)
       collections = GC.total_time
       cpu = Ledger.cpu
@@ -56,7 +59,8 @@ class Ledger
     # When the program has ended.
     def close = @notes << [Ledger.wall, @counters.dup]
 
-    # After a pause, in which this thread counted nothing. The process did: hooks that came in meanwhile make objects.
+    # After a pause, in which this thread counted nothing. The process did: hooks that came in
+    # meanwhile make objects.
     def resume
       now = Ledger.wall
       return unless @notes.any? && now - @notes.last[0] > PAUSE

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# ruby temperament.rb NAME SEED DIRECTORY: does known work in that temperament until SIGTERM, then writes its ledger (ledger.rb).
-# Prints "ready" once all of its threads and processes are there.
+# ruby temperament.rb NAME SEED DIRECTORY: does known work in that temperament until SIGTERM, then
+# writes its ledger (ledger.rb). Prints "ready" once all of its threads and processes are there.
 require_relative "../../../lib/probescope/latency"
 require_relative "ledger"
 require_relative "work"
@@ -59,7 +59,8 @@ class Temperament
     end
   end
 
-  # Four workers; the main thread hands out jobs of some 1, 5 or 20 ms, and is parked most of the time.
+  # Four workers; the main thread hands out jobs of some 1, 5 or 20 ms, and is parked most of the
+  # time.
   def pool
     jobs = Thread::SizedQueue.new(8)
     units = [1, 5, 20][@seed % 3]
@@ -81,7 +82,8 @@ class Temperament
     workers.each(&:join)
   end
 
-  # Eight threads, of which one has a job every 0.2 s, from another thread. The main thread waits for their end.
+  # Eight threads, of which one has a job every 0.2 s, from another thread. The main thread waits
+  # for their end.
   def served
     jobs = Thread::Queue.new
     workers = in_threads(8) { |work| work.unit while jobs.pop }

@@ -36,7 +36,8 @@ class Work
     @page.note
   end
 
-  # C takes most of the time, and what follows is called where the VM looks up for the first time after it.
+  # C takes most of the time, and what follows is called where the VM looks up for the first time
+  # after it.
   def c_unit
     @data ||= "\0" * @bytes
     @page.time("crunch") { crunch(@data) }

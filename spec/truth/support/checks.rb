@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Truth
-  # One figure beside its truth. said: a number, or nil. truth: the best guess, or nil. within: the Range in which the truth lies.
-  # near: of a count, the Range in which it lies where the interval's ends are as the command says.
+  # One figure beside its truth. said: a number, or nil. truth: the best guess, or nil. within: the
+  # Range in which the truth lies. near: of a count, the Range in which it lies where the interval's
+  # ends are as the command says.
   Figure = Struct.new(:what, :said, :truth, :within, :near, :share, keyword_init: true) do
     def self.share(what, said, truth, within = truth..truth)
       new(what: what, said: said.to_f, truth: truth, within: within, share: true)
@@ -17,22 +18,25 @@ module Truth
       share ? (value - nearest).abs * 100 : (value - nearest).abs.fdiv([nearest, 1].max) * 100
     end
 
-    # How far a count is from the best guess, in percent of it: below 0 for what is too low. The guess is uncertain by what happens
-    # while the interval begins and ends. nil for shares, and for counts of which one is more than 1 %.
+    # How far a count is from the best guess, in percent of it: below 0 for what is too low. The
+    # guess is uncertain by what happens while the interval begins and ends. nil for shares, and for
+    # counts of which one is more than 1 %.
     def bias = share || truth.to_f < 100 ? nil : ((said || 0) / truth.to_f - 1) * 100
 
     def to_s
-      share ? format("%s: said %.3f, in truth %.3f", what, said, truth) : "#{what}: said #{said.inspect}, in truth #{within}"
+      return "#{what}: said #{said.inspect}, in truth #{within}" unless share
+
+      format("%s: said %.3f, in truth %.3f", what, said, truth)
     end
   end
   # Of a share.
   POINTS = 5
 
-  # What a command told of one process, held against that process's ledger. A subclass for each command. Commands are asked about several
-  # processes, with --by-pid.
+  # What a command told of one process, held against that process's ledger. A subclass for each
+  # command. Commands are asked about several processes, with --by-pid.
   class Check
-    # The interval of what is told as it happens ends when bpftrace hears stats__done, this long after the time that it reads at most, on a
-    # machine that is busy with other things.
+    # The interval of what is told as it happens ends when bpftrace hears stats__done, this long
+    # after the time that it reads at most, on a machine that is busy with other things.
     SLACK = 50_000_000
     # And that long as a rule.
     USUAL_SLACK = 10_000_000
@@ -58,10 +62,12 @@ module Truth
 
     # What the command says that it lost, and the processes that it names and leaves out.
     def self.lost(answer)
-      answer["lost"].merge("processes left out" => answer.fetch("processes", []).count { |one| one["left_out"] })
+      answer["lost"]
+        .merge("processes left out" => answer.fetch("processes", []).count { |one| one["left_out"] })
     end
 
-    # answer: the command's JSON. interval: [begin, end] in ns of CLOCK_MONOTONIC. rows: those of the process.
+    # answer: the command's JSON. interval: [begin, end] in ns of CLOCK_MONOTONIC. rows: those of
+    # the process.
     def initialize(language, answer, pid, interval, rows, ledger)
       raise "#{pid} ended before the interval did" unless ledger.reaches?(interval.last)
 
@@ -88,15 +94,17 @@ module Truth
       Figure.new(what: what, said: said, truth: estimate(counter, begun), within: within, near: near)
     end
 
-    # ns that were counted, as a part of the interval. inner: a counter that grows by less, where the truth lies between the two.
+    # ns that were counted, as a part of the interval. inner: a counter that grows by less, where
+    # the truth lies between the two.
     def part(what, said, counter, inner = counter)
       most = growth(counter, self.class::SLACK).end
       least = [growth(inner, self.class::SLACK).begin, most].min # two clocks
       Figure.share(what, said.fdiv(wall), estimate(counter) / wall, least.fdiv(wall)..most.fdiv(wall))
     end
 
-    # The time in a function is less than what passed around its call, where a hook and the VM take some, and more than what passed
-    # in its body. On a busy machine the thread waits for a CPU in either place.
+    # The time in a function is less than what passed around its call, where a hook and the VM take
+    # some, and more than what passed in its body. On a busy machine the thread waits for a CPU in
+    # either place.
     def time_in(what, said, name)
       inner = "inner:#{name}"
       part(what, said, "wall:#{name}", counted?(inner) ? inner : "wall:#{name}")
@@ -113,7 +121,11 @@ module Truth
 
     def wall = @to - @from
 
-    def at(mark) = @rows.select { |row| row["line"] == line_of(mark) && row["file"].to_s.end_with?(@language.file("work")) }
+    def at(mark)
+      @rows.select do |row|
+        row["line"] == line_of(mark) && row["file"].to_s.end_with?(@language.file("work"))
+      end
+    end
 
     def line_of(mark)
       @language.lines("work").index { |line| line.match?(/# #{mark}$/) } + 1
@@ -122,7 +134,8 @@ module Truth
     def sum(rows, key = "count") = rows.sum { |row| row[key] || 0 }
   end
 
-  # Rows of a flush are all of one moment, which the process tells. A clock that is set while the command runs moves it.
+  # Rows of a flush are all of one moment, which the process tells. A clock that is set while the
+  # command runs moves it.
   class RowsCheck < Check
     SLACK = USUAL_SLACK = 1_000_000
   end
@@ -157,7 +170,9 @@ module Truth
   class AllocCheck < RowsCheck
     def figures
       rows = at("made")
-      rows = rows.select { |row| row["class"].to_s.end_with?("Thing") } if rows.any? { |row| row["class"].to_s.end_with?("Thing") }
+      if rows.any? { |row| row["class"].to_s.end_with?("Thing") }
+        rows = rows.select { |row| row["class"].to_s.end_with?("Thing") }
+      end
       [count("objects", rows.map { |row| row["count"] }.max || 0, "things")]
     end
   end
@@ -166,7 +181,8 @@ module Truth
     def figures = [count("texts", sum(at("told")), "texts")]
   end
 
-  # Of calls that were under way when its hooks came in the command knows nothing. Where they are many, the program counts what begins, too.
+  # Of calls that were under way when its hooks came in the command knows nothing. Where they are
+  # many, the program counts what begins, too.
   class SlowCheck < Check
     def figures
       %w[nap doze].select { |name| counted?("calls:#{name}") }.map do |name|
@@ -188,13 +204,18 @@ module Truth
   # A collection ends when all was swept, which may be later than the program knows of it.
   class GcCheck < Check
     def figures
-      [count("collections", sum(@rows), "process:collections", beside: 1), (time if counted?("process:gc"))].compact
+      [count("collections", sum(@rows), "process:collections", beside: 1),
+       (time if counted?("process:gc"))].compact
     end
 
     private
 
-    # The program's callbacks are around the library's, and may lose their CPU there. A collection takes as long as its CPU time at least.
-    def time = part("time of the garbage collector, of the interval", sum(@rows, "total_ns"), "process:gc", "process:gc_cpu")
+    # The program's callbacks are around the library's, and may lose their CPU there. A collection
+    # takes as long as its CPU time at least.
+    def time
+      part("time of the garbage collector, of the interval", sum(@rows, "total_ns"), "process:gc",
+           "process:gc_cpu")
+    end
   end
 
   # A line each second, of each process.
@@ -205,13 +226,15 @@ module Truth
       end
     end
 
-    def self.lost(answer) = answer.map { |line| line["lost"] }.reduce { |all, one| all.merge(one) { |_, a, b| a + b } }
+    def self.lost(answer)
+      answer.map { |line| line["lost"] }.reduce { |all, one| all.merge(one) { |_, a, b| a + b } }
+    end
 
     def figures
       counts = {"calls" => "work", "raises" => "raised_anywhere", "allocations" => "process:objects"}
       counts = counts.select { |_, counter| counted?(counter) }
-      # The VM's count less what the library says that it left out. What a note of the ledger takes itself is in the next one. A fiber has
-      # an object of the library's.
+      # The VM's count less what the library says that it left out. What a note of the ledger takes
+      # itself is in the next one. A fiber has an object of the library's.
       beside = {"allocations" => 10 + @ledger.total("fibers")}
       [*counts.map { |key, counter| count(key, total(key), counter, beside: beside.fetch(key, 0)) },
        part("CPU", total("cpu_ns"), "process:cpu")]
@@ -223,7 +246,8 @@ module Truth
     def total(key) = @rows.map { |row| row[key] }.then { |all| all.sum if all.all? }
   end
 
-  # Shares of the process's CPU time. A sample has an error of its own: with fewer than 3,000, 5 points are no fault.
+  # Shares of the process's CPU time. A sample has an error of its own: with fewer than 3,000, 5
+  # points are no fault.
   class HotCheck < Check
     def samples = process["seconds"] * process["cpu_share"] * @answer["sample_rate"]
 
@@ -233,12 +257,14 @@ module Truth
     def figures
       figures = @ledger.names("cpu:").map do |name|
         collected = apart? && counted?("gc:#{name}") ? estimate("gc:#{name}") : 0
-        Figure.share("self share of #{name}", said(@language.function(name), "self_share"), (estimate("cpu:#{name}") - collected) / cpu)
+        Figure.share("self share of #{name}", said(@language.function(name), "self_share"),
+                     (estimate("cpu:#{name}") - collected) / cpu)
       end
       figures += totals
       return figures unless apart?
 
-      figures << Figure.share("share of collections", said(COLLECTIONS, "self_share"), estimate("process:gc_cpu") / cpu)
+      figures << Figure.share("share of collections", said(COLLECTIONS, "self_share"),
+                              estimate("process:gc_cpu") / cpu)
     end
 
     private
@@ -250,7 +276,8 @@ module Truth
 
     def totals
       @ledger.names("cpu:").map do |name|
-        Figure.share("total share of #{name}", said(@language.function(name), "total_share"), estimate("cpu:#{name}") / cpu)
+        Figure.share("total share of #{name}", said(@language.function(name), "total_share"),
+                     estimate("cpu:#{name}") / cpu)
       end
     end
   end
@@ -263,8 +290,8 @@ module Truth
     def totals = []
   end
 
-  # A probe for one function. answer: [{"pid", "from", "to", "count", "ns"}, ...], as Truth.latency asked for it: each call has its time,
-  # so the interval is exact.
+  # A probe for one function. answer: [{"pid", "from", "to", "count", "ns"}, ...], as Truth.latency
+  # asked for it: each call has its time, so the interval is exact.
   class LatencyCheck < Check
     SLACK = USUAL_SLACK = 1_000_000
 
@@ -278,25 +305,31 @@ module Truth
     end
   end
 
-  # Calls as they happen, up to the end of the last second that the command says is over. Each call has its time, so the interval is
-  # exact.
+  # Calls as they happen, up to the end of the last second that the command says is over. Each call
+  # has its time, so the interval is exact.
   class FlowCheck < Check
     SLACK = USUAL_SLACK = 1_000_000
 
     def self.processes(answer)
       answer.map do |one|
         lines = one["lines"]
-        whole = lines.each_index.select { |i| lines[i].values_at("event", "end").then { |event, to| event == "interval" && to } }
-        interval = [lines[whole.first]["begin"], lines[whole.last]["end"]].map { |time| Truth.monotonic_ns(time) }
+        whole = lines.each_index.select do |i|
+          lines[i].values_at("event", "end").then { |event, to| event == "interval" && to }
+        end
+        interval = [lines[whole.first]["begin"], lines[whole.last]["end"]].map do |time|
+          Truth.monotonic_ns(time)
+        end
         [one["pid"], interval, lines.first(whole.last)]
       end
     end
 
     def self.lost(answer)
-      {"events" => answer.flat_map { |one| one["lines"] }.select { |row| row["event"] == "lost" }.sum { |row| row["count"] }}
+      rows = answer.flat_map { |one| one["lines"] }.select { |row| row["event"] == "lost" }
+      {"events" => rows.sum { |row| row["count"] }}
     end
 
-    # What was under way at the begin is not shown, and what is under way at the end has no time yet.
+    # What was under way at the begin is not shown, and what is under way at the end has no time
+    # yet.
     def figures
       naps = @rows.select { |row| row["function"] == @language.function("nap") }
       begun = naps.reject { |row| row["event"] == "leave" }
@@ -305,20 +338,22 @@ module Truth
     end
   end
 
-  # How long the threads that are on the CPU wait for the VM lock, held against what the kernel says of them (LockWaits).
-  # The last wait of each thread may have no end yet.
+  # How long the threads that are on the CPU wait for the VM lock, held against what the kernel says
+  # of them (LockWaits). The last wait of each thread may have no end yet.
   class GvlCheck < Check
     def figures
       @answer["waits"].fetch(@pid).busy(@from, @to).map do |thread, range|
         row = @rows.find { |one| one["thread_id"] == thread } || {}
-        Figure.share("time that a busy thread waits, of the interval", row["wall_share"] || 0, range.begin, range)
+        Figure.share("time that a busy thread waits, of the interval", row["wall_share"] || 0, range.begin,
+                     range)
       end
     end
   end
 
-  CHECKS = {"calls" => CallsCheck, "exceptions" => ExceptionsCheck, "alloc" => AllocCheck, "backtraces" => BacktracesCheck,
-            "slow" => SlowCheck, "hot" => HotCheck, "lines" => LinesCheck, "requests" => RequestsCheck, "gc" => GcCheck,
-            "stat" => StatCheck, "latency" => LatencyCheck, "flow" => FlowCheck, "gvl" => GvlCheck}.freeze
+  CHECKS = {"calls" => CallsCheck, "exceptions" => ExceptionsCheck, "alloc" => AllocCheck,
+            "backtraces" => BacktracesCheck, "slow" => SlowCheck, "hot" => HotCheck, "lines" => LinesCheck,
+            "requests" => RequestsCheck, "gc" => GcCheck, "stat" => StatCheck, "latency" => LatencyCheck,
+            "flow" => FlowCheck, "gvl" => GvlCheck}.freeze
 
   def self.monotonic_ns(iso)
     time = Time.iso8601(iso)

@@ -35,18 +35,22 @@ module Truth
   # Together with their rests they are on the CPU too rarely for samples.
   RARE = %w[calls slow exceptions alloc backtraces requests gc stat latency].freeze
   # What makes sense of a temperament (flow: of one thread), where that is not all.
-  COMMANDS = {"c_calls" => %w[calls stat hot lines], "slow_calls" => [*RARE, "flow"], "bursts" => [*RARE, "flow"],
-              "crowd" => RARE, "served" => RARE - %w[slow], "parked" => [*ALL, "gvl"],
-              "forks" => RARE - %w[latency], "tasks" => ["slow", *ALL]}.freeze
+  COMMANDS = {"c_calls" => %w[calls stat hot lines], "slow_calls" => [*RARE, "flow"],
+              "bursts" => [*RARE, "flow"], "crowd" => RARE, "served" => RARE - %w[slow],
+              "parked" => [*ALL, "gvl"], "forks" => RARE - %w[latency], "tasks" => ["slow", *ALL]}.freeze
   # Those in which hooks came late, or on which most depends.
   GATE = %w[system_calls pool crowd forks].freeze
   GATE_COMMANDS = %w[calls exceptions requests stat].freeze
-  TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool parked served crowd bursts garbage forks deep_stacks].freeze
+  TEMPERAMENTS = %w[cpu c_calls system_calls slow_calls pool parked served crowd bursts garbage forks
+                    deep_stacks].freeze
 
   # With YJIT it is a language of its own.
-  RUBY = {suffix: ".rb", separator: "#", temperaments: TEMPERAMENTS + %w[fibers], env: {"RUBY_YJIT_ENABLE" => nil}}.freeze
+  RUBY = {suffix: ".rb", separator: "#", temperaments: TEMPERAMENTS + %w[fibers],
+          env: {"RUBY_YJIT_ENABLE" => nil}}.freeze
   # Ruby 3.1's refuses what counts calls.
   JIT = RUBY_VERSION >= "3.2" && system(RbConfig.ruby, "--yjit", "-e", "", err: File::NULL)
-  LANGUAGES = [Language.new("Ruby", **RUBY), *(Language.new("Ruby with YJIT", options: ["--yjit"], **RUBY) if JIT),
-               Language.new("Python", suffix: ".py", separator: ".", within: "work.", temperaments: TEMPERAMENTS + %w[tasks])].freeze
+  LANGUAGES = [Language.new("Ruby", **RUBY),
+               *(Language.new("Ruby with YJIT", options: ["--yjit"], **RUBY) if JIT),
+               Language.new("Python", suffix: ".py", separator: ".", within: "work.",
+                                      temperaments: TEMPERAMENTS + %w[tasks])].freeze
 end

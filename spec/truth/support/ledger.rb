@@ -1,15 +1,17 @@
 # frozen_string_literal: true
 
 module Truth
-  # What a program counted about itself, as spec/truth/programs/ledger.rb wrote it: how much a counter grew in an interval.
+  # What a program counted about itself, as spec/truth/programs/ledger.rb wrote it: how much a
+  # counter grew in an interval.
   class Ledger
     def initialize(path)
       @pages = JSON.parse(File.read(path)).fetch("pages")
     end
 
-    # The range in which the growth of a counter lies. from, to: ns of CLOCK_MONOTONIC. slack: ns by which the ends of the interval
-    # are uncertain. begun: the counter of what began, where one counts what ended, and what began before the interval may be missed.
-    # What was counted is known at the moments of the notes alone.
+    # The range in which the growth of a counter lies. from, to: ns of CLOCK_MONOTONIC. slack: ns by
+    # which the ends of the interval are uncertain. begun: the counter of what began, where one
+    # counts what ended, and what began before the interval may be missed. What was counted is known
+    # at the moments of the notes alone.
     def growth(counter, from, to, slack, begun: counter)
       least = at_least(counter, to - slack) - at_most(begun, from + slack)
       [least, 0].max..(at_most(counter, to + slack) - at_least(counter, from - slack))
@@ -21,7 +23,9 @@ module Truth
     # Names that follow a prefix, such as those of the functions after "calls:".
     def names(prefix)
       counters = @pages.filter_map { |notes| notes.last && notes.last[1].keys }.flatten.uniq
-      counters.select { |counter| counter.start_with?(prefix) }.map { |counter| counter.delete_prefix(prefix) }
+      counters.select { |counter| counter.start_with?(prefix) }.map do |counter|
+        counter.delete_prefix(prefix)
+      end
     end
 
     # How much a counter grows at least in any interval of that many ns between these moments.

@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
 module Truth
-  # How long the threads of a process waited for something else than a CPU, as the kernel counts it: what passed, less the time on a CPU
-  # and the time in which the thread could run and had none. Threads that compute and never block wait for the VM lock alone. What
-  # passes between the lock and a CPU belongs to either.
+  # How long the threads of a process waited for something else than a CPU, as the kernel counts it:
+  # what passed, less the time on a CPU and the time in which the thread could run and had none.
+  # Threads that compute and never block wait for the VM lock alone. What passes between the lock
+  # and a CPU belongs to either.
   class LockWaits
     # Of the time that passes: a thread that is on a CPU for less has other things to wait for.
     BUSY = 0.02
@@ -21,7 +22,8 @@ module Truth
       @thread.join
     end
 
-    # {thread id => the Range in which the share of those waits lies that are over at the end}. from, to: ns of CLOCK_MONOTONIC.
+    # {thread id => the Range in which the share of those waits lies that are over at the end}.
+    # from, to: ns of CLOCK_MONOTONIC.
     def busy(from, to)
       notes = @notes.select { |time, _| time.between?(from, to) }.sort_by(&:first)
       return {} if notes.size < 2
@@ -37,7 +39,8 @@ module Truth
 
     private
 
-    # ns from the last note before which it ran until the end. Nobody knows when between two notes it stopped.
+    # ns from the last note before which it ran until the end. Nobody knows when between two notes
+    # it stopped.
     def since_it_ran(notes, thread)
       last = notes.last[1][thread].first
       ran = notes.rindex { |_, threads| threads[thread]&.first != last }
@@ -45,7 +48,9 @@ module Truth
     end
 
     def look
-      threads = Dir["/proc/#{@pid}/task/*/schedstat"].map { |path| [path[%r{task/(\d+)}, 1].to_i, times(path)] }
+      threads = Dir["/proc/#{@pid}/task/*/schedstat"].map do |path|
+        [path[%r{task/(\d+)}, 1].to_i, times(path)]
+      end
       @notes << [Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond), threads.select(&:last).to_h]
       sleep EVERY
     end

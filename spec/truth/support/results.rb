@@ -3,17 +3,21 @@
 module Truth
   # The probe of a command without which it cannot say anything.
   PROBES = {"calls" => "function__stats", "exceptions" => "exception__stats", "alloc" => "object__stats",
-            "backtraces" => "backtrace__done", "slow" => "function__slow10ms", "hot" => "sample__stats", "lines" => "sample",
-            "requests" => "request__done", "gc" => "gc__done", "stat" => "function__stats", "latency" => "function__stats",
-            "flow" => "function__entry", "gvl" => "gvl__wait"}.freeze
+            "backtraces" => "backtrace__done", "slow" => "function__slow10ms", "hot" => "sample__stats",
+            "lines" => "sample", "requests" => "request__done", "gc" => "gc__done",
+            "stat" => "function__stats", "latency" => "function__stats", "flow" => "function__entry",
+            "gvl" => "gvl__wait"}.freeze
 
-  # What one command said of one program in so many seconds: the figures, and what it said that it lost. seed: nil for all of them.
-  Finding = Struct.new(:language, :temperament, :command, :seed, :seconds, :figures, :lost, :samples, keyword_init: true) do
+  # What one command said of one program in so many seconds: the figures, and what it said that it
+  # lost. seed: nil for all of them.
+  Finding = Struct.new(:language, :temperament, :command, :seed, :seconds, :figures, :lost, :samples,
+                       keyword_init: true) do
     def wrong = figures.reject(&:right?)
     def name = "#{language}, #{temperament}, #{command}"
   end
 
-  # Counts of several seeds as if they were one run: an interval's ends are uncertain by less, on the average, than in one seed.
+  # Counts of several seeds as if they were one run: an interval's ends are uncertain by less, on
+  # the average, than in one seed.
   module Counts
     module_function
 
@@ -24,13 +28,17 @@ module Truth
 
       figures = counts.map do |same|
         near = same.sum { |one| one.near.begin }..same.sum { |one| one.near.end }
-        Figure.new(what: "#{same.first.what}, all seeds", said: same.sum { |one| one.said || 0 }, truth: same.sum(&:truth), within: near)
+        Figure.new(what: "#{same.first.what}, all seeds", said: same.sum { |one| one.said || 0 },
+                   truth: same.sum(&:truth), within: near)
       end
-      findings.first.dup.tap { |one| one.seed, one.seconds, one.figures, one.lost = nil, findings.sum(&:seconds), figures, nil }
+      findings.first.dup.tap do |one|
+        one.seed, one.seconds, one.figures, one.lost = nil, findings.sum(&:seconds), figures, nil
+      end
     end
   end
 
-  # Shares of samples of several seeds as if they were one run: each seed has too few samples by itself.
+  # Shares of samples of several seeds as if they were one run: each seed has too few samples by
+  # itself.
   module Samples
     module_function
 
@@ -43,13 +51,18 @@ module Truth
       total = findings.sum(&:samples)
       figures = findings.first.figures.map do |first|
         said, truth = %i[said truth].map do |key|
-          findings.sum { |one| one.figures.find { |figure| figure.what == first.what }[key] * one.samples } / total
+          sum = findings.sum do |one|
+            one.figures.find { |figure| figure.what == first.what }[key] * one.samples
+          end
+          sum / total
         end
         Figure.share(first.what, said, truth)
       end
       lost = findings.filter_map(&:lost).reduce { |all, one| all.merge(one) { |_, a, b| a + b } }
       seconds = findings.sum(&:seconds)
-      findings.first.dup.tap { |one| one.seed, one.seconds, one.figures, one.lost, one.samples = nil, seconds, figures, lost, total }
+      findings.first.dup.tap do |one|
+        one.seed, one.seconds, one.figures, one.lost, one.samples = nil, seconds, figures, lost, total
+      end
     end
   end
 
