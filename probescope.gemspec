@@ -6,9 +6,9 @@ Gem::Specification.new do |spec|
   spec.name = "probescope"
   spec.version = Probescope::VERSION
   spec.summary = "USDT probes in running Ruby applications, free until a tracer attaches"
-  spec.description = "Names the hot functions, the costly exceptions and the allocating lines of a running, " \
-                     "unpatched Ruby process: a C extension that puts USDT probes into it, and a command " \
-                     "that reads them with bpftrace."
+  spec.description = "Names the hot functions, the costly exceptions and the allocating lines of a " \
+                     "running, unpatched Ruby process: a C extension that puts USDT probes into it, and a " \
+                     "command that reads them with bpftrace."
   spec.authors = ["The probescope authors"]
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1"

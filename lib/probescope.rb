@@ -8,7 +8,8 @@ require_relative "probescope/coverage"
 #
 #   require "probescope/auto"   # or require "probescope"; Probescope.install
 module Probescope
-  # Raised by nothing of ours while the application runs: only .install! and .functions= with bad patterns raise.
+  # Raised by nothing of ours while the application runs: only .install! and .functions= with bad
+  # patterns raise.
   class Error < StandardError; end
 
   # The native library is kept in a directory of its Ruby, so that no other Ruby ever loads it.
@@ -23,15 +24,16 @@ module Probescope
   autoload :Sidekiq, File.join(__dir__, "probescope/sidekiq")
 
   class << self
-    # Starts to look for tracers. Idempotent; true when probes can be attached from now on, false where they cannot
-    # (see .unavailable_reason). Installs no hook: that happens when a tracer comes.
+    # Starts to look for tracers. Idempotent; true when probes can be attached from now on, false
+    # where they cannot (see .unavailable_reason). Installs no hook: that happens when a tracer
+    # comes.
     def install
       return false unless available?
 
       coverage.apply
       calibrate
-      # Also stops at the end, so that the last part of a second counts too: after the application's own at_exit, as early as
-      # we are loaded.
+      # Also stops at the end, so that the last part of a second counts too: after the application's
+      # own at_exit, as early as we are loaded.
       Native.start(memory_limit)
       true
     rescue SystemCallError, Error => e
@@ -39,7 +41,8 @@ module Probescope
       false
     end
 
-    # The same, for what tells of requests or jobs: `probescope requests` says so where nothing does.
+    # The same, for what tells of requests or jobs: `probescope requests` says so where nothing
+    # does.
     def tell_of_requests
       install && Native.requests_told
     end
@@ -49,15 +52,15 @@ module Probescope
       available? && Native.stop
     end
 
-    # What the process knows of itself: {available:, reason:, installed:, probes: {name => [state, reason]}, clock:,
-    # memory_used:, memory_limit:, rows_dropped:, flushes:}; bytes and counts.
+    # What the process knows of itself: {available:, reason:, installed:, probes: {name => [state,
+    # reason]}, clock:, memory_used:, memory_limit:, rows_dropped:, flushes:}; bytes and counts.
     def status
       base = { version: VERSION, available: available?, reason: unavailable_reason }
       available? ? base.merge(Native.status) : base.merge(installed: false)
     end
 
-    # Which functions the function probes cover: :own (the application's files), :all, or globs over paths and over
-    # names such as "Order#*". Takes effect at once, also while a tracer listens.
+    # Which functions the function probes cover: :own (the application's files), :all, or globs over
+    # paths and over names such as "Order#*". Takes effect at once, also while a tracer listens.
     def functions = coverage.functions
 
     def functions=(value)
@@ -73,12 +76,14 @@ module Probescope
 
     def available? = unavailable_reason.nil?
 
-    # For probescope/auto: a gem is compiled when it is installed, and a checkout that a Gemfile leads to by path: never is.
+    # For probescope/auto: a gem is compiled when it is installed, and a checkout that a Gemfile
+    # leads to by path: never is.
     def complain_of_checkout
       root = File.dirname(__dir__)
       return if File.exist?(native_path) || !File.exist?(File.join(root, "Rakefile"))
 
-      warn("probescope: no probes: #{unavailable_reason}. Bundler compiles nothing by path: bin/setup run, in #{root}")
+      warn("probescope: no probes: #{unavailable_reason}. " \
+           "Bundler compiles nothing by path: bin/setup run, in #{root}")
     end
 
     private
@@ -95,7 +100,8 @@ module Probescope
       @unavailable_reason = "the native library does not load: #{e.message}"
     end
 
-    # A gem that comes compiled has Debian's name of the machine; most other builds of Ruby call it x86_64-linux. musl has another name.
+    # A gem that comes compiled has Debian's name of the machine; most other builds of Ruby call it
+    # x86_64-linux. musl has another name.
     def native_path
       names = [ABI_DIRECTORY, ABI_DIRECTORY.sub(/-linux\z/, "-linux-gnu")]
       paths = names.map { |name| File.join(__dir__, "probescope", name, "probescope.so") }
@@ -111,11 +117,13 @@ module Probescope
       "the native library was not built for this Ruby (#{ABI_DIRECTORY})#{others}"
     end
 
-    # Which Rubies a gem that comes compiled has it for, and what to do on another one. A gem of sources and a checkout have ext/.
+    # Which Rubies a gem that comes compiled has it for, and what to do on another one. A gem of
+    # sources and a checkout have ext/.
     def others
       return if File.exist?(File.join(__dir__, "../ext/probescope/extconf.rb"))
 
-      built = Dir.glob("*/probescope.so", base: File.join(__dir__, "probescope")).map { |path| File.dirname(path) }
+      built = Dir.glob("*/probescope.so", base: File.join(__dir__, "probescope"))
+                 .map { |path| File.dirname(path) }
       ", and this gem has it for #{built.sort.join(", ")}; with a C compiler and Ruby's headers " \
         "`gem install probescope --platform ruby` builds it"
     end
@@ -126,9 +134,10 @@ module Probescope
       number ? number.to_i * { "K" => 1 << 10, "M" => 1 << 20 }.fetch(unit.upcase, 1) : DEFAULT_MEMORY
     end
 
-    # Raises at known depths, so that the extension learns how a backtrace's size tells its depth, and roughly what a frame costs. Once,
-    # at the start: a quarter of a millisecond, and nobody listens yet. On a stack of its own: Ruby 4.0 captures frames of its own, such as
-    # those of `require`, and does not count them.
+    # Raises at known depths, so that the extension learns how a backtrace's size tells its depth,
+    # and roughly what a frame costs. Once, at the start: a quarter of a millisecond, and nobody
+    # listens yet. On a stack of its own: Ruby 4.0 captures frames of its own, such as those of
+    # `require`, and does not count them.
     def calibrate
       @calibrate ||= begin
         rounds = Array.new(5) { Fiber.new { [30, 50, 130, 500].map { |depth| raise_at(depth) } }.resume }

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 namespace :abi do
-  desc "Keep the programs and the probes of this version in spec/abi: they have to work on every later library"
+  desc "Keep the programs and the probes of this version in spec/abi: " \
+       "they have to work on every later library"
   task :keep do
     folder = "spec/abi/#{Probescope::VERSION}"
     rm_rf folder

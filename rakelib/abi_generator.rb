@@ -2,8 +2,8 @@
 
 require "yaml"
 
-# Turns providers/probescope.yml into the C header and sites, the probe reference and the constants of both languages.
-# Each public method returns the text of one generated file.
+# Turns providers/probescope.yml into the C header and sites, the probe reference and the constants
+# of both languages. Each public method returns the text of one generated file.
 class AbiGenerator
   SOURCE = "providers/probescope.yml"
   REFERENCE = "docs/reference/probes.md"
@@ -189,16 +189,25 @@ class AbiGenerator
   end
 
   def reference_section(probe)
-    notes = [probe.cadence, *probe.since.map { |runtime, version| "#{runtime.capitalize} #{version} and later" }].compact
+    notes = [probe.cadence,
+             *probe.since.map { |runtime, version| "#{runtime.capitalize} #{version} and later" }].compact
     lines = ["## `#{probe.name}`", "", probe.about + (notes.empty? ? "" : " (#{notes.join("; ")})"), ""]
-    lines += field_table("argument", probe.args.each_with_index.map { |field, i| ["arg#{i}", field] }) unless probe.args.empty?
-    lines += ["", *field_table("more", probe.more.each_with_index.map { |field, i| ["arg5+#{i * 8}", field] })] if probe.more?
+    unless probe.args.empty?
+      lines += field_table("argument", probe.args.each_with_index.map { |field, i| ["arg#{i}", field] })
+    end
+    if probe.more?
+      more = probe.more.each_with_index.map { |field, i| ["arg5+#{i * 8}", field] }
+      lines += ["", *field_table("more", more)]
+    end
     lines.join("\n").strip
   end
 
   def field_table(title, rows)
-    ["| #{title} | name | type | meaning |", "|---|---|---|---|"] +
-      rows.map { |place, field| "| `#{place}` | #{field.name} | #{field.type == "string" ? "string" : "number"} | #{describe(field)} |" }
+    lines = rows.map do |place, field|
+      type = field.type == "string" ? "string" : "number"
+      "| `#{place}` | #{field.name} | #{type} | #{describe(field)} |"
+    end
+    ["| #{title} | name | type | meaning |", "|---|---|---|---|", *lines]
   end
 
   def describe(field)

@@ -6,7 +6,8 @@ require_relative "schema_generator"
 # Turns the tables of docs/schema/schemas.yml into what the commands of both hosts read.
 class AnswerGenerator
   SOURCE = SchemaGenerator::SOURCE
-  OUTPUTS = {"lib/probescope/host/answers.rb" => :ruby, "python/probescope/command/answers.py" => :python}.freeze
+  OUTPUTS = {"lib/probescope/host/answers.rb" => :ruby,
+             "python/probescope/command/answers.py" => :python}.freeze
   MAP_KEYS = 16_384
   MADE = "# Made by `rake generate` from #{SOURCE}.".freeze
 
@@ -89,13 +90,16 @@ class AnswerGenerator
     columns = columns(command).map do |heading, kind, key, optional|
       "[#{heading.inspect}, :#{kind}, #{key&.to_sym.inspect}, #{optional}]"
     end
+    settings = settings(command).map do |key, value|
+      "#{key}: #{value.is_a?(Integer) ? digits(value) : value.inspect}"
+    end
     text = <<~RUBY.chomp
       #{name.inspect} => Answer.new(
         fields: #{wrapped("%i[", fields(command), " ", "]", 13)},
         columns: [
           #{columns.join(",\n    ")}
         ].map { |column| Column.new(*column).freeze },
-        #{settings(command).map { |key, value| "#{key}: #{value.is_a?(Integer) ? digits(value) : value.inspect}" }.join(",\n  ")}
+        #{settings.join(",\n  ")}
       )
     RUBY
     text.gsub(/^(?=.)/, " " * 8)
@@ -120,7 +124,9 @@ class AnswerGenerator
   end
 
   def columns(command)
-    command.fetch("table").fetch("columns").map { |heading, (kind, key, optional)| [heading, kind, key, optional == "optional"] }
+    command.fetch("table").fetch("columns").map do |heading, (kind, key, optional)|
+      [heading, kind, key, optional == "optional"]
+    end
   end
 
   def fields(command)
@@ -132,7 +138,8 @@ class AnswerGenerator
     table = command.fetch("table")
     keys = table.fetch("map_keys", MAP_KEYS)
     {nothing: table.fetch("nothing"), not_covered: table["not_covered"], map_keys: keys,
-     map_keys_by_request: table.fetch("map_keys_by_request", keys), samples: command.fetch("more", {}).key?("sample_rate")}
+     map_keys_by_request: table.fetch("map_keys_by_request", keys),
+     samples: command.fetch("more", {}).key?("sample_rate")}
   end
 
   def wrapped(head, words, between, tail, indent)

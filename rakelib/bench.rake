@@ -10,28 +10,33 @@ def on_measured_ruby(task, script)
   end
 end
 
-desc "Measure what it costs beside its peers, and write docs/performance.md (as root; RUBY=/path OUTPUT=page.md: another Ruby)"
+desc "Measure what it costs beside its peers, and write docs/performance.md " \
+     "(as root; RUBY=/path OUTPUT=page.md: another Ruby)"
 task bench: :compile do
   on_measured_ruby("bench", "bench/overhead.rb")
 end
 
 namespace :bench do
-  desc "Measure how long it takes to attach to 10,000 methods (as root; RUBY=/path RUBY_OPTIONS=--yjit adds another Ruby)"
+  desc "Measure how long it takes to attach to 10,000 methods " \
+       "(as root; RUBY=/path RUBY_OPTIONS=--yjit adds another Ruby)"
   task attach: :compile do
     sh RbConfig.ruby, "bench/attach.rb" # which starts RUBY itself
   end
 
-  desc "Measure how long hooks of Ruby programs take to come in (as root; RUBY=/path CYCLES=200 BUSY=2 ONLY=\"a CPU loop;...\")"
+  desc "Measure how long hooks of Ruby programs take to come in " \
+       "(as root; RUBY=/path CYCLES=200 BUSY=2 ONLY=\"a CPU loop;...\")"
   task hooks_in: :compile do
     sh RbConfig.ruby, "bench/hooks_in.rb" # which starts RUBY itself
   end
 
-  desc "Measure what a fire of a run-time probe costs in C (as root; LIBSTAPSDT=/path/to/libstapsdt.so.0: beside upstream's)"
+  desc "Measure what a fire of a run-time probe costs in C " \
+       "(as root; LIBSTAPSDT=/path/to/libstapsdt.so.0: beside upstream's)"
   task :fire do
     ruby "bench/fire.rb"
   end
 
-  desc "Measure what a method with a latency probe costs (as root; RUBY=/path RUBY_OPTIONS=--yjit PYTHON=\"/path /path\": these, too)"
+  desc "Measure what a method with a latency probe costs " \
+       "(as root; RUBY=/path RUBY_OPTIONS=--yjit PYTHON=\"/path /path\": these, too)"
   task latency: :compile do
     sh RbConfig.ruby, "bench/latency.rb" # which starts RUBY itself
   end
@@ -41,7 +46,8 @@ namespace :bench do
     ruby "bench/requests.rb"
   end
 
-  desc "Measure what it costs Python programs, and write it into docs/performance.md (as root; PYTHON=\"/path /path\": these Pythons)"
+  desc "Measure what it costs Python programs, and write it into docs/performance.md " \
+       "(as root; PYTHON=\"/path /path\": these Pythons)"
   task :python do
     pythons = ENV.fetch("PYTHON", "python3").split
     pythons.each { |python| sh python, "setup.py", "-q", "build_ext", "--inplace" }
@@ -49,7 +55,8 @@ namespace :bench do
     sh({"PYTHONPATH" => path}, pythons.first, "bench/python.py", *pythons)
   end
 
-  desc "Measure what it costs a web application under load, and write it into docs/performance.md (as root; about five minutes)"
+  desc "Measure what it costs a web application under load, and write it into docs/performance.md " \
+       "(as root; about five minutes)"
   task web: :compile do
     on_measured_ruby("bench:web", "bench/web.rb")
   end

@@ -9,6 +9,10 @@ module CommandsPage
   module_function
 
   def text
+    gem = HelpTexts.gem.map { |command, help| "### `probescope #{command}`\n\n```text\n#{help}```" }
+    wheel = HelpTexts.wheel.map do |command, help|
+      "### `venv/bin/probescope #{command}`\n\n#{of_wheel(help)}"
+    end
     <<~MARKDOWN
       <!-- Generated from the commands' own help by `rake generate`. Do not edit. -->
       # Commands and options
@@ -22,17 +26,18 @@ module CommandsPage
 
       ## The gem's command
 
-      #{HelpTexts.gem.map { |command, help| "### `probescope #{command}`\n\n```text\n#{help}```" }.join("\n\n")}
+      #{gem.join("\n\n")}
 
       ## The wheel's command
 
-      #{HelpTexts.wheel.map { |command, help| "### `venv/bin/probescope #{command}`\n\n#{of_wheel(help)}" }.join("\n\n")}
+      #{wheel.join("\n\n")}
     MARKDOWN
   end
 
   def of_wheel(help)
     rows = help["rows"].map { |name, about| "| `#{name.gsub("|", "\\|")}` | #{about.gsub("|", "\\|")} |" }
-    "#{help["about"].sub(/\A./, &:upcase)}.\n\n| | |\n|---|---|\n#{rows.join("\n")}\n\n```text\n#{help["examples"]}\n```"
+    about = help["about"].sub(/\A./, &:upcase)
+    "#{about}.\n\n| | |\n|---|---|\n#{rows.join("\n")}\n\n```text\n#{help["examples"]}\n```"
   end
 
   def write(root) = File.write(File.join(root, PATH), text)

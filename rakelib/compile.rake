@@ -2,7 +2,8 @@
 
 require "rake/extensiontask"
 
-# Objects stay in tmp/ and the library in lib/probescope/, each in a directory of its Ruby, so that Rubies share a checkout.
+# Objects stay in tmp/ and the library in lib/probescope/, each in a directory of its Ruby, so that
+# Rubies share a checkout.
 Rake::ExtensionTask.new("probescope") do |ext|
   ext.ext_dir = "ext/probescope"
   ext.lib_dir = File.join("lib/probescope", RbConfig::CONFIG.values_at("ruby_version", "arch").join("-"))

@@ -2,24 +2,34 @@
 
 require_relative "core_build"
 
-# The C tests of ext/core, which need neither Ruby nor a tracer. Each ext/core/test/*_test.c is a program.
+# The C tests of ext/core, which need neither Ruby nor a tracer. Each ext/core/test/*_test.c is a
+# program.
 namespace :core do
   # Three builds beside each other: their programs wait more than they compute.
   desc "Build and run the C tests: plain, under ThreadSanitizer, under ASan and UBSan"
   multitask test: %w[core:plain core:sanitized core:threads]
 
   task(:plain) { CoreBuild.new("plain").test }
-  task(:sanitized) { CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test }
+  task :sanitized do
+    CoreBuild.new("sanitized", flags: %w[-fsanitize=address,undefined -fno-sanitize-recover=all]).test
+  end
   task :threads do
     # -Wno-tsan: it knows no fences, which only the host that reads probescope_info needs.
     threads = CoreBuild.new("threads", flags: %w[-fsanitize=thread -Wno-tsan])
-    threads.runs? ? threads.test : Support::Skips.tell("core (threads): programs with ThreadSanitizer do not start here")
+    if threads.runs?
+      threads.test
+    else
+      Support::Skips.tell("core (threads): programs with ThreadSanitizer do not start here")
+    end
   end
 
-  desc "Cross-compile the core and the CPython extension for aarch64, check their notes, and run the core's tests under qemu"
+  desc "Cross-compile the core and the CPython extension for aarch64, check their notes, " \
+       "and run the core's tests under qemu"
   task :aarch64 do
     build = CoreBuild.new("aarch64", prefix: "aarch64-linux-gnu-", runner: %w[qemu-aarch64])
-    next Support::Skips.tell("core:aarch64: no aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu)") unless build.compiler?
+    unless build.compiler?
+      next Support::Skips.tell("core:aarch64: no aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu)")
+    end
 
     build.check_notes
     build.check_python_notes

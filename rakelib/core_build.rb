@@ -14,7 +14,8 @@ class CoreBuild
   # Programs at a time: most of what they do is to wait.
   AT_A_TIME = 4
 
-  # prefix: of a cross compiler's tools. runner: what runs the programs of another CPU, if it is there.
+  # prefix: of a cross compiler's tools. runner: what runs the programs of another CPU, if it is
+  # there.
   def initialize(name, flags: [], prefix: "", runner: [])
     @directory = "tmp/core/#{name}"
     @name = name
@@ -26,12 +27,14 @@ class CoreBuild
 
   def compiler? = found?(compiler)
 
-  # Does a program of this build start? ThreadSanitizer of older compilers does not where the kernel randomizes addresses by
-  # more than 28 bits (sysctl vm.mmap_rnd_bits=28 helps; https://github.com/google/sanitizers/issues/1716).
+  # Does a program of this build start? ThreadSanitizer of older compilers does not where the kernel
+  # randomizes addresses by more than 28 bits (sysctl vm.mmap_rnd_bits=28 helps;
+  # https://github.com/google/sanitizers/issues/1716).
   def runs?
     program = File.join(@directory, "empty")
-    Open3.capture2e(compiler, *@flags, "-x", "c", "-o", program, "-", stdin_data: "int main(void) { return 0; }").last.success? &&
-      Open3.capture2e(program).last.success?
+    _, built = Open3.capture2e(compiler, *@flags, "-x", "c", "-o", program, "-",
+                               stdin_data: "int main(void) { return 0; }")
+    built.success? && Open3.capture2e(program).last.success?
   end
 
   # Builds each test program and runs it. Fails at the end if any of them failed.
@@ -43,28 +46,37 @@ class CoreBuild
     raise "core tests failed" if results.include?(false)
   end
 
-  # Reads the compiled notes back: every probe of the definition, with as many register operands as it has arguments.
+  # Reads the compiled notes back: every probe of the definition, with as many register operands as
+  # it has arguments.
   def check_notes(library = "libprobescope.so", *arguments)
     library = File.join(@directory, library)
     compile("-shared", "-fPIC", "-o", library, *arguments, *sources)
-    notes = Open3.capture2e("readelf", "-n", "-W", library).first.scan(/Name: (\S+)\s+Location:.*\s+Arguments: ?(.*)$/).to_h
+    text, = Open3.capture2e("readelf", "-n", "-W", library)
+    notes = text.scan(/Name: (\S+)\s+Location:.*\s+Arguments: ?(.*)$/).to_h
     counts = notes.transform_values { |arguments| arguments.split.size }
-    raise "notes differ: #{counts.to_a - expected.to_a} #{expected.to_a - counts.to_a}" unless counts == expected
+    unless counts == expected
+      raise "notes differ: #{counts.to_a - expected.to_a} #{expected.to_a - counts.to_a}"
+    end
 
-    puts "core (#{@name}): #{notes.size} notes in #{File.basename(library)}, such as exception__raise(#{notes["exception__raise"]})"
+    puts "core (#{@name}): #{notes.size} notes in #{File.basename(library)}, " \
+         "such as exception__raise(#{notes["exception__raise"]})"
   end
 
-  # The same of the CPython extension, with the headers of this machine's Python: for either CPU all sizes are the same.
+  # The same of the CPython extension, with the headers of this machine's Python: for either CPU all
+  # sizes are the same.
   def check_python_notes(python = ENV.fetch("PYTHON", "python3"))
-    headers = Open3.capture2e(python, "-c", "import sysconfig; print(sysconfig.get_path('include'))").first.chomp
+    headers = Open3.capture2e(python, "-c",
+                              "import sysconfig; print(sysconfig.get_path('include'))").first.chomp
     return puts("core (#{@name}): no headers of #{python}") unless File.exist?(File.join(headers, "Python.h"))
 
     # Debian's pyconfig.h includes that of the CPU, which this stands in for.
     of_cpu = ->(folder) { File.join(folder, @prefix.chomp("-"), File.basename(headers), "pyconfig.h") }
     FileUtils.mkdir_p(File.dirname(of_cpu[@directory]))
-    File.write(of_cpu[@directory], %(#include "#{Dir[of_cpu[File.dirname(headers)].sub("aarch64", "*")].first}"\n))
-    check_notes("_native.so", "-fvisibility=hidden", "-fno-strict-aliasing", "-Wno-missing-field-initializers",
-                '-DPROBESCOPE_VERSION="aarch64"', "-Iext/python", "-I#{headers}", "-I#{@directory}", *Dir["ext/python/*.c"])
+    pyconfig = Dir[of_cpu[File.dirname(headers)].sub("aarch64", "*")].first
+    File.write(of_cpu[@directory], %(#include "#{pyconfig}"\n))
+    check_notes("_native.so", "-fvisibility=hidden", "-fno-strict-aliasing",
+                "-Wno-missing-field-initializers", '-DPROBESCOPE_VERSION="aarch64"', "-Iext/python",
+                "-I#{headers}", "-I#{@directory}", *Dir["ext/python/*.c"])
   end
 
   private

@@ -2,7 +2,8 @@
 
 require_relative "release/files"
 
-# The command and its helper as a package of Debian: docs/decisions/176-a-package-whose-helper-is-roots.md.
+# The command and its helper as a package of Debian:
+# docs/decisions/176-a-package-whose-helper-is-roots.md.
 module Deb
   ROOT = File.expand_path("..", __dir__)
   PACKAGING = File.join(ROOT, "packaging/deb")
@@ -10,8 +11,8 @@ module Deb
   FILE = File.join(ROOT, "pkg/probescope_#{Probescope::VERSION}_all.deb")
   HOME = "usr/lib/probescope"
   # What each file of the checkout becomes.
-  DOCUMENTS = {"README.md" => "README.md", "SECURITY.md" => "SECURITY.md", "CHANGELOG.md" => "changelog", "LICENSE" => "copyright",
-               "packaging/deb/sudoers" => "examples/sudoers",
+  DOCUMENTS = {"README.md" => "README.md", "SECURITY.md" => "SECURITY.md", "CHANGELOG.md" => "changelog",
+               "LICENSE" => "copyright", "packaging/deb/sudoers" => "examples/sudoers",
                "examples/systemd/probescope-otel.service" => "examples/probescope-otel.service"}.freeze
 
   extend Rake::FileUtilsExt
@@ -25,7 +26,8 @@ module Deb
     stage
     mkdir_p File.dirname(FILE)
     # xz whatever the system's own default: Ubuntu's is zstd, which Debian 11 does not read.
-    sh({"SOURCE_DATE_EPOCH" => Release.epoch.to_s}, "dpkg-deb", "--root-owner-group", "-Zxz", "--build", STAGE, FILE)
+    sh({"SOURCE_DATE_EPOCH" => Release.epoch.to_s}, "dpkg-deb", "--root-owner-group", "-Zxz", "--build",
+       STAGE, FILE)
   end
 
   def stage
@@ -52,5 +54,6 @@ module Deb
   end
 end
 
-desc "Build pkg/probescope_VERSION_all.deb: the command, and a helper that a rule of sudo can name (wants dpkg-deb)"
+desc "Build pkg/probescope_VERSION_all.deb: the command, and a helper that a rule of sudo can name " \
+     "(wants dpkg-deb)"
 task(:deb) { Deb.build }

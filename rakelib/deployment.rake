@@ -8,10 +8,13 @@ namespace :deployment do
     manifests = FileList[File.expand_path("../examples/kubernetes/*.yaml", __dir__)]
     mkdir_p modules, verbose: false
     sh "npm", "install", "--silent", "--no-save", "--prefix", modules, "kubernetes-models@4", "js-yaml@4"
-    chdir(modules, verbose: false) { sh "node", File.expand_path("../.ci/manifests.js", __dir__), *manifests, verbose: false }
+    chdir(modules, verbose: false) do
+      sh "node", File.expand_path("../.ci/manifests.js", __dir__), *manifests, verbose: false
+    end
   end
 
-  desc "Take the steps of the Dockerfile in a chroot, and run the doctor in there as the DaemonSet would (as root, on Debian)"
+  desc "Take the steps of the Dockerfile in a chroot, and run the doctor in there as the DaemonSet would " \
+       "(as root, on Debian)"
   task(:image) { sh ".ci/image" }
 end
 

@@ -2,13 +2,18 @@
 
 require_relative "documented_runs"
 require_relative "site"
-%w[paths await child elf info python rack_app flask_app].each { |name| require_relative "../spec/support/#{name}" }
+%w[paths await child elf info python rack_app flask_app].each do |name|
+  require_relative "../spec/support/#{name}"
+end
 
 namespace :docs do
-  desc "Check the links of every page, and run every command that a page shows, as root with bpftrace (PAGES=docs/tutorial/*.md: of these)"
+  desc "Check the links of every page, and run every command that a page shows, as root with bpftrace " \
+       "(PAGES=docs/tutorial/*.md: of these)"
   task :check do
     pages = ENV["PAGES"] ? Dir[ENV["PAGES"]] : Documents.kept
-    broken = Documents.pages.flat_map { |page| Documents.broken_links(page).map { |link| [page, "broken link #{link}"] } }
+    broken = Documents.pages.flat_map do |page|
+      Documents.broken_links(page).map { |link| [page, "broken link #{link}"] }
+    end
     failures = broken + DocumentedRuns.check(pages)
     abort failures.map { |place, message| "#{place}: #{message}" }.join("\n") if failures.any?
   end
@@ -16,7 +21,8 @@ namespace :docs do
   desc "Take the outputs again that a page marks with `retaken`, as root with bpftrace (PAGES=...: of these)"
   task :runs do
     pages = ENV["PAGES"] ? Dir[ENV["PAGES"]] : Documents.kept
-    pages.select { |page| Documents.blocks(page).any?(&:retaken?) }.each { |page| DocumentedRuns.retake(page) }
+    retaken = pages.select { |page| Documents.blocks(page).any?(&:retaken?) }
+    retaken.each { |page| DocumentedRuns.retake(page) }
   end
 
   desc "Build the pages as a site in #{Site::FOLDER}, without a network (Debian and Ubuntu: mkdocs)"

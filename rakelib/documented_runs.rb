@@ -4,8 +4,9 @@ require "fileutils"
 require "tmpdir"
 require_relative "documents"
 
-# Runs the commands that pages show (see Documents for what a page says of each block), as root, with the real bpftrace. The programs
-# are those of this checkout: `probescope` is exe/probescope, `venv/bin/probescope` the package in python/, and sudo does nothing.
+# Runs the commands that pages show (see Documents for what a page says of each block), as root,
+# with the real bpftrace. The programs are those of this checkout: `probescope` is exe/probescope,
+# `venv/bin/probescope` the package in python/, and sudo does nothing.
 module DocumentedRuns
   # A command failed, or did not end.
   Failure = Class.new(StandardError)
@@ -13,7 +14,8 @@ module DocumentedRuns
   # Of one page: a folder with examples/, and the programs that its blocks have started.
   class Session
     # A tracer without a time limit runs until Ctrl-C, which it gets after so many seconds.
-    UNTIL_CTRL_C = /\b(?:bpftrace|probescope (?:trace|stat|flow|otel))\b(?!.* (?:-d|--seconds|--top|--help)\b)/
+    UNTIL_CTRL_C =
+      /\b(?:bpftrace|probescope (?:trace|stat|flow|otel))\b(?!.* (?:-d|--seconds|--top|--help)\b)/
     SECONDS_OF_TRACE = 8
     # What installs compiles, so it may take long on a busy machine.
     MOST_SECONDS = 600
@@ -54,7 +56,9 @@ module DocumentedRuns
       FileUtils.cp_r("#{Documents::ROOT}/examples", @folder)
       FileUtils.mkdir_p("#{@folder}/venv/bin")
       script("bin/probescope", "exec ruby #{Documents::ROOT}/exe/probescope \"$@\"")
-      script("venv/bin/probescope", "PYTHONPATH=#{Documents::ROOT}/python exec #{ENV.fetch("PYTHON", "python3")} -m probescope \"$@\"")
+      python = ENV.fetch("PYTHON", "python3")
+      script("venv/bin/probescope",
+             "PYTHONPATH=#{Documents::ROOT}/python exec #{python} -m probescope \"$@\"")
     end
 
     # What is installed there is installed in the folder.
@@ -81,14 +85,16 @@ module DocumentedRuns
       if File.directory?("#{Documents::ROOT}/#{program}")
         start_application(program)
       else
-        background(program.end_with?(".py") ? "venv/bin/probescope run #{program}" : "probescope run -- ruby #{program}")
+        python = program.end_with?(".py")
+        background(python ? "venv/bin/probescope run #{program}" : "probescope run -- ruby #{program}")
       end
       @used = program
     end
 
     # Puma or gunicorn, under load.
     def start_application(program)
-      application = {"examples/rack_app" => Support::RackApp, "examples/flask_app" => Support::FlaskApp}.fetch(program).new
+      applications = {"examples/rack_app" => Support::RackApp, "examples/flask_app" => Support::FlaskApp}
+      application = applications.fetch(program).new
       @applications << application
       application.ready
       @pid, @url = application.pid, application.url
@@ -97,7 +103,10 @@ module DocumentedRuns
 
     # Returns nil of a program that goes on.
     def execute(line, status)
-      command = line.gsub(PID) { @pid || raise(Failure, "`#{line}`: no program runs that it could be asked of") }.gsub(URL) { @url }
+      command = line.gsub(PID) do
+        @pid || raise(Failure, "`#{line}`: no program runs that it could be asked of")
+      end
+      command = command.gsub(URL) { @url }
       if Documents::Command.new(line: line).background?
         stop
         background(command.sub(/&\s*(#.*)?\z/, ""))
@@ -105,7 +114,9 @@ module DocumentedRuns
       end
 
       output, errors, ended = foreground(command)
-      raise Failure, "`#{command}` ended with #{ended.inspect}, not #{status}:\n#{output}#{errors}" unless ended == status
+      unless ended == status
+        raise Failure, "`#{command}` ended with #{ended.inspect}, not #{status}:\n#{output}#{errors}"
+      end
 
       [line, @pid, output]
     end
@@ -138,8 +149,9 @@ module DocumentedRuns
     # Where no pipe is given for it, stderr goes where stdout goes.
     def spawn(command, err: nil)
       reader, writer = IO.pipe
-      pid = Process.spawn(environment, "bash", "-c", command, in: File::NULL, out: writer, err: err || writer, chdir: @folder, pgroup: true,
-                                                              unsetenv_others: true)
+      pid = Process.spawn(environment, "bash", "-c", command,
+                          in: File::NULL, out: writer, err: err || writer, chdir: @folder, pgroup: true,
+                          unsetenv_others: true)
       [writer, err].compact.each(&:close)
       [reader, pid]
     end
@@ -159,8 +171,8 @@ module DocumentedRuns
       gems = "#{@folder}/gems"
       # Where nothing is installed, `require "probescope"` finds what a gem would be.
       library = File.exist?("#{@folder}/exe") ? nil : "#{Documents::ROOT}/lib"
-      Support.plain_env.merge("PATH" => "#{@folder}/bin:#{gems}/bin:#{Support::RUBY_PATH}", "GEM_HOME" => gems, "HOME" => @folder,
-                              "RUBYLIB" => library)
+      Support.plain_env.merge("PATH" => "#{@folder}/bin:#{gems}/bin:#{Support::RUBY_PATH}",
+                              "GEM_HOME" => gems, "HOME" => @folder, "RUBYLIB" => library)
     end
   end
 
@@ -178,7 +190,11 @@ module DocumentedRuns
   def check(pages, out: $stdout)
     pages.flat_map do |page|
       blocks = Documents.blocks(page)
-      Dir.mktmpdir { |folder| in_session(folder) { |session| blocks.filter_map { |block| check_block(session, block, out) } } }
+      Dir.mktmpdir do |folder|
+        in_session(folder) do |session|
+          blocks.filter_map { |block| check_block(session, block, out) }
+        end
+      end
     end
   end
 
@@ -192,14 +208,19 @@ module DocumentedRuns
     [block.place, e.message]
   end
 
-  # The applications of the pages live there, so that paths are as wide as the columns that they stand in.
+  # The applications of the pages live there, so that paths are as wide as the columns that they
+  # stand in.
   HOME = "/srv/shop"
 
   # Puts new output into the blocks of a page that are to be retaken.
   def retake(page)
     text = Documents.read(page)
     blocks = Documents.blocks(page).select(&:retaken?)
-    again = in_home { in_session(HOME) { |session| blocks.reduce(text) { |before, block| retaken(before, session, block) } } }
+    again = in_home do
+      in_session(HOME) do |session|
+        blocks.reduce(text) { |before, block| retaken(before, session, block) }
+      end
+    end
     File.write(File.join(Documents::ROOT, page), again) if again != text
   end
 
@@ -217,7 +238,8 @@ module DocumentedRuns
     runs = session.run(block).to_h { |line, pid, output| [line, [pid, output]] }
     new = block.commands.map do |command|
       pid, output = runs.fetch(command.line, [nil, command.output])
-      "$ #{pid ? command.line.sub(/(?<=-p )(?:PID|\d+)\b/, pid.to_s) : command.line}\n#{output.gsub(/ +$/, "")}"
+      line = pid ? command.line.sub(/(?<=-p )(?:PID|\d+)\b/, pid.to_s) : command.line
+      "$ #{line}\n#{output.gsub(/ +$/, "")}"
     end
     text.sub("```console\n#{block.text}```") { "```console\n#{new.join}```" }
   end

@@ -2,20 +2,27 @@
 
 require "shellwords"
 
-# What the pages hold: links, headings, and commands. A block of kind `console` shows commands, a line with `$ ` each. A comment on the
-# line before the block says what `rake docs:check` does with it:
+# What the pages hold: links, headings, and commands. A block of kind `console` shows commands, a
+# line with `$ ` each. A comment on the line before the block says what `rake docs:check` does with
+# it:
 #
 #   <!-- docs:run -->                                   runs the commands, one after the other
-#   <!-- docs:run with examples/deepstack.rb -->        the same, with that program running: its process takes the place of each PID
-#   <!-- docs:run with examples/hotfuncs.rb, exits with 1 -->     the last command is to fail with that status
-#   <!-- docs:run with examples/deepstack.rb, retaken -->         `rake docs:runs` puts the output of a new run into the page
-#   <!-- docs:run in a checkout -->                     the folder is a copy of this checkout, without what was built
+#   <!-- docs:run with examples/deepstack.rb -->        the same, with that program running: its
+#                                                       process takes the place of each PID
+#   <!-- docs:run with examples/hotfuncs.rb, exits with 1 -->
+#                                                       the last command is to fail with that status
+#   <!-- docs:run with examples/deepstack.rb, retaken -->
+#                                                       `rake docs:runs` puts the output of a new run
+#                                                       into the page
+#   <!-- docs:run in a checkout -->                     the folder is a copy of this checkout,
+#                                                       without what was built
 #   <!-- docs:not-run REASON -->                        does nothing; the task prints the reason
 #
 # The blocks of a page share a folder and the programs that they started.
 module Documents
   ROOT = File.expand_path("..", __dir__)
-  # What a page says of its block: {"with" => "examples/deepstack.rb", "exits with" => "1", "retaken" => nil}
+  # What a page says of its block: {"with" => "examples/deepstack.rb", "exits with" => "1",
+  # "retaken" => nil}
   CLAUSE = /\A(with|exits with|retaken|in a checkout)(?: (\S+))?\z/
   BLOCK = /^(?:<!-- docs:(?<word>run|not-run) ?(?<said>.*?) ?-->\n)?```console\n(?<text>.*?)^```$/m
 
@@ -27,32 +34,47 @@ module Documents
   Block = Struct.new(:page, :number, :word, :said, :text, keyword_init: true) do
     def run? = word == "run"
     def place = "#{page}:#{number}"
-    def clauses = said.split(", ").to_h { |clause| clause.match(CLAUSE)&.captures || raise("#{place}: what is #{clause.inspect}?") }
+
+    def clauses
+      said.split(", ").to_h do |clause|
+        clause.match(CLAUSE)&.captures || raise("#{place}: what is #{clause.inspect}?")
+      end
+    end
+
     def program = clauses["with"]
     def retaken? = run? && clauses.key?("retaken")
     def status = clauses.fetch("exits with", "0").to_i
 
     # A command that ends in a backslash goes on in the next line.
     def commands
-      text.scan(/^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)/).map { |line, output| Command.new(line: line, output: output) }
+      text.scan(/^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)/).map do |line, output|
+        Command.new(line: line, output: output)
+      end
     end
   end
 
   module_function
 
   def pages = Dir["{*,docs/**/*,examples/*/*}.md", base: ROOT]
+
   # Those that are written for readers of this version, and not a record of a decision or of a run.
-  def kept = pages.reject { |page| page.match?(%r{\A(docs/(decisions|ci)/|CHANGELOG|docs/(truth|performance|packages)\.md)}) }
+  def kept
+    records = %r{\A(docs/(decisions|ci)/|CHANGELOG|docs/(truth|performance|packages)\.md)}
+    pages.reject { |page| page.match?(records) }
+  end
+
   def read(page) = File.read(File.join(ROOT, page))
 
   # As GitHub names the anchor of a heading.
   def anchors(text)
-    text.gsub(/^```.*?^```/m, "").scan(/^#+ (.*)$/).map { |(title)| title.downcase.gsub(/[^\w\- ]/, "").tr(" ", "-") }
+    headings = text.gsub(/^```.*?^```/m, "").scan(/^#+ (.*)$/)
+    headings.map { |(title)| title.downcase.gsub(/[^\w\- ]/, "").tr(" ", "-") }
   end
 
   def links(page) = read(page).gsub(/^```.*?^```/m, "").scan(/\]\(([^)\s]+)\)/).flatten
 
-  # What is wrong with the links of a page. External ones are looked at for their form, without a network.
+  # What is wrong with the links of a page. External ones are looked at for their form, without a
+  # network.
   def broken_links(page)
     links(page).reject { |link| link.match?(/\A[a-z]+:/) ? well_formed?(link) : resolves?(page, link) }
   end
@@ -76,20 +98,27 @@ module Documents
 
   # Lines with `$ ` in a block of another kind would be run by nobody.
   def commands_elsewhere(page)
-    read(page).scan(/^```(\w*)\n(.*?)^```$/m).reject { |kind, _| kind == "console" }.flat_map { |_, text| text.scan(/^\$ .*/) }
+    others = read(page).scan(/^```(\w*)\n(.*?)^```$/m).reject { |kind, _| kind == "console" }
+    others.flat_map { |_, text| text.scan(/^\$ .*/) }
   end
 
-  # Each `probescope COMMAND ...` of a page, in a block or in a sentence, as words from the program's name on.
+  # Each `probescope COMMAND ...` of a page, in a block or in a sentence, as words from the
+  # program's name on.
   def invocations(page)
     text = read(page)
-    blocks = text.scan(/^```\w*\n(.*?)^```$/m).flat_map { |(block)| lines_with_commands(block.gsub("\\\n", " ")) }
-    spans = text.gsub(/^```.*?^```/m, "").split(/\n\n+/).flat_map { |paragraph| paragraph.scan(/`([^`]+)`/).flatten }
+    blocks = text.scan(/^```\w*\n(.*?)^```$/m).flat_map do |(block)|
+      lines_with_commands(block.gsub("\\\n", " "))
+    end
+    paragraphs = text.gsub(/^```.*?^```/m, "").split(/\n\n+/)
+    spans = paragraphs.flat_map { |paragraph| paragraph.scan(/`([^`]+)`/).flatten }
     (blocks + spans).flat_map { |line| invocations_in(line.tr("\n", " ")) }
   end
 
-  # Of a console, of what a command tells to try, and of examples in a help text, which have their explanation behind them.
+  # Of a console, of what a command tells to try, and of examples in a help text, which have their
+  # explanation behind them.
   def lines_with_commands(text)
-    text.scan(/^(?:\$ | {2,}try: | {2,}(?=\S*probescope |sudo ))(.*)/).flatten.map { |line| line.sub(/\S\K {3,}.*/, "") }
+    lines = text.scan(/^(?:\$ | {2,}try: | {2,}(?=\S*probescope |sudo ))(.*)/).flatten
+    lines.map { |line| line.sub(/\S\K {3,}.*/, "") }
   end
 
   # [["venv/bin/probescope", "trace", "hot", "-p", "4711"], ...] of a line of shell.

@@ -7,31 +7,35 @@ module Fuzz
   CORPUS = "ext/core/test/provider_corpus"
   DIRECTORY = "tmp/fuzz"
   PROGRAM = "#{DIRECTORY}/provider_fuzz".freeze
-  FLAGS = %w[-std=c11 -D_GNU_SOURCE -DPS_LIBFUZZER -O1 -g -Iext/core -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all].freeze
+  FLAGS = %w[-std=c11 -D_GNU_SOURCE -DPS_LIBFUZZER -O1 -g -Iext/core -fsanitize=fuzzer,address,undefined
+             -fno-sanitize-recover=all].freeze
 
   module_function
 
   def build
     mkdir_p ["#{DIRECTORY}/corpus", CORPUS], verbose: false
     sources = FileList["ext/core/provider*.c", "ext/core/test/provider_fuzz_test.c"]
-    system(ENV.fetch("CLANG", "clang"), *FLAGS, *ENV.fetch("CFLAGS", "").split, "-o", PROGRAM, *sources, err: File::NULL)
+    system(ENV.fetch("CLANG", "clang"), *FLAGS, *ENV.fetch("CFLAGS", "").split, "-o", PROGRAM, *sources,
+           err: File::NULL)
   end
 
   # What was found goes into the corpus as far as it reaches what nothing smaller reaches.
   def run(seconds)
-    sh PROGRAM, "-max_len=512", "-max_total_time=#{seconds}", "-artifact_prefix=#{DIRECTORY}/", "#{DIRECTORY}/corpus", CORPUS,
-       verbose: false
+    sh PROGRAM, "-max_len=512", "-max_total_time=#{seconds}", "-artifact_prefix=#{DIRECTORY}/",
+       "#{DIRECTORY}/corpus", CORPUS, verbose: false
     kept = "#{DIRECTORY}/kept"
     rm_rf kept, verbose: false
     mkdir_p kept, verbose: false
-    sh PROGRAM, "-merge=1", "-use_counters=0", kept, CORPUS, "#{DIRECTORY}/corpus", verbose: false, err: File::NULL
+    sh PROGRAM, "-merge=1", "-use_counters=0", kept, CORPUS, "#{DIRECTORY}/corpus",
+       verbose: false, err: File::NULL
     rm_rf CORPUS, verbose: false
     mv kept, CORPUS, verbose: false
     puts "fuzz: #{Dir["#{CORPUS}/*"].size} inputs in #{CORPUS}"
   end
 end
 
-desc "Fuzz the run-time providers under ASan (SECONDS=600; CLANG, CFLAGS), and keep what is new in ext/core/test/provider_corpus"
+desc "Fuzz the run-time providers under ASan (SECONDS=600; CLANG, CFLAGS), " \
+     "and keep what is new in ext/core/test/provider_corpus"
 task :fuzz do
   if Fuzz.build then Fuzz.run(ENV.fetch("SECONDS", "600"))
   else

@@ -8,9 +8,11 @@ require_relative "info_generator"
 require_relative "program_generator"
 require_relative "schema_generator"
 
-desc "Generate the C header and sites, #{AbiGenerator::REFERENCE} and lib/probescope/abi.rb from #{AbiGenerator::SOURCE}; " \
-     "probescope_info in three languages from #{InfoGenerator::SOURCE}; what both hosts have in common from #{HostsGenerator::SOURCE}; " \
-     "the programs from #{ProgramGenerator::SOURCES}; the JSON Schemas and the tables of the commands from #{SchemaGenerator::SOURCE}; " \
+desc "Generate the C header and sites, #{AbiGenerator::REFERENCE} and lib/probescope/abi.rb " \
+     "from #{AbiGenerator::SOURCE}; probescope_info in three languages from #{InfoGenerator::SOURCE}; " \
+     "what both hosts have in common from #{HostsGenerator::SOURCE}; " \
+     "the programs from #{ProgramGenerator::SOURCES}; " \
+     "the JSON Schemas and the tables of the commands from #{SchemaGenerator::SOURCE}; " \
      "#{CommandsPage::PATH} from --help"
 task :generate do
   root = File.expand_path("..", __dir__)

@@ -18,17 +18,20 @@ module HelpTexts
     end
     STDOUT.puts JSON.generate(texts)
   RUBY
-  # argparse lays its help out differently in each version of Python, so this has what is in it: [[option or argument, text], ...]
+  # argparse lays its help out differently in each version of Python, so this has what is in it:
+  # [[option or argument, text], ...]
   OF_WHEEL = <<~PYTHON
     import argparse, json
     from probescope.command.main import parser
     def row(action):
         values = f" {action.metavar or action.dest.upper()}" if action.nargs != 0 else ""
-        name = ", ".join(action.option_strings) + values if action.option_strings else action.metavar or action.dest
+        options = ", ".join(action.option_strings)
+        name = options + values if options else action.metavar or action.dest
         return [name, (action.help or "").replace("%%", "%")]
     commands = next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
     def texts(command):
-        return {"about": command.description, "examples": command.epilog, "rows": [row(action) for action in command._actions]}
+        rows = [row(action) for action in command._actions]
+        return {"about": command.description, "examples": command.epilog, "rows": rows}
     print(json.dumps({name: texts(command) for name, command in commands.items()}))
   PYTHON
 
@@ -39,14 +42,23 @@ module HelpTexts
     @gem ||= JSON.parse(output({}, RbConfig.ruby, "-I#{ROOT}/lib", "-e", OF_GEM))
   end
 
-  # {"trace" => {"about" => text, "examples" => text, "rows" => [["-p, --pid PID", "the process"], ...]}, ...}
+  # {"trace" => {"about" => text, "examples" => text, "rows" => [["-p, --pid PID", "the process"],
+  # ...]}, ...}
   def wheel
-    @wheel ||= JSON.parse(output({"PYTHONPATH" => "#{ROOT}/python"}, ENV.fetch("PYTHON", "python3"), "-c", OF_WHEEL))
+    python = ENV.fetch("PYTHON", "python3")
+    @wheel ||= JSON.parse(output({"PYTHONPATH" => "#{ROOT}/python"}, python, "-c", OF_WHEEL))
   end
 
   # {"hot" => ["-p", "--pid", ...], ...}
-  def options_of_gem = gem.transform_values { |text| text.scan(/^\s+(?:(-\w), |\s+)(--[\w-]+)/).flatten.compact }
-  def options_of_wheel = wheel.transform_values { |help| help["rows"].flat_map { |name, _| name.scan(/(?<!\S)--?[\w-]+/) } }
+  def options_of_gem
+    gem.transform_values { |text| text.scan(/^\s+(?:(-\w), |\s+)(--[\w-]+)/).flatten.compact }
+  end
+
+  def options_of_wheel
+    wheel.transform_values do |help|
+      help["rows"].flat_map { |name, _| name.scan(/(?<!\S)--?[\w-]+/) }
+    end
+  end
 
   def output(environment, *command)
     text, errors, status = Open3.capture3(environment, *command)

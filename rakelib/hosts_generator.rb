@@ -3,7 +3,8 @@
 require "json"
 require "yaml"
 
-# Turns providers/hosts.yml into constants of both hosts. Each public method returns the text of one generated file.
+# Turns providers/hosts.yml into constants of both hosts. Each public method returns the text of one
+# generated file.
 class HostsGenerator
   SOURCE = "providers/hosts.yml"
   OUTPUTS = {
@@ -26,7 +27,8 @@ class HostsGenerator
   def initialize(yaml)
     definition = YAML.safe_load(yaml)
     @bounds = definition.fetch("bounds")
-    @container, @noise, @meanings = definition.fetch("complaints").fetch_values("container", "noise", "meanings")
+    complaints = definition.fetch("complaints")
+    @container, @noise, @meanings = complaints.fetch_values("container", "noise", "meanings")
   end
 
   def ruby_bounds
@@ -35,11 +37,14 @@ class HostsGenerator
   end
 
   def python_bounds
-    python(BOUNDS, @bounds.map { |bound| "#{comment(bound)}\n#{bound["name"]} = #{number(bound)}" }.join("\n"))
+    constants = @bounds.map { |bound| "#{comment(bound)}\n#{bound["name"]} = #{number(bound)}" }.join("\n")
+    python(BOUNDS, constants)
   end
 
   def ruby_complaints
-    rows = @meanings.map { |row| "[/#{row["pattern"]}/,\n #{string(row["meaning"])},\n #{step(row)}]" }.join(",\n")
+    rows = @meanings.map do |row|
+      "[/#{row["pattern"]}/,\n #{string(row["meaning"])},\n #{step(row)}]"
+    end.join(",\n")
     ruby(<<~RUBY.chomp)
       # #{COMPLAINTS}
       module Complaints
@@ -56,7 +61,8 @@ class HostsGenerator
 
   def python_complaints
     rows = @meanings.map do |row|
-      "(\n#{indent(indent(["re.compile(r\"#{row["pattern"]}\"),", "#{string(row["meaning"])},", "#{step(row)},"].join("\n")))}\n),"
+      parts = ["re.compile(r\"#{row["pattern"]}\"),", "#{string(row["meaning"])},", "#{step(row)},"]
+      "(\n#{indent(indent(parts.join("\n")))}\n),"
     end
     python(COMPLAINTS, <<~PYTHON.chomp)
       import re

@@ -35,22 +35,26 @@ module HuntTask
     rm_rf copy, verbose: false
     mkdir_p ["#{copy}/tmp", "#{copy}/build"], verbose: false
     cp_r %w[lib ext spec providers], copy, verbose: false
-    sh "patch", "--quiet", "--strip=1", "--directory=#{copy}", "--input=#{File.expand_path("spec/hunt/fault_1.patch")}", verbose: false
+    sh "patch", "--quiet", "--strip=1", "--directory=#{copy}",
+       "--input=#{File.expand_path("spec/hunt/fault_1.patch")}", verbose: false
     chdir "#{copy}/build", verbose: false do
       sh RbConfig.ruby, "../ext/probescope/extconf.rb", verbose: false, out: File::NULL
       sh "make", "--silent", "V=0", verbose: false, out: File::NULL
     end
-    cp "#{copy}/build/probescope.so", "#{copy}/lib/probescope/#{RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")}/",
-       verbose: false
+    folder = RbConfig::CONFIG.values_at("ruby_version", "arch").join("-")
+    cp "#{copy}/build/probescope.so", "#{copy}/lib/probescope/#{folder}/", verbose: false
     # A few cases show it; one may be of another kind.
-    hunt = [{ "MOST_CASES" => "5" }, RbConfig.ruby, "spec/hunt/hunt.rb", "ruby", seconds.to_s, *ENV.fetch("SEED", nil)]
+    hunt = [{ "MOST_CASES" => "5" }, RbConfig.ruby, "spec/hunt/hunt.rb", "ruby", seconds.to_s,
+            *ENV.fetch("SEED", nil)]
     chdir(copy, verbose: false) { IO.popen(hunt, &:read) }
   end
 
-  # The extension in python/probescope, and an interpreter with greenlet where pip has it. Later Pythons bring no setuptools.
+  # The extension in python/probescope, and an interpreter with greenlet where pip has it. Later
+  # Pythons bring no setuptools.
   def python
     interpreter = ENV.fetch("PYTHON", "python3")
-    version = `#{interpreter} -c "import platform, sys; print(platform.python_version() + sys.abiflags)"`.chomp
+    telling = "import platform, sys; print(platform.python_version() + sys.abiflags)"
+    version = `#{interpreter} -c "#{telling}"`.chomp
     venv = "tmp/hunt/python-#{version}"
     unless File.exist?("#{venv}/ready")
       sh interpreter, "-m", "venv", venv, verbose: false
@@ -61,11 +65,13 @@ module HuntTask
     ENV["PYTHON"] = File.expand_path("#{venv}/bin/python")
     without = !system(ENV.fetch("PYTHON"), "-c", "import greenlet", err: File::NULL)
     puts "hunt: Python #{version} without greenlets, which pip cannot get for it" if without
-    sh ENV.fetch("PYTHON"), "setup.py", "--quiet", "build_ext", "--inplace", verbose: false, out: File::NULL, err: File::NULL
+    sh ENV.fetch("PYTHON"), "setup.py", "--quiet", "build_ext", "--inplace",
+       verbose: false, out: File::NULL, err: File::NULL
   end
 end
 
-desc "Random programs while probes come and go (as root; SECONDS=120, SEED, RUBY or PYTHON for one language, WITHOUT, ASAN=1)"
+desc "Random programs while probes come and go " \
+     "(as root; SECONDS=120, SEED, RUBY or PYTHON for one language, WITHOUT, ASAN=1)"
 task hunt: :compile do
   seconds = Integer(ENV.fetch("SECONDS", "120")) / HuntTask.languages.size
   failed = HuntTask.languages.reject do |language|
@@ -77,7 +83,8 @@ task hunt: :compile do
   abort "FAILED: hunt: #{failed.join(", ")}" if failed.any?
 end
 
-desc "Whether the hunt finds a fault that was mended, when it is put in again: Ruby 3.3 and later (as root; SECONDS=120, SEED)"
+desc "Whether the hunt finds a fault that was mended, when it is put in again: Ruby 3.3 and later " \
+     "(as root; SECONDS=120, SEED)"
 task "hunt:proves": :compile do
   puts(text = HuntTask.with_fault(Integer(ENV.fetch("SECONDS", "120"))))
   found = text.scan(/^FAILED: .*frame2iseq/).size

@@ -2,8 +2,8 @@
 
 require "yaml"
 
-# Turns providers/info.yml into the C struct probescope_info and into what both hosts read it by. Each public method returns the text of
-# one generated file.
+# Turns providers/info.yml into the C struct probescope_info and into what both hosts read it by.
+# Each public method returns the text of one generated file.
 class InfoGenerator
   SOURCE = "providers/info.yml"
   OUTPUTS = {
@@ -12,7 +12,8 @@ class InfoGenerator
     "python/probescope/command/info_layout.py" => :python_layout
   }.freeze
   # Of the numbers: bytes, and what C, String#unpack and Python's struct call them.
-  NUMBERS = {"u32" => [4, "uint32_t", "L<", "I"], "i32" => [4, "int32_t", "l<", "i"], "u64" => [8, "uint64_t", "Q<", "Q"]}.freeze
+  NUMBERS = {"u32" => [4, "uint32_t", "L<", "I"], "i32" => [4, "int32_t", "l<", "i"],
+             "u64" => [8, "uint64_t", "Q<", "Q"]}.freeze
   # Of the struct, in its order, and what each is to a reader.
   SECTIONS = {"head" => "How the rest lies.", "process" => "What every library tells.",
               "appended" => "What later libraries tell too."}.freeze
@@ -129,19 +130,32 @@ class InfoGenerator
 
   def magic = @definition.fetch("magic")
   def states = @definition.fetch("states")
-  def flags = @definition.fetch("flags").each_with_index.map { |flag, i| [flag.fetch("name"), 1 << i, flag.fetch("about")] }
+
+  def flags
+    @definition.fetch("flags").each_with_index.map do |flag, i|
+      [flag.fetch("name"), 1 << i, flag.fetch("about")]
+    end
+  end
+
   def head = @sections.values_at(*SECTIONS.keys).flatten
   def row = @sections.fetch("probe")
 
   # Fields lie one behind the other, as C puts them.
   def check(what, fields)
     fields.reduce(0) do |ending, field|
-      raise "#{SOURCE}: #{field.name} of #{what} is at #{field.at}, and what comes before it ends at #{ending}" if field.at != ending
-      raise "#{SOURCE}: #{field.name} of #{what} is at #{field.at}, where C puts no #{field.type}" unless field.aligned?
+      if field.at != ending
+        raise "#{SOURCE}: #{field.name} of #{what} is at #{field.at}, " \
+              "and what comes before it ends at #{ending}"
+      end
+      unless field.aligned?
+        raise "#{SOURCE}: #{field.name} of #{what} is at #{field.at}, where C puts no #{field.type}"
+      end
 
       field.end
     end
-    raise "#{SOURCE}: C adds bytes at the end of #{what}, where the last field ends at #{fields.last.end}" if fields.last.end % 8 != 0
+    if fields.last.end % 8 != 0
+      raise "#{SOURCE}: C adds bytes at the end of #{what}, where the last field ends at #{fields.last.end}"
+    end
     raise "#{SOURCE}: two fields of #{what} have one name" if fields.map(&:name).uniq.size < fields.size
   end
 

@@ -2,12 +2,14 @@
 
 require_relative "../lib/probescope/version"
 
-# The run-time providers of ext/core as the C library that programs and wrappers made for libstapsdt load.
+# The run-time providers of ext/core as the C library that programs and wrappers made for libstapsdt
+# load.
 module Libstapsdt
   extend Rake::FileUtilsExt
 
   SOURCES = FileList["ext/core/provider*.c"]
-  FLAGS = %w[-std=c11 -D_GNU_SOURCE -O2 -fPIC -fno-lto -Wall -Wextra -Wno-unused-parameter -Wno-comment].freeze
+  FLAGS = %w[-std=c11 -D_GNU_SOURCE -O2 -fPIC -fno-lto
+             -Wall -Wextra -Wno-unused-parameter -Wno-comment].freeze
 
   module_function
 
@@ -18,7 +20,8 @@ module Libstapsdt
     mkdir_p ["#{root}/lib/pkgconfig", "#{root}/include"], verbose: false
     rm_f library, verbose: false # of a process that has it open, it is not overwritten
     sh compiler, *FLAGS, *ENV.fetch("CFLAGS", "").split, "-shared", "-Wl,-soname,libstapsdt.so.0",
-       "-Wl,--version-script=ext/core/libstapsdt.map", "-o", library, *SOURCES, *ENV.fetch("LDFLAGS", "").split, "-pthread", verbose: false
+       "-Wl,--version-script=ext/core/libstapsdt.map", "-o", library, *SOURCES,
+       *ENV.fetch("LDFLAGS", "").split, "-pthread", verbose: false
     ln_sf "libstapsdt.so.0", "#{root}/lib/libstapsdt.so", verbose: false
     cp "ext/core/libstapsdt.h", "#{root}/include", verbose: false
     File.write("#{root}/lib/pkgconfig/libstapsdt.pc", pkg_config(prefix))
@@ -41,7 +44,8 @@ module Libstapsdt
   end
 end
 
-desc "Build libstapsdt.so.0, libstapsdt.h and libstapsdt.pc (PREFIX=tmp/libstapsdt; DESTDIR, CC, CFLAGS, LDFLAGS as usual)"
+desc "Build libstapsdt.so.0, libstapsdt.h and libstapsdt.pc " \
+     "(PREFIX=tmp/libstapsdt; DESTDIR, CC, CFLAGS, LDFLAGS as usual)"
 task :libstapsdt do
   prefix = File.expand_path(ENV.fetch("PREFIX", "tmp/libstapsdt"))
   puts "built #{Libstapsdt.install(prefix, destination: ENV.fetch("DESTDIR", ""))}"

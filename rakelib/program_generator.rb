@@ -3,22 +3,33 @@
 require "erb"
 require_relative "abi_generator"
 
-# Makes the bpftrace programs, providers/*.bt, from the templates beside them. A template is the program, with two things more:
+# Makes the bpftrace programs, providers/*.bt, from the templates beside them. A template is the
+# program, with two things more:
 #
-#   args.NAME           is that argument or field of the probe whose block it stands in. It becomes arg3 or *(uint64*)(arg5 + 16), so it
-#                       is a number, and a string is read with str(args.NAME, 64).
+#   args.NAME           is that argument or field of the probe whose block it stands in. It becomes
+#                       arg3 or *(uint64*)(arg5 + 16), so it is a number, and a string is read with
+#                       str(args.NAME, 64).
 #   <%= part "NAME" %>  is the text of providers/parts/NAME.bt.erb, which several programs share.
 #
-# One template makes several programs where these differ in little: in the probe that they wait for, since bpftrace takes no name of a
-# probe as an argument that may be left out; or in that they tell requests apart, which takes one key more in each map.
+# One template makes several programs where these differ in little: in the probe that they wait for,
+# since bpftrace takes no name of a probe as an argument that may be left out; or in that they tell
+# requests apart, which takes one key more in each map.
 class ProgramGenerator
   FOLDER = "providers"
   SOURCES = "#{FOLDER}/*.bt.erb".freeze
-  BY_REQUEST = {"" => {by_request: false, at: "pid"}, "_by_request" => {by_request: true, at: "pid, $request"}}.freeze
-  # {template => {program => values for the template}}. Every other template makes one program, which has its name.
+  BY_REQUEST = {"" => {by_request: false, at: "pid"},
+                "_by_request" => {by_request: true, at: "pid, $request"}}.freeze
+  by_request = %w[alloc exceptions hot].to_h do |name|
+    [name, BY_REQUEST.transform_keys { |suffix| "#{name}#{suffix}" }]
+  end
+  slow = [1, 10, 100].flat_map do |ms|
+    BY_REQUEST.map { |suffix, values| ["slow#{ms}ms#{suffix}", {ms: ms, **values}] }
+  end
+  # {template => {program => values for the template}}. Every other template makes one program,
+  # which has its name.
   VARIANTS = {
-    **%w[alloc exceptions hot].to_h { |name| [name, BY_REQUEST.transform_keys { |suffix| "#{name}#{suffix}" }] },
-    "slow" => [1, 10, 100].flat_map { |ms| BY_REQUEST.map { |suffix, values| ["slow#{ms}ms#{suffix}", {ms: ms, **values}] } }.to_h,
+    **by_request,
+    "slow" => slow.to_h,
     "stat" => {"stat" => {light: false}, "light" => {light: true}}
   }.freeze
   # Where another block of a program begins, and its probe if it is one of ours.
@@ -35,7 +46,8 @@ class ProgramGenerator
 
   def initialize(root)
     @root = root
-    @probes = AbiGenerator.new(File.read(File.join(root, AbiGenerator::SOURCE))).probes.to_h { |probe| [probe.name, probe] }
+    probes = AbiGenerator.new(File.read(File.join(root, AbiGenerator::SOURCE))).probes
+    @probes = probes.to_h { |probe| [probe.name, probe] }
   end
 
   # {program => its template}, paths in the root.
@@ -69,7 +81,8 @@ class ProgramGenerator
 
   # {program => [template, values]}
   def variants
-    @variants ||= Dir[File.join(@root, SOURCES)].sort.map { |path| File.basename(path, ".bt.erb") }.flat_map do |template|
+    @variants ||= Dir[File.join(@root, SOURCES)].sort.flat_map do |path|
+      template = File.basename(path, ".bt.erb")
       VARIANTS.fetch(template, {template => {}}).map { |program, values| [program, [template, values]] }
     end.to_h
   end
@@ -79,8 +92,13 @@ class ProgramGenerator
     raise Error, "args.#{name} is in no block of a probe" unless probe
 
     field = [*probe.args, *probe.more].find { |one| one.name == name }
-    raise Error, "#{probe.name} has no #{name}; it has #{[*probe.args, *probe.more].map(&:name).join(", ")}" unless field
-    raise Error, "#{name} of #{probe.name} is a number, and str() reads what a string points to" if string && field.type != "string"
+    unless field
+      names = [*probe.args, *probe.more].map(&:name).join(", ")
+      raise Error, "#{probe.name} has no #{name}; it has #{names}"
+    end
+    if string && field.type != "string"
+      raise Error, "#{name} of #{probe.name} is a number, and str() reads what a string points to"
+    end
 
     argument = probe.args.index(field) and return "arg#{argument}"
     offset = 8 * probe.more.index(field)
@@ -104,6 +122,8 @@ class ProgramGenerator
     private
 
     # One of providers/parts, with such local variables. indent: spaces that it is moved by.
-    def part(name, indent: 0, **values) = render("#{FOLDER}/parts/#{name}.bt.erb", **values).gsub(/^/, " " * indent)
+    def part(name, indent: 0, **values)
+      render("#{FOLDER}/parts/#{name}.bt.erb", **values).gsub(/^/, " " * indent)
+    end
   end
 end

@@ -8,13 +8,18 @@ require_relative "release/wheels"
 module Release
   # What rake release:build leaves out of what could be there, {what => why}.
   def self.left_out
-    always = {"Ruby 4.0" => "no suite of Debian or Ubuntu has it yet", "CPython without a GIL" => "Debian has none"}
+    always = {"Ruby 4.0" => "no suite of Debian or Ubuntu has it yet",
+              "CPython without a GIL" => "Debian has none"}
     sysroots.each_with_object(always) do |one, all|
       one.left_out.each { |what, why| all["#{what}, #{one.arch.cpu}"] = why }
     end
   end
 
-  def self.archs = ARCHS.select { |arch| ENV.fetch("RELEASE_ARCHS", ARCHS.map(&:cpu).join(",")).split(",").include?(arch.cpu) }
+  def self.archs
+    wanted = ENV.fetch("RELEASE_ARCHS", ARCHS.map(&:cpu).join(",")).split(",")
+    ARCHS.select { |arch| wanted.include?(arch.cpu) }
+  end
+
   def self.sysroots = archs.map { |arch| Sysroot.new(arch) }
   def self.wanted?(name) = ENV.fetch("RELEASE_ONLY", "source,gems,wheels,deb").split(",").include?(name)
 
@@ -25,18 +30,22 @@ module Release
     debug = "#{WORK}/debug-#{arch.triplet}"
     if wanted?("gems")
       extensions = toolchain.sysroot.rubies.map { |version| RubyExtension.new(toolchain, version, source) }
-      Gems.native(source, arch, extensions.to_h { |one| [one.directory, toolchain.split(one.compile(folder), debug)] })
+      libraries = extensions.to_h { |one| [one.directory, toolchain.split(one.compile(folder), debug)] }
+      Gems.native(source, arch, libraries)
     end
-    toolchain.sysroot.pythons.each { |version| Wheels.new(toolchain, source).build(version, folder, debug) } if wanted?("wheels")
+    if wanted?("wheels")
+      toolchain.sysroot.pythons.each { |version| Wheels.new(toolchain, source).build(version, folder, debug) }
+    end
     return unless wanted?("gems") && wanted?("wheels")
 
-    tar(debug, "#{PKG}/probescope-#{VERSION}-debug-#{arch.triplet}.tar.xz", folder: "debug", compress: %w[xz -6 -T1])
+    tar(debug, "#{PKG}/probescope-#{VERSION}-debug-#{arch.triplet}.tar.xz",
+        folder: "debug", compress: %w[xz -6 -T1])
   end
 end
 
 namespace :release do
-  desc "Build everything that is published into pkg, with sums and an SBOM (on Debian 12; RELEASE_ARCHS=x86_64, " \
-       "RELEASE_ONLY=gems,wheels,source,deb, RELEASE_FRESH=1: headers anew)"
+  desc "Build everything that is published into pkg, with sums and an SBOM (on Debian 12; " \
+       "RELEASE_ARCHS=x86_64, RELEASE_ONLY=gems,wheels,source,deb, RELEASE_FRESH=1: headers anew)"
   task :build do
     rm_rf [Release::WORK, *Dir["#{Release::PKG}/*"]], verbose: false
     mkdir_p [Release::WORK, Release::PKG], verbose: false
@@ -48,7 +57,9 @@ namespace :release do
     Deb.build(source) if Release.wanted?("deb")
     files = Dir["#{Release::PKG}/*"]
     Release::Sbom.write("#{Release::PKG}/probescope-#{Probescope::VERSION}.cdx.json", files, Release.sysroots)
-    sums = Dir.children(Release::PKG).sort.map { |name| "#{Digest::SHA256.file("#{Release::PKG}/#{name}").hexdigest}  #{name}\n" }
+    sums = Dir.children(Release::PKG).sort.map do |name|
+      "#{Digest::SHA256.file("#{Release::PKG}/#{name}").hexdigest}  #{name}\n"
+    end
     File.write("#{Release::PKG}/SHA256SUMS", sums.join)
     puts sums
     Release.left_out.each { |what, why| puts "left out: #{what}: #{why}" }

@@ -3,14 +3,16 @@
 require "json"
 require "yaml"
 
-# Turns docs/schema/schemas.yml into a JSON Schema for each command. They stand alone: no validator has to find a second file.
+# Turns docs/schema/schemas.yml into a JSON Schema for each command. They stand alone: no validator
+# has to find a second file.
 class SchemaGenerator
   FOLDER = "docs/schema"
   SOURCE = "#{FOLDER}/schemas.yml".freeze
   DIALECT = "https://json-schema.org/draft/2020-12/schema"
   TYPES = {
-    "string" => {type: "string"}, "integer" => {type: "integer"}, "number" => {type: "number"}, "boolean" => {type: "boolean"},
-    "share" => {type: "number", minimum: 0}, "ns" => {type: "integer", minimum: 0}, "count" => {type: "integer", minimum: 0},
+    "string" => {type: "string"}, "integer" => {type: "integer"}, "number" => {type: "number"},
+    "boolean" => {type: "boolean"}, "share" => {type: "number", minimum: 0},
+    "ns" => {type: "integer", minimum: 0}, "count" => {type: "integer", minimum: 0},
     "pid" => {type: "integer", minimum: 1},
     "time" => {type: "string", pattern: '^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$'}
   }.freeze
@@ -36,15 +38,17 @@ class SchemaGenerator
 
   def schema(command)
     definition = @definition.dig("commands", command)
-    {"$schema": DIALECT, "$id": "urn:probescope:schema:#{version}:#{command}", title: "probescope #{command} --json",
-     description: definition.fetch("about"), **object(fields(command, definition))}
+    {"$schema": DIALECT, "$id": "urn:probescope:schema:#{version}:#{command}",
+     title: "probescope #{command} --json", description: definition.fetch("about"),
+     **object(fields(command, definition))}
   end
 
   private
 
   def version = @definition.fetch("schema")
 
-  # {name => [type, meaning, "optional"?] or a nested type}. @own: types that each command has its own of.
+  # {name => [type, meaning, "optional"?] or a nested type}. @own: types that each command has its
+  # own of.
   def fields(command, definition)
     @own = {"schema" => {const: version}, "command" => {const: command}, "rows" => nil}
     @own["rows"] = rows(definition)
@@ -76,7 +80,8 @@ class SchemaGenerator
 
   def type(name)
     base = name.delete_suffix("?")
-    found = @own[base] || TYPES[base] || nested(@definition.dig("types", base) || raise("there is no type #{base}"))
+    found = @own[base] || TYPES[base] ||
+            nested(@definition.dig("types", base) || raise("there is no type #{base}"))
     name.end_with?("?") ? found.merge(type: [found.fetch(:type), "null"]) : found
   end
 

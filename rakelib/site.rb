@@ -4,8 +4,9 @@ require "fileutils"
 require "yaml"
 require_relative "documents"
 
-# The pages as a site, by MkDocs (docs/decisions/216-a-site-of-mkdocs.md). Pages link to files outside of docs/, so MkDocs is given a copy
-# of what is linked, in which every link stands as it stands in the repository.
+# The pages as a site, by MkDocs (docs/decisions/216-a-site-of-mkdocs.md). Pages link to files
+# outside of docs/, so MkDocs is given a copy of what is linked, in which every link stands as it
+# stands in the repository.
 module Site
   CONFIG = "mkdocs.yml"
   FOLDER = "tmp/site"
@@ -16,7 +17,9 @@ module Site
   module_function
 
   def build
-    abort "docs:site: mkdocs is missing (Debian and Ubuntu: apt install mkdocs)" unless system("command -v mkdocs >/dev/null")
+    unless system("command -v mkdocs >/dev/null")
+      abort "docs:site: mkdocs is missing (Debian and Ubuntu: apt install mkdocs)"
+    end
 
     copy
     system("mkdocs", "build", "--quiet", "--strict", "--clean", exception: true)
@@ -41,7 +44,9 @@ module Site
   def linked
     paths = Documents.pages.flat_map do |page|
       links = Documents.links(page).grep_v(/\A(?:[a-z]+:|#)/)
-      links.map { |link| File.expand_path(link.sub(/#.*/, ""), File.dirname(page)).delete_prefix("#{Dir.pwd}/") }
+      links.map do |link|
+        File.expand_path(link.sub(/#.*/, ""), File.dirname(page)).delete_prefix("#{Dir.pwd}/")
+      end
     end
     paths.uniq
   end
@@ -63,10 +68,14 @@ module Site
   def lost_anchors(path)
     File.read(path).scan(/href="([^":]*)#([^"]+)"/).filter_map do |file, anchor|
       target = file.empty? ? path : File.join(File.dirname(path), file)
-      "#{path}: no anchor ##{anchor} in #{file}" unless !File.file?(target) || File.read(target).include?("id=\"#{anchor}\"")
+      found = !File.file?(target) || File.read(target).include?("id=\"#{anchor}\"")
+      "#{path}: no anchor ##{anchor} in #{file}" unless found
     end
   end
 
   # The pages that mkdocs.yml lists.
-  def listed = YAML.safe_load_file(File.join(Documents::ROOT, CONFIG))["nav"].to_s.scan(/"([^"]+\.md)"/).flatten
+  def listed
+    navigation = YAML.safe_load_file(File.join(Documents::ROOT, CONFIG))["nav"]
+    navigation.to_s.scan(/"([^"]+\.md)"/).flatten
+  end
 end

@@ -1,11 +1,13 @@
 # frozen_string_literal: true
 
-TRUTH = {"TRUTH_SEEDS" => "10", "TRUTH_SECONDS" => "2", "TRUTH_SAMPLES" => "3000", "TRUTH_ONLY" => "all", "TRUTH_LANGUAGES" => "all",
-         "TRUTH_JOBS" => "2", "TRUTH_KEEP" => "0"}.freeze
+TRUTH = {"TRUTH_SEEDS" => "10", "TRUTH_SECONDS" => "2", "TRUTH_SAMPLES" => "3000", "TRUTH_ONLY" => "all",
+         "TRUTH_LANGUAGES" => "all", "TRUTH_JOBS" => "2", "TRUTH_KEEP" => "0"}.freeze
 
-desc "Hold what each command reports against what programs of known work count, and write docs/truth.md (as root; RUBY=, PYTHON=, " \
-     "TRUTH_SEEDS=10, TRUTH_SECONDS=2, TRUTH_SAMPLES=3000 (0: without hot and lines), TRUTH_ONLY=cpu,pool, " \
-     "TRUTH_LANGUAGES=Python, TRUTH_JOBS=2: programs at a time, TRUTH_KEEP=1: beside what the last run found of others)"
+desc "Hold what each command reports against what programs of known work count, and write docs/truth.md " \
+     "(as root; RUBY=, PYTHON=, TRUTH_SEEDS=10, TRUTH_SECONDS=2, " \
+     "TRUTH_SAMPLES=3000 (0: without hot and lines), TRUTH_ONLY=cpu,pool, " \
+     "TRUTH_LANGUAGES=Python, TRUTH_JOBS=2: programs at a time, " \
+     "TRUTH_KEEP=1: beside what the last run found of others)"
 task truth: :compile do
   require_relative "truth_page"
   require_relative "truth_run"

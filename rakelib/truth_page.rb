@@ -2,8 +2,8 @@
 
 require "json"
 
-# docs/truth.md: the worst figure of each command in each temperament, from what spec/truth/truth_spec.rb found. One section for each
-# language in one version.
+# docs/truth.md: the worst figure of each command in each temperament, from what
+# spec/truth/truth_spec.rb found. One section for each language in one version.
 module TruthPage
   RESULTS = "tmp/truth.jsonl"
   PAGE = "docs/truth.md"
@@ -37,19 +37,25 @@ module TruthPage
   def write
     about, *rows = File.readlines(RESULTS).map { |line| JSON.parse(line) }
     about = about.fetch("run")
-    rows.select! { |row| row["figures"].positive? } # of a program for which a command has nothing to be held against
-    sections = File.exist?(PAGE) ? File.read(PAGE).split(/^(?=## )/).drop(1).to_h { |section| [section[/.*/], section] } : {}
-    rows.group_by { |row| row["runtime"] }.each { |runtime, same| sections["## #{runtime}"] = section(runtime, same, about) }
+    # The others are of programs for which a command has nothing to be held against.
+    rows.select! { |row| row["figures"].positive? }
+    known = File.exist?(PAGE) ? File.read(PAGE).split(/^(?=## )/).drop(1) : []
+    sections = known.to_h { |section| [section[/.*/], section] }
+    rows.group_by { |row| row["runtime"] }.each do |runtime, same|
+      sections["## #{runtime}"] = section(runtime, same, about)
+    end
     File.write(PAGE, HEAD + sections.sort.map { |_, section| section.strip }.join("\n\n") << "\n")
     puts "#{PAGE}: #{rows.size} comparisons, #{rows.sum { |row| row["wrong"] }} figures outside"
   end
 
   def section(runtime, rows, about)
+    date, seeds, seconds = about.values_at("date", "seeds", "seconds")
+    figures, wrong = %w[figures wrong].map { |name| rows.sum { |row| row[name] } }
     <<~TEXT
       ## #{runtime}
 
-      #{about["date"]}#{commits(rows, about)}. #{about["seeds"]} seeds, intervals of #{about["seconds"]} s#{samples(rows)}.
-      #{rows.sum { |row| row["figures"] }} figures, #{rows.sum { |row| row["wrong"] }} outside#{missing(rows, about)}.
+      #{date}#{commits(rows, about)}. #{seeds} seeds, intervals of #{seconds} s#{samples(rows)}.
+      #{figures} figures, #{wrong} outside#{missing(rows, about)}.
 
       #{worst(rows)}
 
@@ -68,9 +74,11 @@ module TruthPage
 
   def worst(rows)
     %w[percent points].filter_map do |kind|
-      row = rows.select { |one| one["kind"] == kind }.max_by { |one| [one["error"], one["bias"].to_f.abs] } || next
+      of_kind = rows.select { |one| one["kind"] == kind }
+      row = of_kind.max_by { |one| [one["error"], one["bias"].to_f.abs] } || next
       what = {"percent" => "count", "points" => "share"}[kind]
-      "The worst #{what}: #{off_by(row)} outside#{" (bias #{format("%+.1f %%", row["bias"])})" if row["bias"]}, " \
+      bias = " (bias #{format("%+.1f %%", row["bias"])})" if row["bias"]
+      "The worst #{what}: #{off_by(row)} outside#{bias}, " \
         "#{row.values_at("temperament", "command").join(", ")}, #{row["worst"]}."
     end.join("\n")
   end
@@ -78,7 +86,8 @@ module TruthPage
   # Programs that were to run, and left nothing.
   def missing(rows, about)
     language = rows.first["language"]
-    gone = about["programs"].select { |name, _| name == language }.map(&:last) - rows.map { |row| row["temperament"] }
+    programs = about["programs"].select { |name, _| name == language }.map(&:last)
+    gone = programs - rows.map { |row| row["temperament"] }
     gone.any? ? "; nothing is known of #{gone.join(", ")}" : ""
   end
 
@@ -87,10 +96,12 @@ module TruthPage
     least ? ", #{least} samples at least for `hot` and `lines`" : ", without `hot` and `lines`"
   end
 
-  HEADINGS = ["TEMPERAMENT", "COMMAND", "FIGURES", "OUTSIDE", "OFF BY", "BIAS", "THE WORST OF THEM", "LOST, AS SAID"].freeze
+  HEADINGS = ["TEMPERAMENT", "COMMAND", "FIGURES", "OUTSIDE", "OFF BY", "BIAS",
+              "THE WORST OF THEM", "LOST, AS SAID"].freeze
 
   def table(rows)
-    lines = rows.group_by { |row| row.values_at("temperament", "command") }.sort.map { |key, same| line([*key, *cells(same)]) }
+    groups = rows.group_by { |row| row.values_at("temperament", "command") }
+    lines = groups.sort.map { |key, same| line([*key, *cells(same)]) }
     [line(HEADINGS), "|#{"---|" * HEADINGS.size}", *lines].join("\n")
   end
 
@@ -105,7 +116,8 @@ module TruthPage
 
   def lost(rows)
     sums = rows.map { |row| row["lost"] || {} }.reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }
-    sums.select { |_, number| number.positive? }.map { |what, number| "#{number} #{what.tr("_", " ")}" }.join(", ")
+    found = sums.select { |_, number| number.positive? }
+    found.map { |what, number| "#{number} #{what.tr("_", " ")}" }.join(", ")
   end
 
   def off_by(row) = format(row["kind"] == "percent" ? "%.1f %%" : "%.1f points", row["error"])

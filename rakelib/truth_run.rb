@@ -7,8 +7,8 @@ require_relative "truth_page"
 require_relative "../spec/support/paths"
 require_relative "../spec/truth/support/language"
 
-# Runs spec/truth: one RSpec for each language and temperament, some of them beside each other. A program that sleeps leaves the CPU to
-# another one, and so does the start of a bpftrace on one CPU.
+# Runs spec/truth: one RSpec for each language and temperament, some of them beside each other. A
+# program that sleeps leaves the CPU to another one, and so does the start of a bpftrace on one CPU.
 class TruthRun
   # settings: {"TRUTH_SEEDS" => "10", ...}
   def initialize(settings)
@@ -40,28 +40,38 @@ class TruthRun
     earlier = JSON.parse(File.foreach(TruthPage::RESULTS).first).fetch("run")
     now = all[:programs]
     all[:programs] = earlier["programs"] | now
-    rows.each { |row| row["commit"] ||= earlier["commit"] }.reject { |row| now.include?(row.values_at("language", "temperament")) }
+    rows.each { |row| row["commit"] ||= earlier["commit"] }
+        .reject { |row| now.include?(row.values_at("language", "temperament")) }
   end
 
   def rows = File.readlines(TruthPage::RESULTS).drop(1).map { |line| JSON.parse(line) }
 
-  def write(all, rows) = File.write(TruthPage::RESULTS, [{run: all}, *rows].map { |row| "#{JSON.generate(row)}\n" }.join)
+  def write(all, rows)
+    lines = [{run: all}, *rows].map { |row| "#{JSON.generate(row)}\n" }
+    File.write(TruthPage::RESULTS, lines.join)
+  end
 
   # [[language, temperament], ...]
   def programs
-    languages, only = @settings.values_at("TRUTH_LANGUAGES", "TRUTH_ONLY").map { |list| list == "all" ? nil : list.split(",") }
+    languages, only = @settings.values_at("TRUTH_LANGUAGES", "TRUTH_ONLY").map do |list|
+      list == "all" ? nil : list.split(",")
+    end
     wanted = Truth::LANGUAGES.select { |language| languages.nil? || languages.include?(language.name) }
     # A run that is ended early has some of each language.
-    all = wanted.flat_map { |language| language.temperaments.keys.map { |temperament| [language.name, temperament] } }
-    all = all.sort_by.with_index { |(_, temperament), index| [Truth::TEMPERAMENTS.index(temperament) || 99, index] }
+    all = wanted.flat_map do |language|
+      language.temperaments.keys.map { |temperament| [language.name, temperament] }
+    end
+    all = all.sort_by.with_index do |(_, temperament), index|
+      [Truth::TEMPERAMENTS.index(temperament) || 99, index]
+    end
     all = all.select { |_, temperament| only.nil? || only.include?(temperament) }
     abort "TRUTH_LANGUAGES and TRUTH_ONLY leave nothing to run" if all.empty?
     all
   end
 
   def about
-    {date: Time.now.utc.strftime("%F"), commit: commit, seeds: @settings["TRUTH_SEEDS"], seconds: @settings["TRUTH_SECONDS"],
-     programs: programs}
+    {date: Time.now.utc.strftime("%F"), commit: commit, seeds: @settings["TRUTH_SEEDS"],
+     seconds: @settings["TRUTH_SECONDS"], programs: programs}
   end
 
   # nil in a copy without git.
@@ -76,7 +86,8 @@ class TruthRun
     while (language, temperament = @queue.pop)
       name = "#{language} in #{temperament.tr("_", " ")}"
       env = @settings.merge("TRUTH_LANGUAGES" => language, "TRUTH_ONLY" => temperament)
-      out, status = Open3.capture2e(env, RbConfig.ruby, "-S", "bundle", "exec", "rspec", "spec/truth", "--format", "documentation")
+      out, status = Open3.capture2e(env, RbConfig.ruby, "-S", "bundle", "exec", "rspec", "spec/truth",
+                                    "--format", "documentation")
       @lock.synchronize { puts "== #{name}: #{status.success? ? "right" : "WRONG"}", out }
       @failed << name unless status.success?
     end

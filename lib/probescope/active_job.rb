@@ -10,7 +10,9 @@ module Probescope
   module ActiveJob
     def self.included(base)
       Probescope.tell_of_requests
-      base.around_perform { |job, block| Job.run(job.class.name, system: "active_job", queue: job.queue_name, id: job.job_id, &block) }
+      base.around_perform do |job, block|
+        Job.run(job.class.name, system: "active_job", queue: job.queue_name, id: job.job_id, &block)
+      end
     end
   end
 end

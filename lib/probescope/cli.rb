@@ -6,8 +6,9 @@ require_relative "host/text"
 require_relative "version"
 
 module Probescope
-  # The command `probescope`. Exit status: 0 done, 1 it could not be done (one line on stderr says why, the next one what
-  # to do), 2 the command line was wrong, 130 interrupted before there was anything to show.
+  # The command `probescope`. Exit status: 0 done, 1 it could not be done (one line on stderr says
+  # why, the next one what to do), 2 the command line was wrong, 130 interrupted before there was
+  # anything to show.
   module CLI
     # A command is a file of its own, loaded when it is asked for: lib/probescope/commands/NAME.rb.
     COMMANDS = {
@@ -70,7 +71,8 @@ module Probescope
 
     def command(name)
       unless COMMANDS.key?(name)
-        raise Usage.new("there is no command #{Host::Text.clean(name).inspect}#{meant(name, COMMANDS.keys)}", "probescope --help")
+        raise Usage.new("there is no command #{Host::Text.clean(name).inspect}#{meant(name, COMMANDS.keys)}",
+                        "probescope --help")
       end
 
       require_relative "commands/#{name}"

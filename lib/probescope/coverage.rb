@@ -12,13 +12,17 @@ module Probescope
 
     # :own, :all, or an Array of globs. Raises Error for anything else.
     def functions=(value)
-      valid = %i[own all].include?(value) || (value.is_a?(Array) && value.all?(String) && value.none? { |glob| glob.include?("\0") })
-      raise Error, "Probescope.functions wants :own, :all or an Array of globs, not #{value.inspect}" unless valid
+      valid = %i[own all].include?(value) ||
+              (value.is_a?(Array) && value.all?(String) && value.none? { |glob| glob.include?("\0") })
+      unless valid
+        raise Error, "Probescope.functions wants :own, :all or an Array of globs, not #{value.inspect}"
+      end
 
       @functions = value
     end
 
-    # Hands the settings to the extension, which then takes its hooks out and puts them in anew: only where they have changed.
+    # Hands the settings to the extension, which then takes its hooks out and puts them in anew:
+    # only where they have changed.
     def apply
       wanted = [roots, outside, [__dir__.to_s], patterns]
       return if wanted == @applied
@@ -27,8 +31,9 @@ module Probescope
       @applied = wanted
     end
 
-    # Directories of the application: its own root and that of the script that was started. / is taken for one only where PROBESCOPE_ROOT
-    # says so; of what lies there, as in many an image, the started script is the application's.
+    # Directories of the application: its own root and that of the script that was started. / is
+    # taken for one only where PROBESCOPE_ROOT says so; of what lies there, as in many an image, the
+    # started script is the application's.
     def roots
       script = File.expand_path($PROGRAM_NAME)
       found = [bundler_root, Dir.pwd, File.dirname(script)].compact.map { |path| directory(path) } - ["/"]

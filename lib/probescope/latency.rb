@@ -3,26 +3,32 @@
 require_relative "../probescope"
 
 module Probescope
-  # A probe of its own for a method: how long each call took, in ns, and its outcome: 0 returned, 1 an exception left it.
+  # A probe of its own for a method: how long each call took, in ns, and its outcome: 0 returned, 1
+  # an exception left it.
   #
   #   Probescope::Latency.trace(Shop::Cart, :checkout)   # => "Shop.Cart.checkout"
   #   Probescope::Latency.trace(Shop::Cart, :pay, :open) # => ["Shop.Cart.pay", "Shop.Cart.open"]
   #   Probescope::Latency.trace(Shop::Cart)              # all of its public methods that can be
   #
-  #   bpftrace -p PID -e 'usdt:*:latency:"Shop.Cart.checkout" { @ns = hist(arg0); @outcome[arg1] = count(); }'
+  #   bpftrace -p PID -e 'usdt:*:latency:"Shop.Cart.checkout"
+  #                       { @ns = hist(arg0); @outcome[arg1] = count(); }'
   #
-  # The method stays what it is. While a tracer listens to its probe, and only then, there is a TracePoint on its body.
+  # The method stays what it is. While a tracer listens to its probe, and only then, there is a
+  # TracePoint on its body.
   module Latency
-    # In a probe's name; all else that is no letter, digit or _ becomes _x and two hexadecimal digits a byte.
+    # In a probe's name; all else that is no letter, digit or _ becomes _x and two hexadecimal
+    # digits a byte.
     REPLACED = { "?" => "_q", "!" => "_b", "=" => "_eq" }.freeze
     FIND, LIST = %i[instance_method public_instance_methods].map { |name| Module.instance_method(name) }
     private_constant :FIND, :LIST
 
     class << self
-      # Gives methods that are written in Ruby a probe each, and returns the probe's name or their names (nil where there are no
-      # probes). Methods of a class or module of any visibility, else the class's own (those also by trace(Shop.singleton_class, :open));
-      # where none is named, all public ones of the class or module itself. To do it twice is to do it once. as: another name, for
-      # one method. Raises Error for what cannot be traced. Starts to look for tracers: Probescope.install.
+      # Gives methods that are written in Ruby a probe each, and returns the probe's name or their
+      # names (nil where there are no probes). Methods of a class or module of any visibility, else
+      # the class's own (those also by trace(Shop.singleton_class, :open)); where none is named, all
+      # public ones of the class or module itself. To do it twice is to do it once. as: another
+      # name, for one method. Raises Error for what cannot be traced. Starts to look for tracers:
+      # Probescope.install.
       def trace(owner, *names, as: nil)
         raise Error, "as: is the name of one probe, for one method" if as && names.size != 1
         return unless Probescope.install
@@ -31,7 +37,8 @@ module Probescope
         names.size == 1 ? probes.first : probes
       end
 
-      # Takes the probes back from tracers; where no method is named, as trace. False when there were none.
+      # Takes the probes back from tracers; where no method is named, as trace. False when there
+      # were none.
       def untrace(owner, *names)
         return false unless Probescope.available?
 
@@ -40,12 +47,14 @@ module Probescope
         names.map { |name| both.any? { |mod| Native.untrace_latency(mod, name.to_sym).any? } }.any?
       end
 
-      # {name => {path:, listened:, error:}}. path: the file by which a tracer reaches every process with this probe, or nil. error: why
-      # it is not told, as far as known, or nil.
+      # {name => {path:, listened:, error:}}. path: the file by which a tracer reaches every process
+      # with this probe, or nil. error: why it is not told, as far as known, or nil.
       def probes
         return {} unless Probescope.available?
 
-        Native.latency_probes.to_h { |name, path, listened, error| [name, { path: path, listened: listened, error: error }] }
+        Native.latency_probes.to_h do |name, path, listened, error|
+          [name, { path: path, listened: listened, error: error }]
+        end
       end
 
       private
@@ -68,7 +77,8 @@ module Probescope
 
       def mods(owner)
         # A class can have ideas of its own about ===, but not about Module's.
-        raise Error, "not a class or module: #{owner.inspect}" unless Module === owner # rubocop:disable Style/CaseEquality
+        mod = Module === owner # rubocop:disable Style/CaseEquality
+        raise Error, "not a class or module: #{owner.inspect}" unless mod
 
         [owner, owner.singleton_class]
       end
@@ -87,7 +97,9 @@ module Probescope
         iseq = RubyVM::InstructionSequence.of(method)
         return "it is written in C, and only methods written in Ruby can be traced" unless iseq
 
-        "methods made by define_method can be traced from Ruby 3.2 on" if old? && iseq.label.start_with?("block ")
+        if old? && iseq.label.start_with?("block ")
+          "methods made by define_method can be traced from Ruby 3.2 on"
+        end
       end
 
       def refuse_others(mods, name)
@@ -120,7 +132,9 @@ module Probescope
 
       def name_of(mod, name)
         label = label(mod, name)
-        refuse(mod, name, %(its class has no name; give the probe one with as: "Name.#{name}")) if label.start_with?("(", "#<(")
+        if label.start_with?("(", "#<(")
+          refuse(mod, name, %(its class has no name; give the probe one with as: "Name.#{name}"))
+        end
 
         receiver = label.delete_suffix(name.to_s).chop
         [receiver.delete("#<>").split("::"), name.to_s].flatten.map { |part| plain(part) }.join(".")

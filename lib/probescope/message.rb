@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Probescope
-  # As much of protobuf as a process context takes (OTEP 4719): ProcessContext {1: Resource {1: KeyValue {1: key, 2: AnyValue}}}.
+  # As much of protobuf as a process context takes (OTEP 4719): ProcessContext {1: Resource {1:
+  # KeyValue {1: key, 2: AnyValue}}}.
   module Message
     VARINT, EIGHT_BYTES, BYTES = 0, 1, 2
     # Of one process context.
@@ -43,12 +44,13 @@ module Probescope
       end
     end
 
-    # The attributes of the Resource in an encoded ProcessContext, as OpenTelemetry has them: scalars, and arrays of scalars of one kind.
-    # What is none is left out. Raises Malformed for what is no message.
+    # The attributes of the Resource in an encoded ProcessContext, as OpenTelemetry has them:
+    # scalars, and arrays of scalars of one kind. What is none is left out. Raises Malformed for
+    # what is no message.
     def attributes(bytes)
       resource = fields(bytes).find { |number, value| number == 1 && value.is_a?(String) }&.last or return {}
-      pairs = fields(resource).select { |number, value| number == 1 && value.is_a?(String) }.map(&:last).first(MOST_ATTRIBUTES)
-      pairs.filter_map { |text| attribute(text) }.to_h
+      pairs = fields(resource).select { |number, value| number == 1 && value.is_a?(String) }.map(&:last)
+      pairs.first(MOST_ATTRIBUTES).filter_map { |text| attribute(text) }.to_h
     end
 
     def attribute(text)

@@ -4,9 +4,10 @@ require_relative "../probescope"
 require_relative "message"
 
 module Probescope
-  # Publishes what OpenTelemetry knows in this process for tools outside of it, such as profilers: the resource once (OTEP 4719),
-  # and each thread's current span whenever it changes (OTEP 4947). The bridge needs none of it: it is sent the current span
-  # with each event. One line, after the SDK is configured:
+  # Publishes what OpenTelemetry knows in this process for tools outside of it, such as profilers:
+  # the resource once (OTEP 4719), and each thread's current span whenever it changes (OTEP 4947).
+  # The bridge needs none of it: it is sent the current span with each event. One line, after the
+  # SDK is configured:
   #
   #   require "probescope/opentelemetry"
   #   Probescope::OpenTelemetry.install
@@ -36,8 +37,9 @@ module Probescope
     SCHEMA = {"threadlocal.schema_version" => "tlsdesc_v1_dev", "threadlocal.attribute_key_map" => []}.freeze
 
     class << self
-      # True when it is published from now on; false where probes cannot work (Probescope.unavailable_reason), where the system has
-      # no such mappings, or where OpenTelemetry's API is not loaded.
+      # True when it is published from now on; false where probes cannot work
+      # (Probescope.unavailable_reason), where the system has no such mappings, or where
+      # OpenTelemetry's API is not loaded.
       def install
         return false unless defined?(::OpenTelemetry::Context) && Probescope.install
 

@@ -7,12 +7,13 @@ module Probescope
   #
   #   SHOP = Probescope::Provider.define("shop") { probe :checkout, :string, :integer }
   #   SHOP[:checkout].fire("basket", 3)
-  #   SHOP[:checkout].fire { [costly_name, costly_count] } # the block runs only while a tracer listens
+  #   # The block runs only while a tracer listens.
+  #   SHOP[:checkout].fire { [costly_name, costly_count] }
   #
   #   bpftrace -p PID -e 'usdt:*:shop:checkout { printf("%s %d\n", str(arg0), arg1) }'
   #
-  # Wrong arguments raise in development (see .strict=) and are counted otherwise (Probe#dropped). Where there are no probes
-  # (Probescope.unavailable_reason), nothing is ever enabled.
+  # Wrong arguments raise in development (see .strict=) and are counted otherwise (Probe#dropped).
+  # Where there are no probes (Probescope.unavailable_reason), nothing is ever enabled.
   class Provider
     # :integer is :int64, :unsigned :uint64. Tracers see a :float as the 64 bits of it.
     TYPES = {
@@ -34,7 +35,8 @@ module Probescope
     end
 
     class << self
-      # A loaded provider with the probes of the block. Raises Error for names and types that cannot be.
+      # A loaded provider with the probes of the block. Raises Error for names and types that cannot
+      # be.
       def define(name, &block)
         provider = new(name)
         provider.instance_eval(&block) if block
@@ -42,8 +44,8 @@ module Probescope
         provider
       end
 
-      # Whether wrong arguments raise where they are given: unless it is said, in development and test (RACK_ENV or RAILS_ENV), or
-      # with PROBESCOPE_STRICT=1.
+      # Whether wrong arguments raise where they are given: unless it is said, in development and
+      # test (RACK_ENV or RAILS_ENV), or with PROBESCOPE_STRICT=1.
       def strict=(value)
         @strict = value ? true : false
         Native.strict = @strict if Probescope.unavailable_reason.nil?
@@ -64,7 +66,8 @@ module Probescope
     end
 
     attr_reader :name, :probes
-    # Why it is not loaded: nil, or a String such as "no place for the library of provider shop: ...".
+    # Why it is not loaded: nil, or a String such as "no place for the library of provider shop:
+    # ...".
     attr_reader :error
 
     def initialize(name)
@@ -78,7 +81,9 @@ module Probescope
     # Adds a probe while the provider is not loaded, and returns it.
     def probe(name, *types)
       name = checked(name).to_sym
-      numbers = types.map { |type| TYPES[type] or raise Error, "no such type: #{type.inspect} (there are #{TYPES.keys.join(", ")})" }
+      numbers = types.map do |type|
+        TYPES[type] or raise Error, "no such type: #{type.inspect} (there are #{TYPES.keys.join(", ")})"
+      end
       raise Error, "probe #{name} of #{@name} is there already" if @probes.key?(name)
 
       made = @native ? @native.add(name, numbers) : Unavailable.new(name)
@@ -97,7 +102,8 @@ module Probescope
       @error.nil?
     end
 
-    # Takes them back: they can be fired and say nothing. Probes can be added, and it can be loaded again.
+    # Takes them back: they can be fired and say nothing. Probes can be added, and it can be loaded
+    # again.
     def unload = @native ? @native.unload : true
 
     # The file by which a tracer reaches every process with this provider; nil when there is none.
@@ -110,7 +116,9 @@ module Probescope
 
     def checked(name)
       text = name.to_s.b
-      raise Error, "no name: #{text[0, 128].inspect} (1 to 127 of A-Z a-z 0-9 _ - . +)" unless text.match?(NAME)
+      unless text.match?(NAME)
+        raise Error, "no name: #{text[0, 128].inspect} (1 to 127 of A-Z a-z 0-9 _ - . +)"
+      end
 
       -text.force_encoding(Encoding::UTF_8)
     end

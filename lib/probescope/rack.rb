@@ -4,13 +4,16 @@ require_relative "../probescope"
 require_relative "route_templates"
 
 module Probescope
-  # Rack middleware that tells tracers of requests: `use Probescope::Rack`, as far outside as it can be. Rails has it by itself.
-  # While no tracer listens it asks one question of C and calls the application.
+  # Rack middleware that tells tracers of requests: `use Probescope::Rack`, as far outside as it can
+  # be. Rails has it by itself. While no tracer listens it asks one question of C and calls the
+  # application.
   #
-  # What it does of its own raises nothing: it looks at what it is given before it takes it for a String or an Array. There is no
-  # rescue in it, for that could swallow what other threads send (Timeout, Thread#raise).
+  # What it does of its own raises nothing: it looks at what it is given before it takes it for a
+  # String or an Array. There is no rescue in it, for that could swallow what other threads send
+  # (Timeout, Thread#raise).
   class Rack
-    # In the env of a request that is told of already; an application's own word for what its route is.
+    # In the env of a request that is told of already; an application's own word for what its route
+    # is.
     KEY = "probescope.request"
     ROUTE = "probescope.route"
 
@@ -35,8 +38,8 @@ module Probescope
       own.is_a?(String) ? own : RouteTemplates.of(env)
     end
 
-    # Within all other middleware: keeps which route was taken, before an application that shows errors takes another
-    # (`config.exceptions_app = routes` of Rails).
+    # Within all other middleware: keeps which route was taken, before an application that shows
+    # errors takes another (`config.exceptions_app = routes` of Rails).
     class Routed
       def initialize(app)
         @app = app
@@ -49,7 +52,8 @@ module Probescope
       end
     end
 
-    # The body of an answer. The request lasts until it is closed, and is the current one while the server reads it.
+    # The body of an answer. The request lasts until it is closed, and is the current one while the
+    # server reads it.
     class Body
       def initialize(body, request, status, template)
         @body = body
@@ -87,7 +91,8 @@ module Probescope
     private
 
     def traced(env)
-      request = Native::Request.start(env["REQUEST_METHOD"], path(env), env["HTTP_TRACEPARENT"], env["rack.url_scheme"])
+      request = Native::Request.start(env["REQUEST_METHOD"], path(env), env["HTTP_TRACEPARENT"],
+                                      env["rack.url_scheme"])
       env[KEY] = request unless env.frozen?
       outer = Native.enter_request(request)
       before = $! # rubocop:disable Style/SpecialGlobalVars
@@ -96,7 +101,10 @@ module Probescope
       ensure
         Native.enter_request(outer)
         # It was left by an exception, or by throw.
-        request.done($!.equal?(before) ? 0 : 500, Rack.template(env)) unless response # rubocop:disable Style/SpecialGlobalVars
+        unless response
+          status = $!.equal?(before) ? 0 : 500 # rubocop:disable Style/SpecialGlobalVars
+          request.done(status, Rack.template(env))
+        end
       end
       answer(env, request, response)
     end
@@ -106,7 +114,8 @@ module Probescope
       prefix.is_a?(String) && path.is_a?(String) && !prefix.empty? ? prefix.b << path.b : path
     end
 
-    # An Array has nothing to close, and servers treat it in a way of its own; a connection that was taken over has no answer.
+    # An Array has nothing to close, and servers treat it in a way of its own; a connection that was
+    # taken over has no answer.
     def answer(env, request, response)
       status, headers, body = response if response.is_a?(Array)
       status = status.to_i if status.is_a?(String)

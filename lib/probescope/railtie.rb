@@ -3,7 +3,8 @@
 require_relative "rack"
 
 module Probescope
-  # Puts Probescope::Rack around a Rails application whose Gemfile has this gem, and has the jobs of ActiveJob and Sidekiq told of.
+  # Puts Probescope::Rack around a Rails application whose Gemfile has this gem, and has the jobs of
+  # ActiveJob and Sidekiq told of.
   class Railtie < ::Rails::Railtie
     initializer("probescope.rack") do |app|
       app.config.middleware.insert_before(0, Rack)
@@ -17,7 +18,9 @@ module Probescope
     initializer("probescope.sidekiq") do
       next unless defined?(::Sidekiq.configure_server)
 
-      ::Sidekiq.configure_server { |config| config.server_middleware { |chain| chain.add Probescope::Sidekiq } }
+      ::Sidekiq.configure_server do |config|
+        config.server_middleware { |chain| chain.add Probescope::Sidekiq }
+      end
     end
   end
 end

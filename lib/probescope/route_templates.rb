@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Probescope
-  # The route template of a request, from what frameworks of Rack leave in the env, with the path that they are mounted below. Whatever
-  # is in there, nothing is raised: bytes are joined, and what is no String is looked at for nothing but its type.
+  # The route template of a request, from what frameworks of Rack leave in the env, with the path
+  # that they are mounted below. Whatever is in there, nothing is raised: bytes are joined, and what
+  # is no String is looked at for nothing but its type.
   module RouteTemplates
     # "/orders/:id(.:format)", and of Grape "/orders/:id(.json)"
     FORMAT = /\(\.[^()]*\)\z/n

@@ -6,7 +6,9 @@ module Probescope
   # Tells tracers of each job of Sidekiq. Rails has it by itself; elsewhere:
   #
   #   require "probescope/sidekiq"
-  #   Sidekiq.configure_server { |config| config.server_middleware { |chain| chain.add Probescope::Sidekiq } }
+  #   Sidekiq.configure_server do |config|
+  #     config.server_middleware { |chain| chain.add Probescope::Sidekiq }
+  #   end
   class Sidekiq
     Probescope.tell_of_requests
 

@@ -5,7 +5,8 @@ require "open3"
 require_relative "sysroot"
 
 module Release
-  # The flags and the tools with which everything is compiled, whatever the Rubies and Pythons themselves were built with.
+  # The flags and the tools with which everything is compiled, whatever the Rubies and Pythons
+  # themselves were built with.
   class Toolchain
     # Debug information goes into files of its own. Debian's hardening, as its packages have it.
     FLAGS = %w[-O2 -g -fPIC -fstack-protector-strong -D_FORTIFY_SOURCE=2].freeze
@@ -15,7 +16,8 @@ module Release
 
     attr_reader :arch, :sysroot
 
-    # source: the directory that paths of sources begin with. They are named probescope-VERSION/... in debug information.
+    # source: the directory that paths of sources begin with. They are named probescope-VERSION/...
+    # in debug information.
     def initialize(arch, source)
       @arch = arch
       @sysroot = Sysroot.new(arch)
@@ -34,17 +36,19 @@ module Release
     end
 
     def flags
-      # Of two that fit the last one counts. The build-id is a sum of debug information, too, which names the working directory.
+      # Of two that fit the last one counts. The build-id is a sum of debug information, too, which
+      # names the working directory.
       maps = {WORK => "build", @source => "probescope-#{VERSION}", sysroot.path => ""}
-      [*FLAGS, *CPU_FLAGS.fetch(arch.cpu), *maps.map { |from, to| "-ffile-prefix-map=#{from}=#{to}" }].join(" ")
+      [*FLAGS, *CPU_FLAGS.fetch(arch.cpu),
+       *maps.map { |from, to| "-ffile-prefix-map=#{from}=#{to}" }].join(" ")
     end
 
     def link_flags = LINK_FLAGS.join(" ")
 
     # Nothing of this machine's, such as CPATH or CFLAGS.
     def environment(more)
-      {"PATH" => ENV.fetch("PATH"), "HOME" => Dir.tmpdir, "LANG" => "C.UTF-8", "SOURCE_DATE_EPOCH" => Release.epoch.to_s,
-       **more.transform_keys(&:to_s)}
+      {"PATH" => ENV.fetch("PATH"), "HOME" => Dir.tmpdir, "LANG" => "C.UTF-8",
+       "SOURCE_DATE_EPOCH" => Release.epoch.to_s, **more.transform_keys(&:to_s)}
     end
 
     def run(*command, chdir:, **more)
@@ -54,9 +58,11 @@ module Release
       out
     end
 
-    # Takes debug information out of library, into a file of debug that debuggers find by the build-id. Returns library.
+    # Takes debug information out of library, into a file of debug that debuggers find by the
+    # build-id. Returns library.
     def split(library, debug)
-      id = run(arch.tool("readelf"), "--notes", library, chdir: "/")[/Build ID: (\h+)/, 1] or raise "no build-id in #{library}"
+      notes = run(arch.tool("readelf"), "--notes", library, chdir: "/")
+      id = notes[/Build ID: (\h+)/, 1] or raise "no build-id in #{library}"
       file = "#{debug}/.build-id/#{id[0, 2]}/#{id[2..]}.debug"
       FileUtils.mkdir_p(File.dirname(file))
       run(arch.tool("objcopy"), "--only-keep-debug", library, file, chdir: "/")
@@ -67,10 +73,12 @@ module Release
 
     # Raises unless library runs on every system from GLIBC on, and still has what tracers look for.
     def hold(library)
-      needed = run(arch.tool("objdump"), "-T", library, chdir: "/").scan(/GLIBC_([\d.]+)/).map { |one| Gem::Version.new(one.first) }.max
+      versions = run(arch.tool("objdump"), "-T", library, chdir: "/").scan(/GLIBC_([\d.]+)/)
+      needed = versions.map { |one| Gem::Version.new(one.first) }.max
       raise "#{library} needs GLIBC #{needed}" if needed > Gem::Version.new(Sysroot::GLIBC)
 
-      notes = run(arch.tool("readelf"), "--notes", "--wide", library, chdir: "/").scan(/Provider: probescope/).size
+      notes = run(arch.tool("readelf"), "--notes", "--wide", library, chdir: "/")
+              .scan(/Provider: probescope/).size
       symbols = run(arch.tool("readelf"), "--dyn-syms", "--wide", library, chdir: "/")
       raise "#{library} has lost its probes" unless notes > 20 && symbols.include?("probescope_info")
 
@@ -79,7 +87,8 @@ module Release
     end
   end
 
-  # The extension of one Ruby, by its own extconf.rb and this machine's mkmf, which is told of a Ruby that it does not run on.
+  # The extension of one Ruby, by its own extconf.rb and this machine's mkmf, which is told of a
+  # Ruby that it does not run on.
   class RubyExtension
     attr_reader :version
 
@@ -117,8 +126,9 @@ module Release
       text = File.read(place).sub(/^  RUBY_VERSION\.start_with\?.*\n.*raise .*\n/, "")
       raise "#{place} is not as known" unless text.sub!(/^  TOPDIR = .*$/, "  TOPDIR = #{"#{root}/usr".dump}")
 
-      settings = {"CC" => @toolchain.compiler, "CFLAGS" => @toolchain.flags, "CPPFLAGS" => "", "LDFLAGS" => "-Wl,--allow-shlib-undefined",
-                  "DLDFLAGS" => @toolchain.link_flags, "AR" => @toolchain.arch.tool("ar"), "optflags" => "", "debugflags" => ""}
+      settings = {"CC" => @toolchain.compiler, "CFLAGS" => @toolchain.flags, "CPPFLAGS" => "",
+                  "LDFLAGS" => "-Wl,--allow-shlib-undefined", "DLDFLAGS" => @toolchain.link_flags,
+                  "AR" => @toolchain.arch.tool("ar"), "optflags" => "", "debugflags" => ""}
       # mkmf reads MAKEFILE_CONFIG, and CONFIG for what has no references.
       text.sub(/^  MAKEFILE_CONFIG = \{\}\n/) do
         settings.map { |name, value| "  CONFIG[#{name.dump}] = #{value.dump}\n" }.join + Regexp.last_match(0)

@@ -17,10 +17,12 @@ module Release
 
   # Seconds since 1970 that stand in for every time in a package: the last commit's.
   def epoch
-    @epoch ||= Integer(ENV["SOURCE_DATE_EPOCH"] || Open3.capture2("git", "-C", ROOT, "log", "-1", "--format=%ct").first)
+    @epoch ||= Integer(ENV["SOURCE_DATE_EPOCH"] ||
+                       Open3.capture2("git", "-C", ROOT, "log", "-1", "--format=%ct").first)
   end
 
-  # Copies the files of the checkout to a directory, with the same modes and times whatever the umask and the clock.
+  # Copies the files of the checkout to a directory, with the same modes and times whatever the
+  # umask and the clock.
   def copy_checkout(to)
     files, = Open3.capture2("git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     files.split("\0").each do |path|

@@ -47,7 +47,11 @@ module Release
       file = "#{PKG}/#{specification.file_name}"
       ENV["SOURCE_DATE_EPOCH"] = Release.epoch.to_s
       specification.date = Time.at(Release.epoch).utc
-      Dir.chdir(directory) { Gem::DefaultUserInteraction.use_ui(Gem::SilentUI.new) { Gem::Package.build(specification, false, false, file) } }
+      Dir.chdir(directory) do
+        Gem::DefaultUserInteraction.use_ui(Gem::SilentUI.new) do
+          Gem::Package.build(specification, false, false, file)
+        end
+      end
       file
     end
   end

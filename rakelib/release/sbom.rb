@@ -6,8 +6,9 @@ require "time"
 require_relative "sysroot"
 
 module Release
-  # A software bill of materials: CycloneDX 1.5, JSON. What is published, with sums, and the packages of Debian and Ubuntu whose headers and
-  # C library it was compiled against. The product itself has no dependencies.
+  # A software bill of materials: CycloneDX 1.5, JSON. What is published, with sums, and the
+  # packages of Debian and Ubuntu whose headers and C library it was compiled against. The product
+  # itself has no dependencies.
   module Sbom
     LICENSE = [{license: {id: "MIT"}}].freeze
 
@@ -15,26 +16,31 @@ module Release
 
     # files: of pkg. sysroots: what they were compiled against.
     def write(file, files, sysroots)
-      inputs = sysroots.flat_map { |sysroot| sysroot.packages.map { |package| input(package, sysroot.arch) } }.uniq
-      product = {type: "library", "bom-ref": "probescope", name: "probescope", version: VERSION, licenses: LICENSE}
+      inputs = sysroots.flat_map do |sysroot|
+        sysroot.packages.map { |package| input(package, sysroot.arch) }
+      end.uniq
+      product = {type: "library", "bom-ref": "probescope", name: "probescope", version: VERSION,
+                 licenses: LICENSE}
       components = files.map { |path| artefact(path) } + inputs
-      text = {bomFormat: "CycloneDX", specVersion: "1.5", serialNumber: "urn:uuid:#{uuid(components)}", version: 1,
-              metadata: {timestamp: Time.at(Release.epoch).utc.iso8601, component: product}, components: components,
-              dependencies: [{ref: "probescope", dependsOn: []}]}
+      text = {bomFormat: "CycloneDX", specVersion: "1.5", serialNumber: "urn:uuid:#{uuid(components)}",
+              version: 1, metadata: {timestamp: Time.at(Release.epoch).utc.iso8601, component: product},
+              components: components, dependencies: [{ref: "probescope", dependsOn: []}]}
       File.write(file, "#{JSON.pretty_generate(text)}\n")
     end
 
     def artefact(path)
       name = File.basename(path)
-      {type: "file", "bom-ref": "file:#{name}", name: name, version: VERSION, licenses: LICENSE, hashes: [sum(Digest::SHA256.file(path).hexdigest)]}
+      {type: "file", "bom-ref": "file:#{name}", name: name, version: VERSION, licenses: LICENSE,
+       hashes: [sum(Digest::SHA256.file(path).hexdigest)]}
     end
 
     # Excluded: it is in no artefact.
     def input(package, arch)
       distribution = package["suite"] == "noble" ? "ubuntu" : "debian"
-      purl = "pkg:deb/#{distribution}/#{package["name"]}@#{package["version"]}?arch=#{arch.debian}&distro=#{package["suite"]}"
-      {type: "library", "bom-ref": purl, name: package["name"], version: package["version"], scope: "excluded", purl: purl,
-       hashes: [sum(package["sha256"])]}
+      purl = "pkg:deb/#{distribution}/#{package["name"]}@#{package["version"]}" \
+             "?arch=#{arch.debian}&distro=#{package["suite"]}"
+      {type: "library", "bom-ref": purl, name: package["name"], version: package["version"],
+       scope: "excluded", purl: purl, hashes: [sum(package["sha256"])]}
     end
 
     # Raises unless file fits the schema, which comes from npm.
@@ -44,13 +50,14 @@ module Release
       schemas = "#{modules}/node_modules/@cyclonedx/cyclonedx-library/res/schema"
       unless File.exist?(schemas)
         FileUtils.mkdir_p(modules)
-        system("npm", "install", "--silent", "--no-save", "--legacy-peer-deps", "--prefix", modules, "@cyclonedx/cyclonedx-library@10.3.0",
-               exception: true)
+        system("npm", "install", "--silent", "--no-save", "--legacy-peer-deps", "--prefix", modules,
+               "@cyclonedx/cyclonedx-library@10.3.0", exception: true)
       end
       # It names the others by their files.
       known = ->(uri) { JSON.parse(File.read("#{schemas}/#{File.basename(uri.path)}")) }
       schema = JSON.parse(File.read("#{schemas}/bom-1.5.SNAPSHOT.schema.json"))
-      wrong = JSONSchemer.schema(schema, ref_resolver: known).validate(JSON.parse(File.read(file))).map { |one| one["error"] }
+      checker = JSONSchemer.schema(schema, ref_resolver: known)
+      wrong = checker.validate(JSON.parse(File.read(file))).map { |one| one["error"] }
       raise "#{file}: #{wrong.first(5).join("; ")}" if wrong.any?
     end
 

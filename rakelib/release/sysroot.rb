@@ -6,7 +6,8 @@ require "json"
 require "open3"
 
 module Release
-  # An architecture that packages are built for. debian: Debian's name of it; prefix: of its compiler and binutils.
+  # An architecture that packages are built for. debian: Debian's name of it; prefix: of its
+  # compiler and binutils.
   Arch = Struct.new(:cpu, :debian, :prefix, keyword_init: true) do
     def triplet = "#{cpu}-linux-gnu"
     def tool(name) = "#{prefix}#{name}"
@@ -15,20 +16,23 @@ module Release
   ARCHS = [Arch.new(cpu: "x86_64", debian: "amd64", prefix: "x86_64-linux-gnu-"),
            Arch.new(cpu: "aarch64", debian: "arm64", prefix: "aarch64-linux-gnu-")].freeze
 
-  # What a compiler finds with --sysroot: the C library of Debian 11 (GLIBC 2.31), and the headers of every Ruby and CPython, each from the
-  # suite that has it. Packages are unpacked and never installed, so an architecture that this machine cannot run is no different.
-  # Kept in $PROBESCOPE_CHROOTS; RELEASE_FRESH=1 makes it anew.
+  # What a compiler finds with --sysroot: the C library of Debian 11 (GLIBC 2.31), and the headers
+  # of every Ruby and CPython, each from the suite that has it. Packages are unpacked and never
+  # installed, so an architecture that this machine cannot run is no different. Kept in
+  # $PROBESCOPE_CHROOTS; RELEASE_FRESH=1 makes it anew.
   class Sysroot
     CACHE = ENV.fetch("PROBESCOPE_CHROOTS", "/var/tmp/probescope-chroots")
     GLIBC = "2.31"
     LIBC = %w[libc6 libc6-dev libcrypt1 libcrypt-dev linux-libc-dev].freeze
     # Ruby 4.0: in no suite yet. Debian has no free-threaded CPython.
     RUBIES = {"3.1" => "bookworm", "3.2" => "noble", "3.3" => "trixie", "3.4" => "experimental"}.freeze
-    PYTHONS = {"3.11" => "bookworm", "3.12" => "noble", "3.13" => "trixie", "3.14" => "sid", "3.15" => "sid"}.freeze
+    PYTHONS = {"3.11" => "bookworm", "3.12" => "noble", "3.13" => "trixie",
+               "3.14" => "sid", "3.15" => "sid"}.freeze
     DEBIAN = %w[bullseye bookworm trixie sid experimental].freeze
     DEBIAN_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
     # Ubuntu keeps architectures apart.
-    UBUNTU = {"amd64" => "http://archive.ubuntu.com/ubuntu", "arm64" => "http://ports.ubuntu.com/ubuntu-ports"}.freeze
+    UBUNTU = {"amd64" => "http://archive.ubuntu.com/ubuntu",
+              "arm64" => "http://ports.ubuntu.com/ubuntu-ports"}.freeze
 
     attr_reader :arch, :path
 
@@ -54,7 +58,9 @@ module Release
       @left_out = {}
       prepare_apt
       LIBC.each { |name| unpack("bullseye", name) or raise "no #{name} of #{arch.debian} in bullseye" }
-      RUBIES.each { |version, suite| add("Ruby #{version}", suite, "ruby#{version}-dev", ["libruby#{version}", "libruby#{version}t64"]) }
+      RUBIES.each do |version, suite|
+        add("Ruby #{version}", suite, "ruby#{version}-dev", ["libruby#{version}", "libruby#{version}t64"])
+      end
       PYTHONS.each { |version, suite| add("CPython #{version}", suite, "libpython#{version}-dev") }
       make_links_relative
       FileUtils.rm_rf("#{@new}/apt")
@@ -67,19 +73,25 @@ module Release
     # names: of packages, a list where suites differ in the name.
     def add(what, suite, *names)
       missing = names.find { |name| Array(name).none? { |one| unpack(suite, one) } }
-      @left_out[what] = "#{suite} has no #{Array(missing).first} of #{arch.debian} that can be fetched" if missing
+      if missing
+        @left_out[what] = "#{suite} has no #{Array(missing).first} of #{arch.debian} that can be fetched"
+      end
     end
 
     # An apt of its own: its lists, its keys, nothing of this system's.
     def prepare_apt
       apt = "#{@new}/apt"
-      FileUtils.mkdir_p(%w[state/lists/partial cache/archives/partial etc files].map { |name| "#{apt}/#{name}" })
+      folders = %w[state/lists/partial cache/archives/partial etc files]
+      FileUtils.mkdir_p(folders.map { |name| "#{apt}/#{name}" })
       FileUtils.touch("#{apt}/state/status")
       ubuntu, status = Open3.capture2("#{__dir__}/../../.ci/ubuntu-keys")
       raise "no keys of Ubuntu" unless status.success?
 
-      sources = DEBIAN.map { |suite| "deb [arch=#{arch.debian} signed-by=#{DEBIAN_KEYS}] http://deb.debian.org/debian #{suite} main" }
-      sources << "deb [arch=#{arch.debian} signed-by=#{ubuntu.strip}] #{UBUNTU.fetch(arch.debian)} noble main universe"
+      sources = DEBIAN.map do |suite|
+        "deb [arch=#{arch.debian} signed-by=#{DEBIAN_KEYS}] http://deb.debian.org/debian #{suite} main"
+      end
+      sources << "deb [arch=#{arch.debian} signed-by=#{ubuntu.strip}] #{UBUNTU.fetch(arch.debian)} " \
+                 "noble main universe"
       File.write("#{apt}/etc/sources.list", "#{sources.join("\n")}\n")
       File.write("#{apt}/apt.conf", <<~CONF)
         Dir "#{apt}";
@@ -92,8 +104,8 @@ module Release
     end
 
     def apt(*words)
-      out, status = Open3.capture2e({"APT_CONFIG" => "#{@new}/apt/apt.conf", "LC_ALL" => "C"}, "apt-get", "-q", *words,
-                                    chdir: "#{@new}/apt/files")
+      out, status = Open3.capture2e({"APT_CONFIG" => "#{@new}/apt/apt.conf", "LC_ALL" => "C"},
+                                    "apt-get", "-q", *words, chdir: "#{@new}/apt/files")
       status.success? && out
     end
 
@@ -105,13 +117,17 @@ module Release
       file = Dir["#{@new}/apt/files/*.deb"].first
       version, = Open3.capture2("dpkg-deb", "--field", file, "Version")
       system("dpkg-deb", "-x", file, @new, exception: true)
-      @packages << {name: name, version: version.strip, suite: suite, sha256: Digest::SHA256.file(file).hexdigest}
+      @packages << {name: name, version: version.strip, suite: suite,
+                    sha256: Digest::SHA256.file(file).hexdigest}
       true
     end
 
     # A link to /lib/... would lead to this system's.
     def make_links_relative
-      Dir.glob("#{@new}/{lib,lib64,usr/lib}/**/*").select { |one| File.symlink?(one) && File.readlink(one).start_with?("/") }.each do |link|
+      links = Dir.glob("#{@new}/{lib,lib64,usr/lib}/**/*").select do |one|
+        File.symlink?(one) && File.readlink(one).start_with?("/")
+      end
+      links.each do |link|
         target = "#{@new}#{File.readlink(link)}"
         up = File.dirname(link).delete_prefix(@new).count("/")
         File.unlink(link)

@@ -3,7 +3,8 @@
 require_relative "extension"
 
 module Release
-  # Wheels and the sdist. They are built by one Python, that of a virtual environment; python: its path.
+  # Wheels and the sdist. They are built by one Python, that of a virtual environment; python: its
+  # path.
   class Wheels
     TOOLS = "#{__dir__}/requirements.txt".freeze
 
@@ -11,10 +12,12 @@ module Release
     def self.python
       @python ||= begin
         venv = "#{ROOT}/tmp/release-venv"
-        unless File.exist?("#{venv}/requirements.txt") && FileUtils.identical?("#{venv}/requirements.txt", TOOLS)
+        known = "#{venv}/requirements.txt"
+        unless File.exist?(known) && FileUtils.identical?(known, TOOLS)
           system(ENV.fetch("PYTHON", "python3"), "-m", "venv", "--clear", venv, exception: true)
-          system("#{venv}/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", TOOLS, exception: true)
-          FileUtils.cp(TOOLS, "#{venv}/requirements.txt")
+          system("#{venv}/bin/pip", "install", "--quiet", "--disable-pip-version-check",
+                 "--requirement", TOOLS, exception: true)
+          FileUtils.cp(TOOLS, known)
         end
         "#{venv}/bin/python"
       end
@@ -48,11 +51,14 @@ module Release
       FileUtils.rm_rf([base, "#{folder}/wheels-#{version}"])
       setup(version, "build", "--build-base", base, suffix: ".cpython-#{digits}-#{arch.triplet}.so")
       library = Dir["#{base}/lib*/probescope/_native.*.so"].first
-      raise "CPython #{version}: #{File.read(Dir["#{base}/lib*/probescope/unavailable.txt"].first)}" unless library
+      unless library
+        raise "CPython #{version}: #{File.read(Dir["#{base}/lib*/probescope/unavailable.txt"].first)}"
+      end
 
       @toolchain.split(library, debug)
-      setup(version, "build", "--build-base", base, "bdist_wheel", "--skip-build", "--bdist-dir", "#{base}/wheel",
-            "--dist-dir", "#{folder}/wheels-#{version}", suffix: ".cpython-#{digits}-#{arch.triplet}.so")
+      setup(version, "build", "--build-base", base, "bdist_wheel", "--skip-build",
+            "--bdist-dir", "#{base}/wheel", "--dist-dir", "#{folder}/wheels-#{version}",
+            suffix: ".cpython-#{digits}-#{arch.triplet}.so")
       audit(Dir["#{folder}/wheels-#{version}/*.whl"].first)
     end
 
@@ -65,18 +71,19 @@ module Release
                      CFLAGS: "#{@toolchain.flags} -DNDEBUG -fwrapv", SETUPTOOLS_EXT_SUFFIX: suffix,
                      _PYTHON_HOST_PLATFORM: "linux-#{@toolchain.arch.cpu}"}
       headers = "#{@toolchain.sysroot.path}/usr/include/python#{version}"
-      @toolchain.run(self.class.python, "#{__dir__}/cross_setup.py", version, @toolchain.arch.triplet, headers, "--quiet", *arguments,
-                     chdir: @source, **environment)
+      @toolchain.run(self.class.python, "#{__dir__}/cross_setup.py", version, @toolchain.arch.triplet,
+                     headers, "--quiet", *arguments, chdir: @source, **environment)
     end
 
-    # Names it after the oldest GLIBC that it runs on. It takes no --plat of a CPU that is not this machine's, and finds that out itself.
-    # There is nothing to graft.
+    # Names it after the oldest GLIBC that it runs on. It takes no --plat of a CPU that is not this
+    # machine's, and finds that out itself. There is nothing to graft.
     def audit(wheel)
       bin = File.dirname(self.class.python)
       @toolchain.run("#{bin}/auditwheel", "repair", "--plat", "auto", "--wheel-dir", PKG, wheel,
                      chdir: "/", PATH: "#{bin}:#{ENV.fetch("PATH")}")
       name = File.basename(wheel).sub(/linux_\w+\.whl\z/, "")
-      made = Dir["#{PKG}/#{name}manylinux_*_#{@toolchain.arch.cpu}.whl"].first or raise "auditwheel has not named #{name}*"
+      made = Dir["#{PKG}/#{name}manylinux_*_#{@toolchain.arch.cpu}.whl"].first or
+        raise "auditwheel has not named #{name}*"
       tags = made.scan(/manylinux_(\d+_\d+)/).flatten.map { |one| Gem::Version.new(one.tr("_", ".")) }
       raise "#{made} is too new" if tags.max > Gem::Version.new(Sysroot::GLIBC)
     end

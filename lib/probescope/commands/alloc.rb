@@ -37,9 +37,13 @@ module Probescope
 
         # Where it is the allocator that tells, the state of the probe says so.
         def below(_shown)
-          return unless result.targets.any? { |target| target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on" }
+          traced = result.targets.any? do |target|
+            target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on"
+          end
+          return unless traced
 
-          "Told by CPython's reference tracer: every object. Not in BYTES: what it keeps elsewhere, as a bytearray does its bytes."
+          "Told by CPython's reference tracer: every object. " \
+            "Not in BYTES: what it keeps elsewhere, as a bytearray does its bytes."
         end
       end
     end

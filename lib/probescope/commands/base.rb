@@ -5,11 +5,12 @@ require_relative "../cli"
 
 module Probescope
   module Commands
-    # What every command does with its command line. A command says USAGE, ABOUT and EXAMPLES, adds its options in
-    # #options, and works in #call, which returns the exit status.
+    # What every command does with its command line. A command says USAGE, ABOUT and EXAMPLES, adds
+    # its options in #options, and works in #call, which returns the exit status.
     class Base
       # Of commands on several processes, --trust.
-      TRUST = "of several processes, those too whose library is neither root's nor this user's: bpftrace reads it as root"
+      TRUST = "of several processes, those too whose library is neither root's nor this user's: " \
+              "bpftrace reads it as root"
 
       # argv: what follows the command's name.
       def run(argv)

@@ -27,7 +27,8 @@ module Probescope
       MIN = "the SELF time of all rows"
 
       class Report < Host::Report
-        ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; what it takes since is its callers' SELF"
+        ENDED = "(until TIME): not counted since then, for PROBESCOPE_MAX_OVERHEAD in the process; " \
+                "what it takes since is its callers' SELF"
 
         def rows
           found = result.rows.map { |row| function(row) }
@@ -54,8 +55,8 @@ module Probescope
         def figures(row)
           calls = row.number("calls") || 0
           elapsed = row.number("elapsed_ns")
-          {calls: calls, elapsed_ns: elapsed, self_ns: row.number("self_ns"), mean_ns: ratio(elapsed, calls)&.round,
-           max_ns: row.number("max_ns"), raised: row.number("raised")}
+          {calls: calls, elapsed_ns: elapsed, self_ns: row.number("self_ns"),
+           mean_ns: ratio(elapsed, calls)&.round, max_ns: row.number("max_ns"), raised: row.number("raised")}
         end
       end
     end

@@ -25,7 +25,8 @@ module Probescope
         @shell = rest.first
         return if rest.one? && SHELLS.include?(@shell)
 
-        raise CLI::Usage.new("completion takes the name of a shell: #{SHELLS.join(", ")}", "probescope completion bash")
+        raise CLI::Usage.new("completion takes the name of a shell: #{SHELLS.join(", ")}",
+                             "probescope completion bash")
       end
 
       def call
@@ -66,17 +67,24 @@ module Probescope
       def zsh = "autoload -U +X bashcompinit && bashcompinit\n#{bash}"
 
       def fish
-        commands = CLI::COMMANDS.map { |name, about| "complete -c probescope -f -n __fish_use_subcommand -a #{name} -d #{quoted(about)}" }
+        commands = CLI::COMMANDS.map do |name, about|
+          "complete -c probescope -f -n __fish_use_subcommand -a #{name} -d #{quoted(about)}"
+        end
         options = options_of_commands.flat_map do |name, all|
-          all.map { |words, about| "#{fish_for(name)} #{words.map { |word| fish_word(word) }.join(" ")} -d #{quoted(about)}" }
+          all.map do |words, about|
+            "#{fish_for(name)} #{words.map { |word| fish_word(word) }.join(" ")} -d #{quoted(about)}"
+          end
         end
         traced = options_of_commands.select { |_, all| words(all).include?("--pid") }.keys
-        [*commands, *options, "#{fish_for(traced.join(" "))} -s p -l pid -x -a #{quoted("(#{PIDS})")}"].join("\n")
+        pids = "#{fish_for(traced.join(" "))} -s p -l pid -x -a #{quoted("(#{PIDS})")}"
+        [*commands, *options, pids].join("\n")
       end
 
       def fish_for(commands) = "complete -c probescope -n '__fish_seen_subcommand_from #{commands}'"
 
-      def fish_word(word) = word.start_with?("--") ? "-l #{word.delete_prefix("--")}" : "-s #{word.delete_prefix("-")}"
+      def fish_word(word)
+        word.start_with?("--") ? "-l #{word.delete_prefix("--")}" : "-s #{word.delete_prefix("-")}"
+      end
 
       def quoted(text) = "'#{text.gsub(/['\\]/) { |char| "\\#{char}" }}'"
     end

@@ -51,24 +51,30 @@ module Probescope
         end
         check(:note) do
           Host::Tool.find("setpriv") or
-            raise Host::Error.new("no setpriv: a helper that is killed with -9 leaves bpftrace behind", "install util-linux")
+            raise Host::Error.new("no setpriv: a helper that is killed with -9 leaves bpftrace behind",
+                                  "install util-linux")
           "setpriv: bpftrace ends with the command, also when that is killed"
         end
         check do
           prefix = Host::Privilege.new.prefix(@bpftrace)
           complaint = Host::Client.open(@prefix = prefix, &:try)
-          raise Host::Complaint.error(complaint, "does not run a program", "probescope doctor, as root") if complaint
+          if complaint
+            raise Host::Complaint.error(complaint, "does not run a program", "probescope doctor, as root")
+          end
 
           "the privilege to trace#{", through sudo" if prefix.any?}: bpftrace has run a program"
         end
       end
 
-      # The native library of this very Ruby; a process that is traced has its own. The system's package has none.
+      # The native library of this very Ruby; a process that is traced has its own. The system's
+      # package has none.
       def library
         check(@pid || Host::Client.packaged? ? :note : :bad) do
           require "probescope"
           reason = Probescope.unavailable_reason
-          raise Host::Error.new("this Ruby (#{RUBY_VERSION}) cannot be traced: #{reason}", reinstall) if reason
+          if reason
+            raise Host::Error.new("this Ruby (#{RUBY_VERSION}) cannot be traced: #{reason}", reinstall)
+          end
 
           "the native library for this Ruby (#{RUBY_VERSION})"
         end
@@ -76,7 +82,8 @@ module Probescope
       end
 
       def providers
-        text = "run-time probes (Probescope::Provider) by #{Native::PROVIDERS == "own" ? "its own library" : Native::PROVIDERS}"
+        library = Native::PROVIDERS == "own" ? "its own library" : Native::PROVIDERS
+        text = "run-time probes (Probescope::Provider) by #{library}"
         return text if Native::MOST_ARGUMENTS > 6
 
         raise Host::Error.new("#{text}: no semaphores, six arguments at most",
@@ -84,7 +91,10 @@ module Probescope
       end
 
       def reinstall
-        return "the gem goes into the application: docs/how-to/load-it-into-an-application.md" if Host::Client.packaged?
+        if Host::Client.packaged?
+          return "the gem goes into the application: docs/how-to/load-it-into-an-application.md"
+        end
+
         # gem pristine finds no gem that Bundler has by a path, and compiles none.
         return "bin/setup run, in #{CHECKOUT}" if File.exist?("#{CHECKOUT}/bin/setup")
 
@@ -96,7 +106,8 @@ module Probescope
       def process
         check do
           @target = Host::Client.open(@prefix || []) { |client| client.inspect_process(@pid) }
-          "process #{@pid}: #{@target[:runtime]} #{@target[:version]}, probescope #{@target[:library]}, ABI #{@target[:abi]}"
+          "process #{@pid}: #{@target[:runtime]} #{@target[:version]}, probescope #{@target[:library]}, " \
+            "ABI #{@target[:abi]}"
         end
         return unless @target
 
@@ -112,11 +123,14 @@ module Probescope
       def watcher
         return "its watcher looks for tracers" if @target[:flags].include?("watcher")
 
-        raise Host::Error.new("nobody looks for tracers in process #{@pid}: its watcher does not run", install)
+        raise Host::Error.new("nobody looks for tracers in process #{@pid}: its watcher does not run",
+                              install)
       end
 
       def install
-        return "call probescope.install() there, or restart it with PROBESCOPE=1" if @target[:runtime] == "python"
+        if @target[:runtime] == "python"
+          return "call probescope.install() there, or restart it with PROBESCOPE=1"
+        end
 
         "call Probescope.install there, or restart it with probescope/auto"
       end
@@ -124,8 +138,8 @@ module Probescope
       def on_disk
         return "its library is on disk (#{@target[:path]})" unless @target[:deleted]
 
-        raise Host::Error.new("its library was replaced or deleted on disk (#{@target[:path]}): bpftrace -p cannot attach to it, " \
-                              "the commands can", nil)
+        raise Host::Error.new("its library was replaced or deleted on disk (#{@target[:path]}): " \
+                              "bpftrace -p cannot attach to it, the commands can", nil)
       end
 
       def memory
@@ -133,10 +147,12 @@ module Probescope
         text = "#{used >> 10} of #{limit >> 10} KiB for names and rows used"
         return text if dropped.zero?
 
-        raise Host::Error.new("#{text}; #{dropped} events had no row of their own", "give it more: PROBESCOPE_MEMORY=64M")
+        raise Host::Error.new("#{text}; #{dropped} events had no row of their own",
+                              "give it more: PROBESCOPE_MEMORY=64M")
       end
 
-      # Probes that are off or on are good and not worth a line each, unless one had a reason when it was asked for last.
+      # Probes that are off or on are good and not worth a line each, unless one had a reason when
+      # it was asked for last.
       def served(name, probe)
         state, reason = probe.values_at(:state, :reason)
         return if %w[off on].include?(state) && reason.empty?
@@ -149,9 +165,9 @@ module Probescope
       def trace_hook
         return if @target[:version].split(".")[1].to_i >= 12
 
-        raise Host::Error.new("line, exception__raise, exception__rescue: before Python 3.12 only with PROBESCOPE_FORCE=1 in its " \
-                              "environment: they need the trace hook, with which a call takes 6.4 times as long while " \
-                              "somebody listens",
+        raise Host::Error.new("line, exception__raise, exception__rescue: before Python 3.12 only with " \
+                              "PROBESCOPE_FORCE=1 in its environment: they need the trace hook, with which " \
+                              "a call takes 6.4 times as long while somebody listens",
                               nil)
       end
 

@@ -52,7 +52,8 @@ module Probescope
 
         # The minor version of each process that runs Python.
         def pythons
-          @pythons ||= result.targets.select { |target| target[:runtime] == "python" }.map { |target| target[:version][MINOR, 1].to_i }
+          @pythons ||= result.targets.select { |target| target[:runtime] == "python" }
+                             .map { |target| target[:version][MINOR, 1].to_i }
         end
 
         def unhandled? = pythons.max&.>=(12)
@@ -61,16 +62,22 @@ module Probescope
           count = row.number("raised") || 0
           raised = {function: known(row.names[3]), count: count,
                     per_second: result.seconds.positive? ? (count / result.seconds).round(3) : nil}
-          request(row).merge(named(row, :type), raised, cost(row), {mean_depth: ratio(row.number("depth_sum"), count)&.round(1)},
+          request(row).merge(named(row, :type), raised, cost(row),
+                             {mean_depth: ratio(row.number("depth_sum"), count)&.round(1)},
                              places(row), {rescued_at_once_share: at_once(row, count)})
         end
 
         def cost(row)
           capture = row.number("backtrace_ns") || 0
           # Where nothing tells of backtraces that become strings, what that takes is not known.
-          strings = result.serve?(row.pids, "backtrace__done") ? row.number("strings_ns") || 0 : row.number("strings_ns")
+          strings = if result.serve?(row.pids, "backtrace__done")
+                      row.number("strings_ns") || 0
+                    else
+                      row.number("strings_ns")
+                    end
           cost = capture + (strings || 0)
-          {backtrace_cost_ns: cost, capture_ns: capture, strings_ns: strings, cpu_share: ratio(cost, result.cpu_ns)}
+          {backtrace_cost_ns: cost, capture_ns: capture, strings_ns: strings,
+           cpu_share: ratio(cost, result.cpu_ns)}
         end
 
         # The application's own line is worth a word where it is not the one that raised.

@@ -43,7 +43,8 @@ module Probescope
 
       # mark: ">" or "<"; figures and names: as flow.bt prints them.
       Event = Struct.new(:mark, :thread, :figures, :names)
-      # What lies between two flushes of the process. from, to: on bpftrace's clock, the same moment for the first flush.
+      # What lies between two flushes of the process. from, to: on bpftrace's clock, the same moment
+      # for the first flush.
       Second = Struct.new(:from, :to, :wall_ns, :cpu_ns, :looking_ns)
 
       def initialize
@@ -63,7 +64,8 @@ module Probescope
       private
 
       def more_options(parser)
-        parser.on("--function NAME", "only this function, as `probescope calls` names it, and what it calls") do |text|
+        parser.on("--function NAME",
+                  "only this function, as `probescope calls` names it, and what it calls") do |text|
           @function = text.b.byteslice(0, NAME_BYTES).force_encoding(Encoding::UTF_8).scrub("")
         end
         parser.on("--min TIME", "only calls of that length and their callers: 10ms, 500us, 1s") do |text|
@@ -81,8 +83,8 @@ module Probescope
         @tree = Host::CallTree.new(@min_ns) { |call| print_call(call) }
       end
 
-      # "> number pid thread context depth line \t function \t file", "< ... depth elapsed self outcome \t function",
-      # "= number pid from to wall cpu looking"
+      # "> number pid thread context depth line \t function \t file", "< ... depth elapsed self
+      # outcome \t function", "= number pid from to wall cpu looking"
       def receive(text)
         head, names = text.split("\t", 2)
         mark, *words = head.split
@@ -91,12 +93,15 @@ module Probescope
 
         case mark
         when ">", "<"
-          @processes[pid].push(number, Event.new(mark, thread, figures, names.to_s)) { |event| take(pid, event) }
+          @processes[pid].push(number, Event.new(mark, thread, figures, names.to_s)) do |event|
+            take(pid, event)
+          end
         when "=" then tick(pid, number, Second.new(thread, *figures))
         end
       end
 
-      # A second has passed in this process, or the first one begins; and it fired so many events by now.
+      # A second has passed in this process, or the first one begins; and it fired so many events by
+      # now.
       def tick(pid, number, second)
         @processes[pid].fired(number) { |event| take(pid, event) }
         @processes[pid].mark(number, second) { |event| take(pid, event) }
@@ -119,11 +124,15 @@ module Probescope
       end
 
       def choose
-        @waiting.each { |pid, events| events.grep(Event).each { |event| @seen[[pid, event.thread]] += 1 } if wanted?(pid) }
+        @waiting.each do |pid, events|
+          events.grep(Event).each { |event| @seen[[pid, event.thread]] += 1 } if wanted?(pid)
+        end
         fitting = @thread ? @seen.select { |(_, thread), _| thread == @thread } : @seen
         waiting = @waiting
         forget_waiting
-        return waiting.each { |pid, events| @begun[pid] = events.grep(Second).last&.to || @begun[pid] } if fitting.empty?
+        if fitting.empty?
+          return waiting.each { |pid, events| @begun[pid] = events.grep(Second).last&.to || @begun[pid] }
+        end
 
         (@pid, @thread), = fitting.max_by(&:last)
         passed(Second.new(@begun[@pid], @begun[@pid], 0, 0, 0)) if @begun[@pid]
@@ -144,7 +153,8 @@ module Probescope
 
         context, depth, *figures = event.figures
         if event.mark == ">"
-          function, _, file = event.names.rpartition("\t") # of the two, a function's name is more likely to have one
+          # Of the two, a function's name is more likely to have one.
+          function, _, file = event.names.rpartition("\t")
           @tree.enter(context, depth, function, file, figures.first)
         else
           @tree.leave(context, depth, *figures, event.names)
@@ -164,18 +174,23 @@ module Probescope
       end
 
       def added(one, next_one)
-        Second.new(one.from, next_one.to, *%i[wall_ns cpu_ns looking_ns].map { |field| one[field] + next_one[field] })
+        sums = %i[wall_ns cpu_ns looking_ns].map { |field| one[field] + next_one[field] }
+        Second.new(one.from, next_one.to, *sums)
       end
 
       def lost(number)
         @tree.forget
-        out(@json ? json({event: "lost", count: number}) : "... #{Host::Figure.count(number)} events were lost")
+        return out(json({event: "lost", count: number})) if @json
+
+        out("... #{Host::Figure.count(number)} events were lost")
       end
 
       def print_call(call)
         return out(json({pid: @pid, thread_id: @thread, **call})) if @json
 
-        out("-- another fiber or greenlet (context #{call[:context_id]})") if @context && @context != call[:context_id]
+        if @context && @context != call[:context_id]
+          out("-- another fiber or greenlet (context #{call[:context_id]})")
+        end
         @context = call[:context_id]
         out(line(call))
       end
@@ -185,7 +200,8 @@ module Probescope
         name = "#{"= " if call[:event] == "leave"}#{Host::Text.clean(call[:function])}"
         place = "  #{Host::Text.clean(call[:file])}:#{call[:line]}" if call[:event] != "leave" && call[:file]
         outcome = "  #{call[:outcome]}" unless [nil, "returned"].include?(call[:outcome])
-        "#{times[0].rjust(9)}#{times[1].rjust(10)}  #{"  " * [call[:depth], DEEPEST].min}#{name}#{outcome}#{place}"
+        indent = "  " * [call[:depth], DEEPEST].min
+        "#{times[0].rjust(9)}#{times[1].rjust(10)}  #{indent}#{name}#{outcome}#{place}"
       end
 
       def out(text)
@@ -226,27 +242,38 @@ module Probescope
       end
 
       def span_text
-        return "from #{Host::Clock.of_day(@clock.time(@span.to))} until the last line" if @span.from == @span.to
+        if @span.from == @span.to
+          return "from #{Host::Clock.of_day(@clock.time(@span.to))} until the last line"
+        end
 
-        cpu, looking = [[@span.cpu_ns, @span.wall_ns], [@span.looking_ns, @span.cpu_ns]].map { |one| Host::Figure.share(Host::Figure.ratio(*one)) }
-        "#{Host::TableRenderer.span(@clock.time(@span.from), @clock.time(@span.to))}: #{cpu} CPU, #{looking} of it for looking" \
+        shares = [[@span.cpu_ns, @span.wall_ns], [@span.looking_ns, @span.cpu_ns]]
+        cpu, looking = shares.map { |one| Host::Figure.share(Host::Figure.ratio(*one)) }
+        "#{Host::TableRenderer.span(@clock.time(@span.from), @clock.time(@span.to))}: " \
+          "#{cpu} CPU, #{looking} of it for looking" \
           "#{"; the last lines came after that" if @uncovered}"
       end
 
       def interval_json(second)
         from, to = [second.from, second.to].map { |moment| moment && @clock.time(moment) }
-        json({pid: @pid, thread_id: @thread, event: "interval", **interval_of(from, to, *second.values_at(2..))})
+        json({pid: @pid, thread_id: @thread, event: "interval",
+              **interval_of(from, to, *second.values_at(2..))})
       end
 
       def uncalled(trace)
         called = trace.values("other").uniq
-        near = called.empty? ? "no function was" : "the nearest of those that were: #{Host::Nearest.names(@function, called).join(", ")}"
-        Host::Error.new("#{@function.inspect} was not called in that time; #{near}", "probescope calls -p #{trace.pids.first}")
+        near = if called.empty?
+                 "no function was"
+               else
+                 "the nearest of those that were: #{Host::Nearest.names(@function, called).join(", ")}"
+               end
+        Host::Error.new("#{@function.inspect} was not called in that time; #{near}",
+                        "probescope calls -p #{trace.pids.first}")
       end
 
       def other_threads(trace)
         busiest = @seen.max_by(3, &:last).map { |(_, thread), _| thread }
-        Host::Error.new("thread #{@thread} called nothing in that time; those that did: #{busiest.join(", ")}",
+        Host::Error.new("thread #{@thread} called nothing in that time; " \
+                        "those that did: #{busiest.join(", ")}",
                         "top -H -p #{trace.pids.first}")
       end
     end

@@ -39,7 +39,8 @@ module Probescope
         def share(row) = row[:share]
 
         def below(shown)
-          Host::Histogram.render("PAUSE", Host::Histogram.merge(shown.rows.map { |row| row[:histogram] })) { |ns| Host::Figure.time(ns) }
+          pauses = Host::Histogram.merge(shown.rows.map { |row| row[:histogram] })
+          Host::Histogram.render("PAUSE", pauses) { |ns| Host::Figure.time(ns) }
         end
 
         private

@@ -33,8 +33,9 @@ module Probescope
           thread, pid = row.names
           total = row.number("total_ns")
           count = row.number("waits")
-          {thread_id: thread, name: thread_name(pid, thread), waits: count, total_ns: total, mean_ns: ratio(total, count)&.round,
-           max_ns: row.number("max_ns"), wall_share: ratio(total, result.wall_ns([pid]))}
+          {thread_id: thread, name: thread_name(pid, thread), waits: count, total_ns: total,
+           mean_ns: ratio(total, count)&.round, max_ns: row.number("max_ns"),
+           wall_share: ratio(total, result.wall_ns([pid]))}
         end
 
         # nil when it has ended, or when the process counts its threads in a namespace of its own.

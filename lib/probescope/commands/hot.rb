@@ -52,7 +52,8 @@ module Probescope
         def shares(row, on_cpu)
           builtins = row[:in_builtins].sort_by { |name, ns| [-ns, name.to_s] }
                                       .map { |name, ns| {function: known(name), share: ratio(ns, on_cpu)} }
-          {self_share: ratio(row[:self], on_cpu), total_share: ratio(row[:total], on_cpu), samples: row[:looks], builtins: builtins}
+          {self_share: ratio(row[:self], on_cpu), total_share: ratio(row[:total], on_cpu),
+           samples: row[:looks], builtins: builtins}
         end
       end
     end

@@ -29,7 +29,9 @@ module Probescope
             {**named(row, :function), self: row.number("self_ns"), looks: row.number("samples")}
           end
           on_cpu = sum(found, :self)
-          sorted(found, :self, :looks).map { |row| row.merge(self_share: ratio(row[:self], on_cpu), samples: row[:looks]) }
+          sorted(found, :self, :looks).map do |row|
+            row.merge(self_share: ratio(row[:self], on_cpu), samples: row[:looks])
+          end
         end
 
         def share(row) = row[:self_share]

@@ -58,22 +58,38 @@ module Probescope
       private
 
       def options(parser)
-        parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") { |text| @pids |= process_ids(text) }
+        parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") do |text|
+          @pids |= process_ids(text)
+        end
         parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
         parser.on("--comm NAME", "the processes of that name, also those to come") do |text|
           @comm = some(text, "--comm puma")
         end
         parser.on("--trust", TRUST) { @trust = true }
-        parser.on("--slow TIME", "the shortest call to send, 10ms by default, 1ms at least") { |text| @slow = slow(text) }
-        parser.on("--exceptions WHICH", "costly: those from the lines that make up 90 % of the backtraces' cost " \
-                                                    "(default); all; none") { |which| @exceptions = exceptions(which) }
-        parser.on("--messages", "exceptions with their messages, which may hold what is private") { @messages = true }
-        parser.on("--metrics", "figures of all functions, exceptions, allocations and collections too") { @metrics = true }
-        parser.on("--endpoint URL", "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default; @FILE: the URL is in that file") do |url|
+        parser.on("--slow TIME", "the shortest call to send, 10ms by default, 1ms at least") do |text|
+          @slow = slow(text)
+        end
+        parser.on("--exceptions WHICH",
+                  "costly: those from the lines that make up 90 % of the backtraces' cost (default); " \
+                  "all; none") do |which|
+          @exceptions = exceptions(which)
+        end
+        parser.on("--messages", "exceptions with their messages, which may hold what is private") do
+          @messages = true
+        end
+        parser.on("--metrics", "figures of all functions, exceptions, allocations and collections too") do
+          @metrics = true
+        end
+        parser.on("--endpoint URL",
+                  "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default; " \
+                  "@FILE: the URL is in that file") do |url|
           @endpoint = endpoint(url)
         end
-        parser.on("--service-name NAME", "service.name of all of them, whatever they say themselves") do |name|
-          raise CLI::Usage.new("a service name has no control characters", "--service-name shop") if name.match?(/[[:cntrl:]]/)
+        parser.on("--service-name NAME",
+                  "service.name of all of them, whatever they say themselves") do |name|
+          if name.match?(/[[:cntrl:]]/)
+            raise CLI::Usage.new("a service name has no control characters", "--service-name shop")
+          end
 
           @service_name = some(name, "--service-name shop")
         end
@@ -88,7 +104,8 @@ module Probescope
       def exceptions(which)
         return which if EXCEPTIONS.include?(which)
 
-        raise CLI::Usage.new("#{which.inspect} is none of #{EXCEPTIONS.join(", ")}", "--exceptions #{EXCEPTIONS.first}")
+        raise CLI::Usage.new("#{which.inspect} is none of #{EXCEPTIONS.join(", ")}",
+                             "--exceptions #{EXCEPTIONS.first}")
       end
 
       # Arguments are for everybody to read (`ps`).
@@ -97,18 +114,25 @@ module Probescope
         return text unless Probescope::Otel::Endpoints.credentials(text)
 
         raise CLI::Usage.new("everybody on this machine can read the password in --endpoint, as in `ps`",
-                             "write the URL into a file that nobody else may read: --endpoint @FILE; or OTEL_EXPORTER_OTLP_ENDPOINT")
+                             "write the URL into a file that nobody else may read: --endpoint @FILE; " \
+                             "or OTEL_EXPORTER_OTLP_ENDPOINT")
       end
 
-      # Nothing of the file is shown: sudo may let a user run this command who may not read every file.
+      # Nothing of the file is shown: sudo may let a user run this command who may not read every
+      # file.
       def url_in(path)
         File.open(path, File::RDONLY | File::NONBLOCK) do |file|
           open = file.stat.mode.anybits?(0o007)
           url = file.gets("\n", LONGEST_URL).to_s.strip
-          raise CLI::Usage.new("the first line of #{path} is no URL of an OTLP/HTTP endpoint", ENDPOINT_FILE) unless url?(url)
+          unless url?(url)
+            raise CLI::Usage.new("the first line of #{path} is no URL of an OTLP/HTTP endpoint",
+                                 ENDPOINT_FILE)
+          end
+
           return url unless open && Probescope::Otel::Endpoints.credentials(url)
 
-          raise CLI::Usage.new("everybody on this machine can read the password in #{path}", "chmod o= #{path}")
+          raise CLI::Usage.new("everybody on this machine can read the password in #{path}",
+                               "chmod o= #{path}")
         end
       rescue SystemCallError => e
         raise CLI::Usage.new("--endpoint @#{path} cannot be read: #{e.message}", ENDPOINT_FILE)
@@ -122,13 +146,17 @@ module Probescope
 
       def slow(text)
         time = duration(text, "--slow 10ms")
-        raise CLI::Usage.new("no probe fires for calls under 1ms", "--slow 1ms") unless Probescope::Otel::Program.threshold(time)
+        unless Probescope::Otel::Program.threshold(time)
+          raise CLI::Usage.new("no probe fires for calls under 1ms", "--slow 1ms")
+        end
 
         time
       end
 
       def call
-        raise CLI::Usage.new("which process? -p PID or --comm NAME is missing", "probescope ps") if @pids.empty? && !@comm
+        if @pids.empty? && !@comm
+          raise CLI::Usage.new("which process? -p PID or --comm NAME is missing", "probescope ps")
+        end
 
         check_environment
         @gems = Probescope::Otel::InstalledGems.find
@@ -157,30 +185,36 @@ module Probescope
       def check_numbers(bpftrace)
         return unless bpftrace.numbers == :outer
 
-        raise Host::Error.new("bpftrace #{bpftrace} counts processes by their numbers outside of this PID namespace",
-                              "run the bridge on the host, or in a container with --pid=host (hostPID), or use bpftrace 0.23 or later")
+        raise Host::Error.new("bpftrace #{bpftrace} counts processes by their numbers " \
+                              "outside of this PID namespace",
+                              "run the bridge on the host, or in a container with --pid=host (hostPID), " \
+                              "or use bpftrace 0.23 or later")
       end
 
       # number: bpftrace's word for a process's number.
       def supervise(number)
-        program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none", metrics: @metrics, messages: @messages,
-                                                number: number)
-        order = Host::Order.of(pids: @pids, comm: @comm, workers: @workers, trust: @trust, keys: KEYS, pages: PAGES, strings: STRINGS)
-        supervisor = Probescope::Otel::Supervisor.new(order, program.text, program.probes, method(:start_exporter), method(:say))
+        program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none",
+                                                metrics: @metrics, messages: @messages, number: number)
+        order = Host::Order.of(pids: @pids, comm: @comm, workers: @workers, trust: @trust, keys: KEYS,
+                               pages: PAGES, strings: STRINGS)
+        supervisor = Probescope::Otel::Supervisor.new(order, program.text, program.probes,
+                                                      method(:start_exporter), method(:say))
         %w[INT TERM].each { |name| trap(name) { supervisor.stop } }
         trap("HUP", "IGNORE")
         supervisor.run
       end
 
-      # The pid of a child that reads `input`, as nobody; as the user whose gems it loads, where they are a user's.
+      # The pid of a child that reads `input`, as nobody; as the user whose gems it loads, where
+      # they are a user's.
       def start_exporter(input)
         Process.fork do
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
           Probescope::Otel::Nobody.become([input], @gems.user) if @gems.user
           @gems.use
           require_relative "../otel/exporter"
-          exporter = Probescope::Otel::Exporter.new(input, {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics,
-                                                            **names(Probescope::Otel::Resources.own)})
+          options = {endpoint: @endpoint, exceptions: @exceptions, metrics: @metrics,
+                     **names(Probescope::Otel::Resources.own)}
+          exporter = Probescope::Otel::Exporter.new(input, options)
           Probescope::Otel::Nobody.become([input]) unless @gems.user
           exporter.run
           exit!(0)
@@ -194,9 +228,11 @@ module Probescope
         end
       end
 
-      # own: attributes that the bridge's environment gives. They are those of all processes, but for what these say of themselves.
+      # own: attributes that the bridge's environment gives. They are those of all processes, but
+      # for what these say of themselves.
       def names(own)
-        {service_name: @service_name || own["service.name"], attributes: own.reject { |name, _| name == "service.name" }}
+        {service_name: @service_name || own["service.name"],
+         attributes: own.reject { |name, _| name == "service.name" }}
       end
 
       def say(text) = warn("probescope otel: #{Host::Text.clean(text)}")

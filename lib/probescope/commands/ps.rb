@@ -52,7 +52,8 @@ module Probescope
         end
         later.map do |version, rows|
           whose = rows.one? ? "process #{rows.first[:pid]} has" : "#{rows.size} processes have"
-          "#{whose} probescope #{version}, which is newer than this command (#{VERSION}): update the command to see what it has beside that"
+          "#{whose} probescope #{version}, which is newer than this command (#{VERSION}): " \
+            "update the command to see what it has beside that"
         end
       end
 

@@ -27,7 +27,8 @@ module Probescope
         probescope requests -p 4711 --workers -d 60       of each worker of a server, as one table; --by-pid tells them apart
         probescope requests -p 4711 --json | jq '.rows[] | {route, status, p99_ns, statuses}'
       TEXT
-      LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` (docs/how-to/which-requests-are-slow-or-fail.md)"
+      LINES = "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` " \
+              "(docs/how-to/which-requests-are-slow-or-fail.md)"
       MIN = "the time of all requests"
 
       class Report < Host::Report
@@ -45,16 +46,20 @@ module Probescope
         def share(row) = row[:time_share]
 
         def below(shown)
-          Host::Histogram.render("TIME", Host::Histogram.merge(shown.rows.map { |row| row[:histogram] })) { |ns| Host::Figure.time(ns) }
+          times = Host::Histogram.merge(shown.rows.map { |row| row[:histogram] })
+          Host::Histogram.render("TIME", times) { |ns| Host::Figure.time(ns) }
         end
 
         # Times without room in bpftrace's maps.
         def untimed
-          counted, timed = %w[requests steps].map { |map| result.values(map).sum { |number| Host::Trace.number(number) } }
+          counted, timed = %w[requests steps].map do |map|
+            result.values(map).sum { |number| Host::Trace.number(number) }
+          end
           counted - timed
         end
 
-        # Does nothing in these processes tell of requests? Those that ended are not asked: they may have had it.
+        # Does nothing in these processes tell of requests? Those that ended are not asked: they may
+        # have had it.
         def silent? = result.any? && result.targets.none? { |target| target[:tells_of_requests] }
 
         private
@@ -64,17 +69,20 @@ module Probescope
           count = row.number("requests") || 0
           total = row.number("elapsed_ns")
           times = of(row, steps)
-          taken = Host::Steps.new(times.values.sum < count ? {} : times) # percentiles of some of them would be wrong
+          # Percentiles of some of them would be wrong.
+          taken = Host::Steps.new(times.values.sum < count ? {} : times)
           max = row.number("max_ns")
           {method: known(method), route: known(route), status: STATUSES[digit], count: count,
            per_second: ratio(count, result.seconds)&.round(2), total_ns: total,
-           mean_ns: ratio(total, count)&.round, p50_ns: taken.quantile(0.5, max), p99_ns: taken.quantile(0.99, max), max_ns: max,
-           errors: digit == FAILED ? count : 0, statuses: of(row, statuses).sort.to_h, histogram: taken.histogram}
+           mean_ns: ratio(total, count)&.round, p50_ns: taken.quantile(0.5, max),
+           p99_ns: taken.quantile(0.99, max), max_ns: max, errors: digit == FAILED ? count : 0,
+           statuses: of(row, statuses).sort.to_h, histogram: taken.histogram}
         end
 
         # {step or status => count} of a row, of all its processes.
         def of(row, parts)
-          row.keys.map { |key| parts.fetch(key, {}) }.reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }
+          row.keys.map { |key| parts.fetch(key, {}) }
+             .reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }
         end
       end
 
@@ -83,11 +91,13 @@ module Probescope
       def check(trace)
         super
         report = report_of(trace)
-        say("nothing in #{Host::Checks.list(trace.pids)} tells of requests or jobs: #{LINES}") if report.silent?
+        if report.silent?
+          say("nothing in #{Host::Checks.list(trace.pids)} tells of requests or jobs: #{LINES}")
+        end
         return if report.untimed.zero?
 
-        say("#{report.untimed} times had no room, and their routes have no percentiles: give bpftrace's maps more: " \
-            "PROBESCOPE_MAP_KEYS=#{keys * 4}")
+        say("#{report.untimed} times had no room, and their routes have no percentiles: " \
+            "give bpftrace's maps more: PROBESCOPE_MAP_KEYS=#{keys * 4}")
       end
     end
   end

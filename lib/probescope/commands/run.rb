@@ -5,7 +5,8 @@ require_relative "../host/caller"
 
 module Probescope
   module Commands
-    # Becomes another command, with probescope loaded into every Ruby that it starts, and into every Python that has it.
+    # Becomes another command, with probescope loaded into every Ruby that it starts, and into every
+    # Python that has it.
     class Run < Base
       USAGE = "run [options] -- COMMAND [ARGUMENTS]"
       ABOUT = <<~TEXT
@@ -38,7 +39,8 @@ module Probescope
       private
 
       def options(parser)
-        parser.on("--functions GLOBS", "which functions `calls` covers, as PROBESCOPE_FUNCTIONS does") do |globs|
+        parser.on("--functions GLOBS",
+                  "which functions `calls` covers, as PROBESCOPE_FUNCTIONS does") do |globs|
           @functions = globs
         end
       end
@@ -50,20 +52,22 @@ module Probescope
         warn("probescope: programs of Ruby #{RUBY_VERSION} have no probes: #{reason}") if reason
       end
 
-      # Who traces is root, and who runs an application need not be. Returns what changes in the environment.
+      # Who traces is root, and who runs an application need not be. Returns what changes in the
+      # environment.
       def without_sudo
         user = Host::Caller.user or return {}
         warn("probescope: `run` needs no sudo: the command runs as #{user.name}")
         Host::Caller.become(user)
       end
 
-      # The absolute path works under Bundler, which hides gems that are not in the Gemfile. RUBYOPT is split at spaces, so
-      # a path with one is left to RUBYLIB.
+      # The absolute path works under Bundler, which hides gems that are not in the Gemfile. RUBYOPT
+      # is split at spaces, so a path with one is left to RUBYLIB.
       def environment
         env = {"RUBYOPT" => "-r#{AUTO} #{ENV.fetch("RUBYOPT", "")}".strip}
         if AUTO.match?(/\s/)
           env["RUBYOPT"] = "-rprobescope/auto #{ENV.fetch("RUBYOPT", "")}".strip
-          env["RUBYLIB"] = [File.dirname(AUTO, 2), ENV.fetch("RUBYLIB", nil)].compact.join(File::PATH_SEPARATOR)
+          folders = [File.dirname(AUTO, 2), ENV.fetch("RUBYLIB", nil)]
+          env["RUBYLIB"] = folders.compact.join(File::PATH_SEPARATOR)
         end
         env["PROBESCOPE"] = "1" # for the package in a Python, which looks for it when that starts
         env["PROBESCOPE_FUNCTIONS"] = @functions if @functions

@@ -27,7 +27,8 @@ module Probescope
       def call
         return list unless @script
 
-        path = Host::Program.all[@script] or raise Host::Error.new("there is no script #{@script.inspect}", "probescope script lists them")
+        path = Host::Program.all[@script] or
+          raise Host::Error.new("there is no script #{@script.inspect}", "probescope script lists them")
         puts File.read(path)
         0
       end

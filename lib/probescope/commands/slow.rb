@@ -9,8 +9,10 @@ module Probescope
   module Commands
     # Single calls that took long, each below the one that made it.
     class Slow < Table
-      # A probe of its own fires for calls of that many ns and more; the program for a threshold between two of them looks at each.
-      PROGRAMS = {1_000_000 => "slow1ms.bt", 10_000_000 => "slow10ms.bt", 100_000_000 => "slow100ms.bt"}.freeze
+      # A probe of its own fires for calls of that many ns and more; the program for a threshold
+      # between two of them looks at each.
+      PROGRAMS = {1_000_000 => "slow1ms.bt", 10_000_000 => "slow10ms.bt",
+                  100_000_000 => "slow100ms.bt"}.freeze
       DEFAULT = 10_000_000
       ALL = "functions of gems, packages and the standard library too"
       WIDENED = true
@@ -46,7 +48,8 @@ module Probescope
         # Calls that only made the next one, and that no row is of.
         attr_reader :left_out
 
-        # whole: are calls that only made the next one in it too? threshold: ns. The block wants functions by their name.
+        # whole: are calls that only made the next one in it too? threshold: ns. The block wants
+        # functions by their name.
         def initialize(result, definition, by_request:, whole:, threshold:, &wanted)
           super(result, definition, by_request: by_request)
           @whole = whole
@@ -56,7 +59,9 @@ module Probescope
         end
 
         def rows
-          calls = Host::SlowCalls.new(result.rows_apart.map { |row| call_of(row) }) { |row| @wanted.call(row[:function].to_s) }
+          calls = Host::SlowCalls.new(result.rows_apart.map { |row| call_of(row) }) do |row|
+            @wanted.call(row[:function].to_s)
+          end
           @left_out = calls.leave_out_relays unless @whole
           calls.rows
         end
@@ -68,7 +73,9 @@ module Probescope
 
         def below(shown)
           left_out = shown.reports.sum(&:left_out)
-          "left out: #{Host::Figure.count(left_out)} calls that only made the next one; --json has them" if left_out.positive?
+          if left_out.positive?
+            "left out: #{Host::Figure.count(left_out)} calls that only made the next one; --json has them"
+          end
         end
 
         private
@@ -77,8 +84,8 @@ module Probescope
           id, parent = row.values("ids").map { |value| Host::Trace.number(value) & Host::Trace::ID }
           told = {elapsed_ns: row.number("elapsed_ns"), self_ns: row.number("self_ns"),
                   at: Host::Clock.iso(result.time(row.number("at"))),
-                  outcome: Host::CallTree::OUTCOMES.fetch(row.number("outcome"), nil), thread_id: row.number("thread"),
-                  traceparent: known(row.names[3])}
+                  outcome: Host::CallTree::OUTCOMES.fetch(row.number("outcome"), nil),
+                  thread_id: row.number("thread"), traceparent: known(row.names[3])}
           Host::SlowCalls::Call.new(id, parent, request(row).merge(named(row, :function), told))
         end
 
@@ -98,11 +105,16 @@ module Probescope
 
       def options(parser)
         super
-        parser.on("--threshold TIME", "the shortest call to show, 10ms by default, 1ms at least: 1ms, 25ms, 1.5s") do |text|
+        parser.on("--threshold TIME",
+                  "the shortest call to show, 10ms by default, 1ms at least: 1ms, 25ms, 1.5s") do |text|
           @threshold = [duration(text, "--threshold 10ms"), LONGEST].min
-          raise CLI::Usage.new("no probe fires for calls under 1ms", "--threshold 1ms, or probescope calls") if program.nil?
+          if program.nil?
+            raise CLI::Usage.new("no probe fires for calls under 1ms", "--threshold 1ms, or probescope calls")
+          end
         end
-        parser.on("--function GLOB", "only functions with such a name: 'Order#*', '*.find'") { |text| @function = text }
+        parser.on("--function GLOB", "only functions with such a name: 'Order#*', '*.find'") do |text|
+          @function = text
+        end
       end
 
       # Each call stands below the one that made it.
@@ -118,14 +130,18 @@ module Probescope
         slow = trace.rows.map { |row| row.names.first }
         return if @function.nil? || slow.empty? || slow.any? { |name| wanted?(name) }
 
-        raise Host::Error.new("no function like #{@function} took #{Host::Figure.time(@threshold)}; the nearest of those that did: " \
-                              "#{Host::Nearest.names(@function, slow).join(", ")}", "probescope calls -p #{trace.pids.first}")
+        raise Host::Error.new("no function like #{@function} took #{Host::Figure.time(@threshold)}; " \
+                              "the nearest of those that did: " \
+                              "#{Host::Nearest.names(@function, slow).join(", ")}",
+                              "probescope calls -p #{trace.pids.first}")
       end
 
       def wanted?(name) = @function.nil? || File.fnmatch?(@function, name, File::FNM_EXTGLOB)
 
       def report_of(part)
-        Report.new(part, definition, by_request: @by_request, whole: @json, threshold: @threshold) { |name| wanted?(name) }
+        Report.new(part, definition, by_request: @by_request, whole: @json, threshold: @threshold) do |name|
+          wanted?(name)
+        end
       end
     end
   end

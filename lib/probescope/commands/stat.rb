@@ -34,15 +34,15 @@ module Probescope
         probescope stat -p 4711 --workers --by-pid  a line for each worker
         probescope stat -p 4711 --json | jq --unbuffered '.raises'
       TEXT
-      COLUMNS = {"CPU" => 8, "LOOKING" => 8, "CALLS" => 12, "RAISES" => 10, "BACKTRACES" => 11, "ALLOCS" => 12, "BYTES" => 10, "GC" => 9,
-                 "SAMPLES" => 8, "LOST" => 6}.freeze
+      COLUMNS = {"CPU" => 8, "LOOKING" => 8, "CALLS" => 12, "RAISES" => 10, "BACKTRACES" => 11,
+                 "ALLOCS" => 12, "BYTES" => 10, "GC" => 9, "SAMPLES" => 8, "LOST" => 6}.freeze
       HEADING_EVERY = 20
       # The words of a line of the program, behind its mark.
-      FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details
-                  ended looking_ns cut].freeze
+      FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows
+                  samples_missed details ended looking_ns cut].freeze
       # What counts each of them.
-      PROBES = {calls: :function__stats, raises: :exception__stats, backtrace_ns: :exception__stats, allocations: :object__stats,
-                bytes: :object__stats, gc_ns: :gc__done, samples: :sample}.freeze
+      PROBES = {calls: :function__stats, raises: :exception__stats, backtrace_ns: :exception__stats,
+                allocations: :object__stats, bytes: :object__stats, gc_ns: :gc__done, samples: :sample}.freeze
 
       def initialize
         super
@@ -64,7 +64,8 @@ module Probescope
 
       def receive(text)
         mark, *words = text.split
-        # Programs from before 0.1.0 had none of the last two fields, and some recordings of spec/fixtures are of those.
+        # Programs from before 0.1.0 had none of the last two fields, and some recordings of
+        # spec/fixtures are of those.
         return unless mark == "=" && words.size.between?(FIELDS.size - 2, FIELDS.size)
 
         figures = FIELDS.zip(words.map(&:to_i)).to_h
@@ -78,10 +79,13 @@ module Probescope
         @states[answer[:pid]] = answer[:states]
         @telling[answer[:pid]] = answer[:tells_of_cut]
         # At once: lines come until Ctrl-C, and from now on their figures are lower.
-        answer[:in_part].to_h.each { |probe, reason| say(Host::Checks.only_in_part([answer[:pid]], probe, reason)) }
+        answer[:in_part].to_h.each do |probe, reason|
+          say(Host::Checks.only_in_part([answer[:pid]], probe, reason))
+        end
       end
 
-      # Each process has a second of its own: a line is due when all have told theirs, or when one tells its next.
+      # Each process has a second of its own: a line is due when all have told theirs, or when one
+      # tells its next.
       def take(pid, figures)
         return unless wanted?(pid)
 
@@ -91,14 +95,18 @@ module Probescope
         show_round if @by_pid || @traced.nil? || (@traced - @round.keys).empty?
       end
 
-      # ns of the time of day up to which the line counts. An older library does not tell: then it is when the line came.
+      # ns of the time of day up to which the line counts. An older library does not tell: then it
+      # is when the line came.
       def ended(pid, figures)
-        return figures[:ended] + @clock.offset unless figures[:cut] && @telling.fetch(pid) { @telling.values.first }
+        unless figures[:cut] && @telling.fetch(pid) { @telling.values.first }
+          return figures[:ended] + @clock.offset
+        end
 
         figures[:cut] + Host::Clock.monotonic_offset
       end
 
-      # Figures that a process does not serve are nil. Where bpftrace knows it by another number, it is the only one.
+      # Figures that a process does not serve are nil. Where bpftrace knows it by another number, it
+      # is the only one.
       def unknown(pid)
         states = @states[pid] || @states.values.first || {}
         PROBES.reject { |_, probe| Host::Trace::ON.include?(states[probe]) }.transform_values { nil }
@@ -132,8 +140,9 @@ module Probescope
 
       def cells(sums)
         cpu, calls, raises, backtrace_ns, allocations, bytes, gc_ns, samples = sums.values_at(*FIELDS[2..9])
-        [Host::Figure.share(Host::Figure.ratio(cpu, sums[:wall_ns])), Host::Figure.share(looking_share(sums)), Host::Figure.count(calls),
-         Host::Figure.count(raises), Host::Figure.time(backtrace_ns), Host::Figure.count(allocations), Host::Figure.bytes(bytes), Host::Figure.time(gc_ns),
+        [Host::Figure.share(Host::Figure.ratio(cpu, sums[:wall_ns])), Host::Figure.share(looking_share(sums)),
+         Host::Figure.count(calls), Host::Figure.count(raises), Host::Figure.time(backtrace_ns),
+         Host::Figure.count(allocations), Host::Figure.bytes(bytes), Host::Figure.time(gc_ns),
          Host::Figure.count(samples), Host::Figure.count(sums[:rows] + sums[:samples_missed])]
       end
 

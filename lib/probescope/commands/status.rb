@@ -24,8 +24,8 @@ module Probescope
       OWN = ["OF ITS OWN", "ARGUMENTS", "LISTENED", "LIBRARY"].freeze
       LISTENED = {true => "yes", false => "no", nil => "?"}.freeze
       # Of the process, for JSON; docs/schema/status.json describes them.
-      PROCESS = %i[pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped flushes switches
-                   watcher_ticks note].freeze
+      PROCESS = %i[pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped
+                   flushes switches watcher_ticks note].freeze
       HEADINGS = %w[PROBE STATE LISTENED REASON].freeze
 
       private
@@ -36,7 +36,9 @@ module Probescope
       end
 
       def call
-        raise CLI::Usage.new("which process?", "probescope status -p PID (probescope ps lists them)") unless @pid
+        unless @pid
+          raise CLI::Usage.new("which process?", "probescope status -p PID (probescope ps lists them)")
+        end
 
         @json ? print_json(target) : print_tables(target)
         0
@@ -52,8 +54,11 @@ module Probescope
       def inspect_process(prefix) = Host::Client.open(prefix) { |client| client.inspect_process(@pid) }
 
       def print_json(target)
-        rows = target[:probes].map { |name, probe| {name: name, state: probe[:state], listened: probe[:listened], reason: probe[:reason]} }
-        puts Host::Text.answer(name, {pids: [@pid], process: target.slice(*PROCESS), rows: rows, own: target[:own], warnings: []})
+        rows = target[:probes].map do |name, probe|
+          {name: name, state: probe[:state], listened: probe[:listened], reason: probe[:reason]}
+        end
+        puts Host::Text.answer(name, {pids: [@pid], process: target.slice(*PROCESS), rows: rows,
+                                      own: target[:own], warnings: []})
       end
 
       def print_tables(target)
@@ -62,7 +67,9 @@ module Probescope
           [probe[:name], probe[:arguments].to_s, LISTENED[probe[:listened]], probe[:path] || "none"]
         end
         puts Host::Table.render(OWN, own, right: ["ARGUMENTS"]), "" if own.any?
-        probes = target[:probes].map { |name, probe| [name.to_s, probe[:state], LISTENED[probe[:listened]], probe[:reason]] }
+        probes = target[:probes].map do |name, probe|
+          [name.to_s, probe[:state], LISTENED[probe[:listened]], probe[:reason]]
+        end
         puts Host::Table.render(HEADINGS, probes)
       end
     end

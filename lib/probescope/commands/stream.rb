@@ -7,7 +7,8 @@ require_relative "../host/table_renderer"
 
 module Probescope
   module Commands
-    # A command that shows what comes as it comes, until Ctrl-C or -d, one line after the other. A subclass has PROGRAM, and
+    # A command that shows what comes as it comes, until Ctrl-C or -d, one line after the other. A
+    # subclass has PROGRAM, and
     #   more_options(parser)   its own options
     #   receive(text)          takes what the program printed
     #   finish(trace)          after the end
@@ -65,7 +66,8 @@ module Probescope
       # In JSON. to and what follows it: nil where there is no end.
       def interval_of(from, to, wall_ns, cpu_ns, looking_ns)
         {begin: Host::Clock.iso(from), end: Host::Clock.iso(to), seconds: wall_ns && (wall_ns / 1e9).round(3),
-         cpu_share: Host::Figure.ratio(cpu_ns, wall_ns), looking_share: Host::Figure.ratio(looking_ns, cpu_ns)}
+         cpu_share: Host::Figure.ratio(cpu_ns, wall_ns),
+         looking_share: Host::Figure.ratio(looking_ns, cpu_ns)}
       end
 
       # One line, at once. Whoever read it may have gone: `probescope stat -p 4711 | head`.
@@ -82,7 +84,8 @@ module Probescope
       def destination
         @destination ||= @path ? File.open(@path, "w") : $stdout
       rescue SystemCallError => e
-        raise Host::Error.new("cannot write #{@path}: #{e.message}", "-o a file in a folder that you may write to")
+        raise Host::Error.new("cannot write #{@path}: #{e.message}",
+                              "-o a file in a folder that you may write to")
       end
 
       # Ends before the time is up; nothing more is shown.

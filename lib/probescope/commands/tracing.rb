@@ -16,8 +16,9 @@ require_relative "../host/trace"
 
 module Probescope
   module Commands
-    # A command that traces processes by a bpftrace program for some time. A subclass has PROGRAM (in providers/), and perhaps WIDENED,
-    # BY_REQUEST, SOME, KEYS and PAGES; it shows what it heard in #report(trace), which returns the exit status.
+    # A command that traces processes by a bpftrace program for some time. A subclass has PROGRAM
+    # (in providers/), and perhaps WIDENED, BY_REQUEST, SOME, KEYS and PAGES; it shows what it heard
+    # in #report(trace), which returns the exit status.
     class Tracing < Base
       # Rows that bpftrace has room for; a row is about 1 KiB of kernel memory.
       KEYS = 16_384
@@ -53,15 +54,22 @@ module Probescope
 
       def defaults
         rest = parser.parse(Shellwords.split(ENV.fetch(DEFAULTS, "")))
-        raise CLI::Usage.new("#{DEFAULTS} holds #{rest.first.inspect}, which is no option", "unset #{DEFAULTS}") if rest.any?
+        if rest.any?
+          raise CLI::Usage.new("#{DEFAULTS} holds #{rest.first.inspect}, which is no option",
+                               "unset #{DEFAULTS}")
+        end
       rescue ArgumentError, OptionParser::ParseError => e
         raise CLI::Usage.new("#{DEFAULTS}: #{e.message.gsub(/\n\s*/, ". ")}", "unset #{DEFAULTS}")
       end
 
       def process_options(parser)
-        parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") { |text| @pids |= process_ids(text) }
+        parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") do |text|
+          @pids |= process_ids(text)
+        end
         parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
-        parser.on("--comm NAME", "the processes of that name (`probescope ps` shows it)") { |text| @comm = text }
+        parser.on("--comm NAME", "the processes of that name (`probescope ps` shows it)") do |text|
+          @comm = text
+        end
         parser.on("--trust", TRUST) { @trust = true }
       end
 
@@ -71,16 +79,21 @@ module Probescope
 
       def duration_option(parser, meaning)
         parser.on("-d", "--duration SECONDS", Float, meaning) do |seconds|
-          raise CLI::Usage.new("-d takes a positive number of seconds", "-d 10") unless seconds.positive? && seconds.finite?
+          unless seconds.positive? && seconds.finite?
+            raise CLI::Usage.new("-d takes a positive number of seconds", "-d 10")
+          end
 
           @seconds = seconds
         end
       end
 
       def max_overhead_option(parser)
-        parser.on("--max-overhead PERCENT", "end early once looking takes more of the process's CPU time, such as 5%") do |text|
+        parser.on("--max-overhead PERCENT",
+                  "end early once looking takes more of the process's CPU time, such as 5%") do |text|
           number = Float(text.delete_suffix("%"), exception: false)
-          raise CLI::Usage.new("--max-overhead takes a percentage above 0", "--max-overhead 5%") unless number&.positive?
+          unless number&.positive?
+            raise CLI::Usage.new("--max-overhead takes a percentage above 0", "--max-overhead 5%")
+          end
 
           @max_overhead = number / 100
         end
@@ -88,12 +101,14 @@ module Probescope
 
       def output_options(parser)
         parser.on("-o", "--output FILE", "into a file and not on the terminal") { |path| @path = path }
-        parser.on("--color WHEN", Host::Terminal::COLORS, "auto (default), always or never: of large shares and of warnings") do |color|
+        parser.on("--color WHEN", Host::Terminal::COLORS,
+                  "auto (default), always or never: of large shares and of warnings") do |color|
           @color = color
         end
       end
 
-      # Yields what the answer is written to. A file has what was there before until the answer is whole.
+      # Yields what the answer is written to. A file has what was there before until the answer is
+      # whole.
       def to_output(&block)
         return yield($stdout) unless @path
 
@@ -101,7 +116,8 @@ module Probescope
         File.open(part, "w", &block)
         File.rename(part, @path)
       rescue SystemCallError => e
-        raise Host::Error.new("cannot write #{@path}: #{e.message}", "-o a file in a folder that you may write to")
+        raise Host::Error.new("cannot write #{@path}: #{e.message}",
+                              "-o a file in a folder that you may write to")
       end
 
       # Before anything is traced.
@@ -185,15 +201,17 @@ module Probescope
       def order
         files = [program_path, *(Host::Program.path("all.bt") if @all && self.class::WIDENED)]
         Host::Order.of(pids: @pids, comm: @comm, workers: @workers || false, trust: @trust || false,
-                       programs: files.map { |path| File.basename(path, ".bt") }, arguments: program_arguments, seconds: @seconds,
-                       max_overhead: @max_overhead, keys: keys, pages: self.class::PAGES, some: self.class::SOME)
+                       programs: files.map { |path| File.basename(path, ".bt") },
+                       arguments: program_arguments, seconds: @seconds, max_overhead: @max_overhead,
+                       keys: keys, pages: self.class::PAGES, some: self.class::SOME)
       end
 
       def keys
         number = Integer(ENV.fetch("PROBESCOPE_MAP_KEYS", default_keys), exception: false)
         return number if number&.between?(1, Host::Request::MOST_KEYS)
 
-        raise CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows up to #{Host::Request::MOST_KEYS}", "unset PROBESCOPE_MAP_KEYS")
+        raise CLI::Usage.new("PROBESCOPE_MAP_KEYS is no number of rows up to #{Host::Request::MOST_KEYS}",
+                             "unset PROBESCOPE_MAP_KEYS")
       end
 
       def default_keys = KEYS
@@ -208,15 +226,18 @@ module Probescope
 
       # What the figures of a trace lack.
       def checks(trace)
-        Host::Checks.new(trace, program_path, some: self.class::SOME, keys: keys, max_overhead: @max_overhead) { |text| say(text) }
+        Host::Checks.new(trace, program_path,
+                         some: self.class::SOME, keys: keys, max_overhead: @max_overhead) { |text| say(text) }
       end
 
-      # A line on stderr, which JSON has among its warnings. Once: what commands say while they run is true at their end, too.
+      # A line on stderr, which JSON has among its warnings. Once: what commands say while they run
+      # is true at their end, too.
       def say(text)
         return if @warnings.include?(text)
 
         @warnings << text
-        warn(Host::Terminal.new($stderr, color: @color).paint("probescope: #{Host::Text.clean(text)}", :warning))
+        line = "probescope: #{Host::Text.clean(text)}"
+        warn(Host::Terminal.new($stderr, color: @color).paint(line, :warning))
       end
     end
   end

@@ -5,9 +5,11 @@ require_relative "report"
 
 module Probescope
   module Host
-    # What a command shows of a trace: rows of its report, without those below --min and beyond --top.
+    # What a command shows of a trace: rows of its report, without those below --min and beyond
+    # --top.
     class Answer
-      # rows: those to show. below: how many rows are below --min. more: how many of the others have no room. reports: what made them.
+      # rows: those to show. below: how many rows are below --min. more: how many of the others have
+      # no room. reports: what made them.
       Shown = Struct.new(:rows, :below, :more, :reports)
 
       # The command's name, its definition (Answers::Answer), and the result of the whole trace.
@@ -15,9 +17,10 @@ module Probescope
       # What was said on stderr.
       attr_reader :warnings
 
-      # min: percent. top: rows, 0 for all. sort: the column (Answers::Column) by which rows are sorted, nil for the report's own order.
-      # The block makes the Report of a result.
-      def initialize(command, definition, result, min: 0, top: 0, sort: nil, by_pid: false, by_request: false, warnings: [], &report)
+      # min: percent. top: rows, 0 for all. sort: the column (Answers::Column) by which rows are
+      # sorted, nil for the report's own order. The block makes the Report of a result.
+      def initialize(command, definition, result, min: 0, top: 0, sort: nil, by_pid: false,
+                     by_request: false, warnings: [], &report)
         @command = command
         @definition = definition
         @result = result

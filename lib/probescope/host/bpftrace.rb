@@ -11,15 +11,17 @@ module Probescope
       INSTALL = "install it: apt install bpftrace, or dnf install bpftrace"
       # From here on bpftrace asks for capabilities and not for root.
       CAPABILITIES_SINCE = [0, 25].freeze
-      # The initial PID namespace. Numbers of processes in any other one are those of the initial one up to 0.22; 0.23.0 to 0.24.1 have
-      # `pid` and `tid` the wrong way round (bpftrace#4813), so that events of one process have the number of each of its threads.
+      # The initial PID namespace. Numbers of processes in any other one are those of the initial
+      # one up to 0.22; 0.23.0 to 0.24.1 have `pid` and `tid` the wrong way round (bpftrace#4813),
+      # so that events of one process have the number of each of its threads.
       INITIAL_PIDS = "pid:[4026531836]"
       OWN_NUMBERS_SINCE = [0, 23].freeze
       RIGHT_NUMBERS_SINCE = [0, 24, 2].freeze
 
       attr_reader :path, :version
 
-      # Raises Error when there is none, one that is too old, or one that others than root may change (Tool).
+      # Raises Error when there is none, one that is too old, or one that others than root may
+      # change (Tool).
       def self.find
         new(Tool.find("bpftrace") || raise(missing))
       end
@@ -35,12 +37,14 @@ module Probescope
         @version = text[/\d+(\.\d+)+/].to_s.split(".").map(&:to_i)
         return if @version.any? && (@version <=> OLDEST) >= 0
 
-        raise Error.new("#{path} is bpftrace #{self}, and 0.17 is the oldest that works", "update it: apt install bpftrace")
+        raise Error.new("#{path} is bpftrace #{self}, and 0.17 is the oldest that works",
+                        "update it: apt install bpftrace")
       end
 
       def to_s = @version.empty? ? "of an unknown version" : @version.join(".")
 
-      # What `pid` is: :right, :outer (that of the initial PID namespace), or :thread (that of the thread).
+      # What `pid` is: :right, :outer (that of the initial PID namespace), or :thread (that of the
+      # thread).
       def numbers
         return :right if self.class.initial_pids? || (@version <=> RIGHT_NUMBERS_SINCE) >= 0
 

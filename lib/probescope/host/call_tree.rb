@@ -2,17 +2,18 @@
 
 module Probescope
   module Host
-    # Makes a tree out of the entries and returns of one thread, line by line: a call that calls nothing shown has one line, when
-    # it returns; another one has a line when it is entered and one when it returns. Below a duration, calls are left out, but
-    # for the callers of what is shown.
+    # Makes a tree out of the entries and returns of one thread, line by line: a call that calls
+    # nothing shown has one line, when it returns; another one has a line when it is entered and one
+    # when it returns. Below a duration, calls are left out, but for the callers of what is shown.
     class CallTree
       OUTCOMES = {0 => "returned", 1 => "raised", 2 => "suspended"}.freeze
 
       # A call that has not returned.
       Open = Struct.new(:depth, :function, :file, :line, :shown, keyword_init: true)
 
-      # min_ns: the shortest call to show. show: called with {event: "enter" | "leave" | "call", context_id:, depth:, function:,
-      # file:, line:, elapsed_ns:, self_ns:, outcome:}; "call" is an entry and its return in one.
+      # min_ns: the shortest call to show. show: called with {event: "enter" | "leave" | "call",
+      # context_id:, depth:, function:, file:, line:, elapsed_ns:, self_ns:, outcome:}; "call" is an
+      # entry and its return in one.
       def initialize(min_ns, &show)
         @min_ns = min_ns
         @show = show
@@ -60,8 +61,9 @@ module Probescope
       end
 
       def tell(context, call, event:, elapsed_ns: nil, self_ns: nil, outcome: nil)
-        @show.call({event: event, context_id: context, depth: call.depth, function: call.function, file: call.file, line: call.line,
-                    elapsed_ns: elapsed_ns, self_ns: self_ns, outcome: outcome})
+        @show.call({event: event, context_id: context, depth: call.depth, function: call.function,
+                    file: call.file, line: call.line, elapsed_ns: elapsed_ns, self_ns: self_ns,
+                    outcome: outcome})
       end
     end
   end

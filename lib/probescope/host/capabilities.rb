@@ -6,20 +6,21 @@ module Probescope
   module Host
     # The capabilities of this process. Ruby has no calls for them.
     module Capabilities
-      BITS = {cap_dac_override: 1, cap_dac_read_search: 2, cap_kill: 5, cap_setgid: 6, cap_setuid: 7, cap_sys_chroot: 18,
-              cap_sys_ptrace: 19, cap_sys_admin: 21, cap_sys_resource: 24, cap_perfmon: 38, cap_bpf: 39,
-              cap_checkpoint_restore: 40}.freeze
-      # What the helper and bpftrace need of root: docs/how-to/run-the-bridge-as-a-service.md says what for. With CAP_SYS_CHROOT
-      # bpftrace -p enters the mounts of a container.
-      TRACING = %i[cap_sys_admin cap_sys_ptrace cap_dac_read_search cap_kill cap_sys_resource cap_sys_chroot cap_perfmon cap_bpf
-                   cap_checkpoint_restore].freeze
+      BITS = {cap_dac_override: 1, cap_dac_read_search: 2, cap_kill: 5, cap_setgid: 6, cap_setuid: 7,
+              cap_sys_chroot: 18, cap_sys_ptrace: 19, cap_sys_admin: 21, cap_sys_resource: 24,
+              cap_perfmon: 38, cap_bpf: 39, cap_checkpoint_restore: 40}.freeze
+      # What the helper and bpftrace need of root: docs/how-to/run-the-bridge-as-a-service.md says
+      # what for. With CAP_SYS_CHROOT bpftrace -p enters the mounts of a container.
+      TRACING = %i[cap_sys_admin cap_sys_ptrace cap_dac_read_search cap_kill cap_sys_resource
+                   cap_sys_chroot cap_perfmon cap_bpf cap_checkpoint_restore].freeze
       # Linux's numbers of capset(2) and prctl(2).
       CALLS = {"x86_64" => [126, 157], "aarch64" => [91, 167]}.freeze
       VERSION = 0x20080522
       PR_CAPBSET_DROP = 24
       PR_SET_NO_NEW_PRIVS = 38
       LAST = 63
-      # The initial user namespace has this number: PROC_USER_INIT_INO of the kernel, which asks for capabilities there.
+      # The initial user namespace has this number: PROC_USER_INIT_INO of the kernel, which asks for
+      # capabilities there.
       INITIAL = "user:[4026531837]"
 
       module_function

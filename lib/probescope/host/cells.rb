@@ -6,8 +6,8 @@ require_relative "figure"
 
 module Probescope
   module Host
-    # The cells of tables: a function of a row and a column's key for each kind of column that docs/schema/schemas.yml names. What is
-    # not known is "-".
+    # The cells of tables: a function of a row and a column's key for each kind of column that
+    # docs/schema/schemas.yml names. What is not known is "-".
     module Cells
       # Kinds of figures, which are aligned to the right.
       RIGHT = %i[share time time_above_zero count decimal bytes number].freeze
@@ -19,7 +19,8 @@ module Probescope
       # The text of a column (Answers::Column) in a row.
       def of(column, row) = public_send(column.kind, row, column.key)
 
-      # Rows by a column: figures from the largest to the smallest, texts in their order; what is not known comes last.
+      # Rows by a column: figures from the largest to the smallest, texts in their order; what is
+      # not known comes last.
       def sorted(rows, column)
         known, unknown = rows.partition { |row| of(column, row) != "-" }
         return known.sort_by { |row| of(column, row) } + unknown unless RIGHT.include?(column.kind)

@@ -9,22 +9,25 @@ require_relative "table_renderer"
 
 module Probescope
   module Host
-    # What makes the figures of a trace less than whole. Each method says a line by the block for what it finds, and raises Error
-    # where there is nothing to show.
+    # What makes the figures of a trace less than whole. Each method says a line by the block for
+    # what it finds, and raises Error where there is nothing to show.
     class Checks
       # A machine is busy where threads wait for a CPU for longer than this part of the time on one.
       BUSY = {"ruby" => 0.25, "python" => 1}.freeze
 
       LOST = {
         events: "%<number>d events were lost between the kernel and bpftrace",
-        rows: "%<number>d events had no row of their own: the process's memory for names is full (see (overflow))",
-        map_full: "%<number>d rows were dropped: bpftrace's maps are full; give them room: PROBESCOPE_MAP_KEYS=%<keys>d",
+        rows: "%<number>d events had no row of their own: the process's memory for names is full " \
+              "(see (overflow))",
+        map_full: "%<number>d rows were dropped: bpftrace's maps are full; give them room: " \
+                  "PROBESCOPE_MAP_KEYS=%<keys>d",
         samples: "%<number>d samples could not be taken",
         details: "%<number>d exception details were over the limit of 10 a second"
       }.freeze
 
-      # trace: Trace. program_path: of the program that ran. some: is a process worth tracing that serves a part of its probes? keys:
-      # rows that bpftrace had room for. max_overhead: the share that ends a trace, or nil.
+      # trace: Trace. program_path: of the program that ran. some: is a process worth tracing that
+      # serves a part of its probes? keys: rows that bpftrace had room for. max_overhead: the share
+      # that ends a trace, or nil.
       def initialize(trace, program_path, some:, keys:, max_overhead:, &say)
         @trace = trace
         @program_path = program_path
@@ -48,7 +51,8 @@ module Probescope
         lost
       end
 
-      # What comes while bpftrace leaves is not shown, and the end may show more. closed: did somebody end it who waits for no more?
+      # What comes while bpftrace leaves is not shown, and the end may show more. closed: did
+      # somebody end it who waits for no more?
       def of_a_stream(closed:)
         ended
         served
@@ -63,7 +67,9 @@ module Probescope
       end
 
       # The line for probes of processes that serve them in part.
-      def self.only_in_part(pids, probe, reason) = "#{list(pids)} #{pids.one? ? "serves" : "serve"} #{probe} only in part: #{reason}"
+      def self.only_in_part(pids, probe, reason)
+        "#{list(pids)} #{pids.one? ? "serves" : "serve"} #{probe} only in part: #{reason}"
+      end
 
       def self.list(pids) = pids.one? ? "process #{pids.first}" : "processes #{TableRenderer.numbers(pids)}"
 
@@ -99,7 +105,8 @@ module Probescope
       end
 
       def refused(name, probes, everywhere:)
-        why = "#{list(probes.keys)} #{probes.one? ? "does" : "do"} not serve #{name}: #{probes.values.first[:reason]}"
+        why = "#{list(probes.keys)} #{probes.one? ? "does" : "do"} not serve #{name}: " \
+              "#{probes.values.first[:reason]}"
         raise Error.new(why, doctor(probes.keys)) if everywhere && !@some
 
         say(why)
@@ -107,7 +114,8 @@ module Probescope
 
       # Probes that processes took out themselves, and what they say of their own settings.
       def taken_out
-        @trace.targets.map { |target| target.values_at(:pid, :note) }.reject { |_, note| note.to_s.empty? }.each do |pid, note|
+        notes = @trace.targets.map { |target| target.values_at(:pid, :note) }
+        notes.reject { |_, note| note.to_s.empty? }.each do |pid, note|
           say("process #{pid} says: #{note}")
         end
         @trace.processes.each do |one|
@@ -121,22 +129,31 @@ module Probescope
       def overhead
         return unless @trace.reason == :too_dear
 
-        say("ended after #{format("%.1f", @trace.seconds)} s: looking took #{Figure.share(@trace.looking_share)} of the CPU time, " \
+        seconds = format("%.1f", @trace.seconds)
+        say("ended after #{seconds} s: looking took #{Figure.share(@trace.looking_share)} of the CPU time, " \
             "more than --max-overhead #{format("%g", @max_overhead * 100)}%")
       end
 
-      # The profile hook of CPython 3.11 makes each instruction dearer, which no clock in a hook sees.
+      # The profile hook of CPython 3.11 makes each instruction dearer, which no clock in a hook
+      # sees.
       def slowed
         return if Program.probes(@program_path).grep(/\Afunction__/).empty?
 
-        found = @trace.targets.select { |target| target[:runtime] == "python" && target[:version].start_with?("3.11.") }
+        found = @trace.targets.select do |target|
+          target[:runtime] == "python" && target[:version].start_with?("3.11.")
+        end
         pids = found.map { |target| target[:pid] }
-        say("#{list(pids)}: CPython 3.11 runs all code slower while functions are traced; what looking took is without that") if pids.any?
+        if pids.any?
+          say("#{list(pids)}: CPython 3.11 runs all code slower while functions are traced; " \
+              "what looking took is without that")
+        end
       end
 
-      # Who is sampled too seldom where threads have to wait for a CPU. Ruby's samples are taken at ticks of the kernel, CPython's by a
-      # thread that comes late where a system call keeps the CPU.
-      TOO_SELDOM = {"ruby" => "what runs for a few ms between two waits", "python" => "what is in system calls of 0.1 ms and more"}.freeze
+      # Who is sampled too seldom where threads have to wait for a CPU. Ruby's samples are taken at
+      # ticks of the kernel, CPython's by a thread that comes late where a system call keeps the
+      # CPU.
+      TOO_SELDOM = {"ruby" => "what runs for a few ms between two waits",
+                    "python" => "what is in system calls of 0.1 ms and more"}.freeze
 
       def busy
         @trace.processes.zip(@trace.targets) do |one, target|
@@ -144,23 +161,28 @@ module Probescope
           next unless one.cpu_ns && delay && delay > one.cpu_ns * BUSY.fetch(target[:runtime])
 
           ran, waited = [one.cpu_ns, delay].map { |ns| Figure.time(ns) }
-          say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} for a CPU; " \
-              "#{TOO_SELDOM.fetch(target[:runtime])} has too few samples (docs/reference/limits.md)")
+          say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} " \
+              "for a CPU; #{TOO_SELDOM.fetch(target[:runtime])} has too few samples (docs/reference/limits.md)")
         end
       end
 
       def ends
         left_out = @trace.processes.select(&:left_out)
-        ended = @trace.targets.select { |target| target[:ended] }.map { |target| target[:pid] } - left_out.map(&:pid)
-        say("#{list(ended)} ended while #{ended.one? ? "it was" : "they were"} traced; this is what was told until then") if ended.any?
+        ended = @trace.targets.select { |target| target[:ended] }.map { |target| target[:pid] }
+        ended -= left_out.map(&:pid)
+        if ended.any?
+          say("#{list(ended)} ended while #{ended.one? ? "it was" : "they were"} traced; " \
+              "this is what was told until then")
+        end
         left_out.group_by(&:left_out).each do |why, all|
-          say("nothing is known of #{list(all.map(&:pid))}, which #{all.one? ? "is" : "are"} left out: #{why}")
+          say("nothing is known of #{list(all.map(&:pid))}, which #{all.one? ? "is" : "are"} left out: " \
+              "#{why}")
         end
         strangers = @trace.strangers
         return if strangers.empty?
 
-        say("#{list(strangers)} came later with another library, and nobody traced #{strangers.one? ? "it" : "them"}: " \
-            "run the command again")
+        say("#{list(strangers)} came later with another library, and nobody traced " \
+            "#{strangers.one? ? "it" : "them"}: run the command again")
       end
 
       def torn
@@ -182,7 +204,9 @@ module Probescope
       end
 
       def lost
-        @trace.lost.each { |what, number| say(format(LOST.fetch(what), number: number, keys: @keys * 4)) if number.positive? }
+        @trace.lost.each do |what, number|
+          say(format(LOST.fetch(what), number: number, keys: @keys * 4)) if number.positive?
+        end
       end
     end
   end

@@ -7,16 +7,19 @@ require_relative "error"
 
 module Probescope
   module Host
-    # The command's end of the helper (helper.rb): starts it with privilege, gives orders (Request), hands out answers.
+    # The command's end of the helper (helper.rb): starts it with privilege, gives orders (Request),
+    # hands out answers.
     class Client
       # Of the system's package alone: one file, which a rule of sudo can name (packaging/helper).
       LAUNCHER = File.expand_path("../../../helper", __dir__)
       # Elsewhere whoever may start it may start anything.
       HELPER = [RbConfig.ruby, "--disable=gems,rubyopt", File.expand_path("helper.rb", __dir__)].freeze
-      # What Bundler, rbenv and friends set is for the user's own Ruby; the helper needs the standard library only.
+      # What Bundler, rbenv and friends set is for the user's own Ruby; the helper needs the
+      # standard library only.
       FOREIGN = /\A(RUBY|BUNDLE|GEM_|RBENV_)/
 
-      # Seconds for its end, more than Tracer#discard takes. A helper that lives on waits for the kernel.
+      # Seconds for its end, more than Tracer#discard takes. A helper that lives on waits for the
+      # kernel.
       END_LIMIT = 25
 
       # Was this installed by the system's package?
@@ -44,7 +47,8 @@ module Probescope
         @ready = true
       end
 
-      # [targets, how many processes could not be looked at, why others were set aside]; a target is Foreign.row, read from JSON.
+      # [targets, how many processes could not be looked at, why others were set aside]; a target is
+      # Foreign.row, read from JSON.
       def list
         ask("list")
         expect("targets").values_at(:targets, :unreadable, :set_aside)
@@ -62,8 +66,8 @@ module Probescope
         expect("tried")[:complaint]
       end
 
-      # order: Order. Yields each answer, and each line of bpftrace's output as {is: "output", line: bytes}, until
-      # "ended", which is yielded too.
+      # order: Order. Yields each answer, and each line of bpftrace's output as {is: "output", line:
+      # bytes}, until "ended", which is yielded too.
       def trace(order)
         ask("trace", **order.fields)
         loop do
@@ -84,7 +88,8 @@ module Probescope
         [@input, @output].each(&:close)
         return if Process.detach(@pid).join(END_LIMIT)
 
-        warn "probescope: the kernel has not let go of bpftrace yet. The helper (process #{@pid}) ends it when it does"
+        warn "probescope: the kernel has not let go of bpftrace yet. " \
+             "The helper (process #{@pid}) ends it when it does"
       end
 
       private
@@ -111,15 +116,19 @@ module Probescope
         answer
       end
 
-      # sudo says why on its stderr, and so does a Ruby that cannot even load the helper: before it lists the callers.
+      # sudo says why on its stderr, and so does a Ruby that cannot even load the helper: before it
+      # lists the callers.
       def gone
         lines = @stderr.value.force_encoding(Encoding::UTF_8).scrub.lines.map(&:strip)
         why = lines.reject { |line| line.empty? || line.start_with?("from ") }.last
         why = ": #{why}" if why
-        return Error.new("the helper that runs bpftrace ended#{why || killed}", "run the command again") if @ready
+        if @ready
+          return Error.new("the helper that runs bpftrace ended#{why || killed}", "run the command again")
+        end
 
         rule = ", or with the rule in /usr/share/doc/probescope/examples/sudoers" if Client.packaged?
-        Error.new("cannot get the privilege to trace#{why}", "run the command as root, or as a user who may use sudo#{rule}")
+        Error.new("cannot get the privilege to trace#{why}",
+                  "run the command as root, or as a user who may use sudo#{rule}")
       end
 
       # By which signal.

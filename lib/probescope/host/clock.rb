@@ -4,9 +4,9 @@ require_relative "kernel"
 
 module Probescope
   module Host
-    # From bpftrace's `nsecs` to the time of day. bpftrace reads the clock that goes on while the machine is suspended where the
-    # kernel lets programs read it, since 5.8, and the other one before. To be made near the time that is to be told: the time of day
-    # may be set.
+    # From bpftrace's `nsecs` to the time of day. bpftrace reads the clock that goes on while the
+    # machine is suspended where the kernel lets programs read it, since 5.8, and the other one
+    # before. To be made near the time that is to be told: the time of day may be set.
     class Clock
       BOOTTIME_SINCE = [5, 8].freeze
 
@@ -16,13 +16,16 @@ module Probescope
       # The same of CLOCK_MONOTONIC, by which processes tell moments.
       def self.monotonic_offset = between(Process::CLOCK_MONOTONIC)
 
-      # Who reads two clocks may lose the CPU in between, for tens of ms on a busy machine: the closest of several readings counts.
+      # Who reads two clocks may lose the CPU in between, for tens of ms on a busy machine: the
+      # closest of several readings counts.
       READINGS = 5
 
       # ns of the time of day when the clock was 0.
       def self.between(clock)
         readings = Array.new(READINGS) do
-          before, day, after = [clock, Process::CLOCK_REALTIME, clock].map { |one| Process.clock_gettime(one, :nanosecond) }
+          before, day, after = [clock, Process::CLOCK_REALTIME, clock].map do |one|
+            Process.clock_gettime(one, :nanosecond)
+          end
           [after - before, day - ((before + after) / 2)]
         end
         readings.min.last

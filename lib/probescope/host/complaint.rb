@@ -11,7 +11,8 @@ module Probescope
 
       module_function
 
-      # An Error for that text of bpftrace's. what: what it was to do. next_step: where the text is none that we know.
+      # An Error for that text of bpftrace's. what: what it was to do. next_step: where the text is
+      # none that we know.
       def error(text, what, next_step)
         lines = lines(text)
         _, meaning, step = Complaints::MEANINGS.find { |pattern, _| lines.any?(pattern) }

@@ -14,7 +14,8 @@ module Probescope
       # what: as .of describes it. where: of which process, "the helper".
       def initialize(what, where = nil)
         super("this is a fault of probescope#{" (#{where})" if where}: #{what}",
-              "report it as an issue of probescope's repository, with the line above and this one: #{Crash.versions}")
+              "report it as an issue of probescope's repository, with the line above and this one: " \
+              "#{Crash.versions}")
       end
 
       # The exception's class and message, and the first line of ours that it passed.

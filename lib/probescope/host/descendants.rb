@@ -11,13 +11,15 @@ module Probescope
       MOST = 10_000
       # Each thread has children of its own.
       MOST_THREADS = 4096
-      # Threads of all of them that are looked at, 20 us each: a user may have many, and the bridge looks twice a second.
+      # Threads of all of them that are looked at, 20 us each: a user may have many, and the bridge
+      # looks twice a second.
       MOST_READ = 10_000
 
       module_function
 
-      # Their numbers, level by level. Empty where there are none, and where the processes are gone. The user for whose processes fewest
-      # threads were looked at comes next, so that nobody's threads hide the children of others.
+      # Their numbers, level by level. Empty where there are none, and where the processes are gone.
+      # The user for whose processes fewest threads were looked at comes next, so that nobody's
+      # threads hide the children of others.
       def of(*roots)
         found = Set.new
         queues = roots.group_by { |root| Foreign.owner(root) }

@@ -4,9 +4,9 @@ require_relative "bounds"
 
 module Probescope
   module Host
-    # As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little endian. The files are those that
-    # some process maps, so nothing in them is believed. Whatever does not fit, or is larger than what a library of ours can be, raises
-    # EOFError.
+    # As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little
+    # endian. The files are those that some process maps, so nothing in them is believed. Whatever
+    # does not fit, or is larger than what a library of ours can be, raises EOFError.
     class Elf
       Section = Struct.new(:type, :offset, :bytes, :link)
       # semaphore: its virtual address, 0 for none.
@@ -38,7 +38,9 @@ module Probescope
         table = sections.find { |section| section.type == DYNSYM }
         strings = table && sections[table.link]
         return unless strings
-        raise EOFError, "too many symbols" if [table, strings].any? { |section| section.bytes > Bounds::ELF_SYMBOL_BYTES }
+        if [table, strings].any? { |section| section.bytes > Bounds::ELF_SYMBOL_BYTES }
+          raise EOFError, "too many symbols"
+        end
 
         wanted = read(strings.offset, strings.bytes).index("\0#{name}\0".b)
         wanted && address_of(read(table.offset, table.bytes), wanted + 1)
@@ -46,7 +48,8 @@ module Probescope
 
       # What has to be added to a virtual address once the file's first bytes are mapped at `start`.
       def bias(start)
-        first = rows(@programs_at, @program_bytes, @program_count, PROGRAM).find { |type, offset, _| type == LOAD && offset.zero? }
+        programs = rows(@programs_at, @program_bytes, @program_count, PROGRAM)
+        first = programs.find { |type, offset, _| type == LOAD && offset.zero? }
         start - (first ? first[2] : 0)
       end
 
@@ -87,14 +90,16 @@ module Probescope
       def align(bytes) = (bytes + 3) / 4 * 4
 
       def sections
-        @sections ||= rows(@sections_at, @section_bytes, @section_count, SECTION).map { |fields| Section.new(*fields) }
+        @sections ||= rows(@sections_at, @section_bytes, @section_count, SECTION)
+                      .map { |fields| Section.new(*fields) }
       end
 
       # The rows of a table, each of which is to be as long as format wants it.
       def rows(offset, bytes, count, format)
         return [] if count.zero?
 
-        possible = count <= Bounds::ELF_ROWS && bytes.between?(Bounds::ELF_LEAST_ROW_BYTES, Bounds::ELF_ROW_BYTES)
+        possible = count <= Bounds::ELF_ROWS &&
+                   bytes.between?(Bounds::ELF_LEAST_ROW_BYTES, Bounds::ELF_ROW_BYTES)
         raise EOFError, "#{count} rows of #{bytes} bytes" unless possible
 
         data = read(offset, bytes * count)

@@ -36,8 +36,9 @@ module Probescope
         scale(number, [["B", 1], ["KiB", 1024], ["MiB", 1024**2], ["GiB", 1024**3]])
       end
 
-      # Three digits, but no fraction of the smallest unit, and more of the largest one. What would take a fourth digit once it is
-      # rounded is told in the next unit: "1.00 ms" and not "1000 us".
+      # Three digits, but no fraction of the smallest unit, and more of the largest one. What would
+      # take a fourth digit once it is rounded is told in the next unit: "1.00 ms" and not "1000
+      # us".
       def scale(number, units)
         unit, size = units.find { |_, value| (number / value.to_f).round < 1000 } || units.last
         value = number / size.to_f

@@ -11,25 +11,29 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # All that is read of foreign processes and of the files that they map, in one place. It runs in a child of the process with the
-    # privilege (Reader), because whatever a process maps may keep its reader waiting: a file of FUSE does, opened, read or as memory.
+    # All that is read of foreign processes and of the files that they map, in one place. It runs in
+    # a child of the process with the privilege (Reader), because whatever a process maps may keep
+    # its reader waiting: a file of FUSE does, opened, read or as memory.
     #
-    # Each question returns plain data. What goes wrong is a Refused with a reason; whatever else were raised here becomes one in Reader.
-    # .born and .owner may be asked outside of the child, too: the kernel takes no lock of the process for them.
+    # Each question returns plain data. What goes wrong is a Refused with a reason; whatever else
+    # were raised here becomes one in Reader. .born and .owner may be asked outside of the child,
+    # too: the kernel takes no lock of the process for them.
     module Foreign
       SYMBOL = "probescope_info"
-      HOW_TO_LOAD = "start it with `probescope run -- COMMAND`, or add `gem \"probescope\", require: \"probescope/auto\"` " \
-                    "to its Gemfile and restart it; where that was done, `probescope doctor` (`bundle exec` in the Gemfile's folder) " \
+      HOW_TO_LOAD = "start it with `probescope run -- COMMAND`, or add " \
+                    "`gem \"probescope\", require: \"probescope/auto\"` to its Gemfile and restart it; " \
+                    "where that was done, `probescope doctor` (`bundle exec` in the Gemfile's folder) " \
                     "says whether the library was built for its Ruby"
-      HOW_TO_LOAD_PYTHON = "install the package for its Python (`pip install /path/to/checkout`), then start it with " \
-                           "`probescope run -- COMMAND`; on Python 3.14 and later `venv/bin/probescope attach PID`, of the package, " \
-                           "loads it into the running one"
+      HOW_TO_LOAD_PYTHON = "install the package for its Python (`pip install /path/to/checkout`), then " \
+                           "start it with `probescope run -- COMMAND`; on Python 3.14 and later " \
+                           "`venv/bin/probescope attach PID`, of the package, loads it into the running one"
       # Where a process has its probescope_info. born: its start time in ticks after boot.
       Place = Struct.new(:pid, :born, :file, :address)
       # For so many seconds what was found in a file holds: for one look at all processes.
       FRESH = 2.0
 
-      # Address of the symbol behind the first byte of a file (or nil), by the file's id: one library is mapped by many processes.
+      # Address of the symbol behind the first byte of a file (or nil), by the file's id: one
+      # library is mapped by many processes.
       @offsets = {}
       @fresh_until = 0
 
@@ -48,31 +52,37 @@ module Probescope
       # The same for a process that was asked for by its number.
       def find(pid)
         check_process(pid)
-        place(pid) || raise(Refused.new(:not_loaded, "process #{pid} does not have probescope loaded", how_to_load(pid)))
+        place(pid) || raise(Refused.new(:not_loaded, "process #{pid} does not have probescope loaded",
+                                        how_to_load(pid)))
       end
 
       # Names.best, and Names.title: a title is memory of the process, which it may keep locked.
       def name(pid) = utf8(Names.best(pid) || "")
       def title(pid) = Names.title(pid)
 
-      # What `ps` shows of a process, and no more, because there may be thousands; nil where the library is not loaded.
+      # What `ps` shows of a process, and no more, because there may be thousands; nil where the
+      # library is not loaded.
       def row(pid)
         place = place(pid) or return
         known = snapshot(place)
         enabled = known[:probes].select { |_, probe| probe[:enabled].positive? }.keys
-        utf8({pid: pid, name: Names.best(pid) || "", **known.slice(:runtime, :version, :abi, :library), deleted: !on_disk?(place),
-              enabled: enabled})
+        utf8({pid: pid, name: Names.best(pid) || "", **known.slice(:runtime, :version, :abi, :library),
+              deleted: !on_disk?(place), enabled: enabled})
       end
 
-      # What `status` and `doctor` show: Info#snapshot, whether each probe is `listened` to now, and `own` (OwnProbes).
+      # What `status` and `doctor` show: Info#snapshot, whether each probe is `listened` to now, and
+      # `own` (OwnProbes).
       def status(place)
         memory(place) do |io|
           info = Info.new(io, place.address)
           known = info.snapshot
           listened = ->(semaphore) { listened(info, semaphore) }
-          probes = known[:probes].transform_values { |probe| probe.merge(listened: listened.call(probe[:semaphore])) }
-          utf8(known.merge(pid: place.pid, name: Names.best(place.pid) || "", path: place.file.path, deleted: !on_disk?(place),
-                           probes: probes, own: OwnProbes.of(place.pid, &listened)))
+          probes = known[:probes].transform_values do |probe|
+            probe.merge(listened: listened.call(probe[:semaphore]))
+          end
+          utf8(known.merge(pid: place.pid, name: Names.best(place.pid) || "", path: place.file.path,
+                           deleted: !on_disk?(place), probes: probes,
+                           own: OwnProbes.of(place.pid, &listened)))
         end
       end
 
@@ -96,7 +106,8 @@ module Probescope
 
       # False when bpftrace would not find the library through its path: it was deleted or replaced.
       def on_disk?(place)
-        !place.file.deleted? && File.stat("/proc/#{place.pid}/root#{place.file.path}").ino.to_s == place.file.id.last
+        !place.file.deleted? &&
+          File.stat("/proc/#{place.pid}/root#{place.file.path}").ino.to_s == place.file.id.last
       rescue SystemCallError, ArgumentError
         false
       end
@@ -118,7 +129,8 @@ module Probescope
         nil
       end
 
-      # Its real user: the folder in /proc belongs to root where a process hides its memory. nil when it is gone.
+      # Its real user: the folder in /proc belongs to root where a process hides its memory. nil
+      # when it is gone.
       def owner(pid)
         File.read("/proc/#{pid}/status", 2048)[/^Uid:\s+(\d+)/, 1]&.to_i
       rescue SystemCallError
@@ -166,9 +178,13 @@ module Probescope
         status = File.read("/proc/#{pid}/status")
         group = status[/^Tgid:\s+(\d+)/, 1].to_i
         raise Refused.new(:other, "#{pid} is a thread of process #{group}", "use -p #{group}") if group != pid
-        raise Refused.new(:other, "process #{pid} has ended and waits for its parent (zombie)") if status.match?(/^State:\s+[ZX]/)
+
+        if status.match?(/^State:\s+[ZX]/)
+          raise Refused.new(:other, "process #{pid} has ended and waits for its parent (zombie)")
+        end
       rescue Errno::ENOENT, Errno::ESRCH
-        raise Refused.new(:other, "there is no process #{pid}", "`probescope ps` lists the processes that can be traced")
+        raise Refused.new(:other, "there is no process #{pid}",
+                          "`probescope ps` lists the processes that can be traced")
       end
 
       # The next step for a process without the library. It may have Python inside, as uWSGI has.

@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
-# The part of the command that runs with privilege, as a program of its own: it finds processes, reads their
-# probescope_info, and runs bpftrace. It reads orders from stdin, a JSON object a line, and answers on stdout. Nothing
-# but Ruby's standard library is loaded. When stdin ends, because the command has ended in whichever way, it kills
-# bpftrace and leaves.
+# The part of the command that runs with privilege, as a program of its own: it finds processes,
+# reads their probescope_info, and runs bpftrace. It reads orders from stdin, a JSON object a line,
+# and answers on stdout. Nothing but Ruby's standard library is loaded. When stdin ends, because the
+# command has ended in whichever way, it kills bpftrace and leaves.
 #
-# Who writes to it need not have any privilege: a rule of sudo may allow this program and nothing else. So nothing that it is
-# told becomes a path or a command (Request), and it finds other programs by itself (Tool).
+# Who writes to it need not have any privilege: a rule of sudo may allow this program and nothing
+# else. So nothing that it is told becomes a path or a command (Request), and it finds other
+# programs by itself (Tool).
 require "json"
 require_relative "capabilities"
 require_relative "crash"
@@ -21,8 +22,9 @@ require_relative "trial"
 module Probescope
   module Host
     # Orders: see Request.
-    # Answers: {"is": "ready" | "targets" | "target" | "tried" | "attached" | "joined" | "counting" | "leaving" | "ended" | "error" |
-    # "crash", ...}, and for each line that bpftrace prints that line itself behind a "=".
+    # Answers: {"is": "ready" | "targets" | "target" | "tried" | "attached" | "joined" | "counting" |
+    # "leaving" | "ended" | "error" | "crash", ...}, and for each line that bpftrace prints that line
+    # itself behind a "=".
     class Helper
       def self.start = new($stdin.binmode, $stdout.binmode).run
 
@@ -34,11 +36,12 @@ module Probescope
 
       def run
         confine
-        # The command sees to Ctrl-C and to a closed terminal; here they would end the trace without its maps. bpftrace
-        # inherits what is ignored, and has to obey an INT.
+        # The command sees to Ctrl-C and to a closed terminal; here they would end the trace without
+        # its maps. bpftrace inherits what is ignored, and has to obey an INT.
         trap("INT") { nil }
         trap("HUP", "IGNORE")
-        # Ctrl-Z stops the command. A helper that was stopped with it would not see that it is killed then.
+        # Ctrl-Z stops the command. A helper that was stopped with it would not see that it is
+        # killed then.
         trap("TSTP", "IGNORE")
         trap("TERM") { @terminated = true }
         answer("ready", {})
@@ -49,7 +52,8 @@ module Probescope
         answer("crash", what: Crash.of(e))
       ensure
         @tracing&.kill
-        # The command does not wait for that. A bpftrace that the kernel still holds has us see to its end.
+        # The command does not wait for that. A bpftrace that the kernel still holds has us see to
+        # its end.
         Tracer.await_left { [@input, @output, $stderr].each(&:close) }
       end
 
@@ -106,7 +110,9 @@ module Probescope
       def trace(order)
         raise Request::Refused, "the helper traces already" if @tracing
 
-        @tracing = Tracing.new(order) { |kind, value| kind == :output ? write("=", value) : answer(kind, value) }
+        @tracing = Tracing.new(order) do |kind, value|
+          kind == :output ? write("=", value) : answer(kind, value)
+        end
       end
 
       def answer(kind, fields) = write("", JSON.generate({is: kind}.merge(fields)))

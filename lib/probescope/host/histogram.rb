@@ -8,7 +8,8 @@ module Probescope
 
       module_function
 
-      # From its JSON: [{min:, max:, count:}, ...], values from min up to and not including max, empty ones at the ends left out.
+      # From its JSON: [{min:, max:, count:}, ...], values from min up to and not including max,
+      # empty ones at the ends left out.
       def buckets(values)
         found = Array(values).map do |bucket|
           {min: bucket.fetch("min", 0), max: bucket["max"] && (bucket["max"] + 1), count: bucket["count"]}
@@ -19,7 +20,9 @@ module Probescope
 
       # Sums several, with the empty buckets between.
       def merge(several)
-        counts = several.flatten.each_with_object(Hash.new(0)) { |bucket, sum| sum[bucket.values_at(:min, :max)] += bucket[:count] }
+        counts = several.flatten.each_with_object(Hash.new(0)) do |bucket, sum|
+          sum[bucket.values_at(:min, :max)] += bucket[:count]
+        end
         counts.sort.map { |(min, max), count| {min: min, max: max, count: count} }
       end
 

@@ -7,8 +7,9 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # Reads `probescope_info` (providers/info.yml) out of a process. The library may be older or newer than this command: sizes and
-    # offsets are those that its head announces, fields that it does not have read as 0, those of APPENDED as nil.
+    # Reads `probescope_info` (providers/info.yml) out of a process. The library may be older or
+    # newer than this command: sizes and offsets are those that its head announces, fields that it
+    # does not have read as 0, those of APPENDED as nil.
     class Info
       # Fields that every library has.
       FIRST = {**InfoLayout::HEAD, **InfoLayout::PROCESS}.freeze
@@ -20,24 +21,28 @@ module Probescope
         @address = address
       end
 
-      # A consistent copy: the head's fields by name, `flags` as names, and `probes`: {name => {state:, enabled:, semaphore:,
-      # reason:, out_ns:}}. Raises Refused when what is there is no probescope_info, or is being written (:busy), and SystemCallError or
-      # EOFError when the process is gone.
+      # A consistent copy: the head's fields by name, `flags` as names, and `probes`: {name =>
+      # {state:, enabled:, semaphore:, reason:, out_ns:}}. Raises Refused when what is there is no
+      # probescope_info, or is being written (:busy), and SystemCallError or EOFError when the
+      # process is gone.
       def snapshot
         head = unpack(FIRST, @memory.read(@address, bytes(FIRST)))
         raise Refused.malformed("its probescope_info is not one") unless head[:magic] == InfoLayout::MAGIC
         # A size of 0: the library is mapped, and its first function is still to run.
         raise busy("begin") if head[:probe_size].zero?
         raise busy("finish") if head[:sequence].odd?
+
         unless believable?(head)
-          raise Refused.malformed("its probescope_info tells of #{head[:probe_count]} probes of #{head[:probe_size]} bytes")
+          raise Refused.malformed("its probescope_info tells of #{head[:probe_count]} probes " \
+                                  "of #{head[:probe_size]} bytes")
         end
 
         rows = @memory.read(@address + head[:probes_offset], head[:probe_count] * head[:probe_size])
         appended = appended(head)
         raise busy("finish") if one(:sequence) != head[:sequence]
 
-        head.slice(*InfoLayout::PROCESS.keys).merge(appended, abi: head[:abi], flags: flags(head[:flags]), probes: probes(head, rows))
+        head.slice(*InfoLayout::PROCESS.keys)
+            .merge(appended, abi: head[:abi], flags: flags(head[:flags]), probes: probes(head, rows))
       end
 
       # Number of flushes so far: one figure, read often.
@@ -60,7 +65,8 @@ module Probescope
       def busy(what) = Refused.new(:busy, "the process does not #{what} writing its probescope_info", STOPPED)
 
       def believable?(head)
-        head[:probe_count] <= Bounds::INFO_PROBES && head[:probe_size].between?(Bounds::INFO_LEAST_ROW_BYTES, Bounds::INFO_ROW_BYTES)
+        head[:probe_count] <= Bounds::INFO_PROBES &&
+          head[:probe_size].between?(Bounds::INFO_LEAST_ROW_BYTES, Bounds::INFO_ROW_BYTES)
       end
 
       # The table of probes begins where the head ends.

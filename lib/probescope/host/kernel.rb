@@ -4,7 +4,8 @@ require_relative "error"
 
 module Probescope
   module Host
-    # What the kernel has to offer. Each method returns a line for doctor, or raises Error with the next step.
+    # What the kernel has to offer. Each method returns a line for doctor, or raises Error with the
+    # next step.
     class Kernel
       OLDEST = [4, 20].freeze
 
@@ -14,7 +15,8 @@ module Probescope
         raise not_linux unless RUBY_PLATFORM.include?("linux")
         return "Linux #{release}" if (release.scan(/\d+/).first(2).map(&:to_i) <=> OLDEST) >= 0
 
-        raise Error.new("Linux #{release} does not count the tracers of a probe", "run it on Linux 4.20 or later")
+        raise Error.new("Linux #{release} does not count the tracers of a probe",
+                        "run it on Linux 4.20 or later")
       end
 
       def uprobes
@@ -22,7 +24,8 @@ module Probescope
         return "uprobes" if File.exist?("/sys/bus/event_source/devices/uprobe/type")
 
         raise Error.new("the kernel has no uprobes (/sys/bus/event_source/devices/uprobe is missing)",
-                        "run a kernel with CONFIG_UPROBE_EVENTS=y, and mount sysfs on /sys where a container lacks it")
+                        "run a kernel with CONFIG_UPROBE_EVENTS=y, and mount sysfs on /sys " \
+                        "where a container lacks it")
       end
 
       # Looked up among the mounts and not inside the folder, which only root may enter.
@@ -48,7 +51,9 @@ module Probescope
 
       private
 
-      def not_linux = Error.new("USDT probes need Linux, and this is #{RUBY_PLATFORM}", "run it where the process runs")
+      def not_linux
+        Error.new("USDT probes need Linux, and this is #{RUBY_PLATFORM}", "run it where the process runs")
+      end
     end
   end
 end

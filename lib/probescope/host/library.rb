@@ -9,7 +9,8 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # The file of a library as bpftrace is to read it, which does so as root and reads all of its notes.
+    # The file of a library as bpftrace is to read it, which does so as root and reads all of its
+    # notes.
     module Library
       # Of its bytes so many count. A library is 1.4 MB.
       MAX_DIGESTED = 16 << 20
@@ -20,8 +21,8 @@ module Probescope
       TRUST = "--trust, where you trust it"
       MOST_DIGESTS = 1024
 
-      # Whose files a bpftrace for several processes may read: root's, and those of the user who runs the command, also through sudo. The
-      # helper forgets its environment once it has begun.
+      # Whose files a bpftrace for several processes may read: root's, and those of the user who
+      # runs the command, also through sudo. The helper forgets its environment once it has begun.
       TRUSTED_USERS = [0, Process.uid, *(ENV["SUDO_UID"]&.to_i if Process.uid.zero?)].uniq.freeze
 
       @digests = {}
@@ -36,9 +37,10 @@ module Probescope
         end
       end
 
-      # [what tells two library files apart, an open File]. Their devices do not: one file in a layer below several overlay mounts
-      # shows a device for each of them, and yet it is one file for the kernel's probes. wanted: {name of a probe => number of its
-      # arguments}. users: whose files are trusted, nil for everybody's. Raises Refused.
+      # [what tells two library files apart, an open File]. Their devices do not: one file in a
+      # layer below several overlay mounts shows a device for each of them, and yet it is one file
+      # for the kernel's probes. wanted: {name of a probe => number of its arguments}. users: whose
+      # files are trusted, nil for everybody's. Raises Refused.
       def open(file, wanted, users)
         file.open do |io|
           check_trust(file, io, users) if users
@@ -53,7 +55,8 @@ module Probescope
       def digest(io)
         stat = io.stat
         @digests.clear if @digests.size > MOST_DIGESTS
-        @digests[[stat.dev, stat.ino, stat.size, stat.ctime]] ||= Digest::SHA256.hexdigest(io.pread(MAX_DIGESTED, 0))
+        id = [stat.dev, stat.ino, stat.size, stat.ctime]
+        @digests[id] ||= Digest::SHA256.hexdigest(io.pread(MAX_DIGESTED, 0))
       end
 
       # A program that uses more arguments than there are is no program for bpftrace.
@@ -62,7 +65,8 @@ module Probescope
           least = wanted[probe.name] if probe.provider == PROVIDER
           next if least.nil? || probe.arguments >= least
 
-          raise Refused.malformed("the probe #{probe.name} of its library has #{probe.arguments} arguments and not #{least}")
+          raise Refused.malformed("the probe #{probe.name} of its library has #{probe.arguments} arguments " \
+                                  "and not #{least}")
         end
       end
 
@@ -88,11 +92,14 @@ module Probescope
         Array.new(names.size + 1) { |i| "/#{names.first(i).join("/")}" }
       end
 
-      # How another one than these users may write to it, or nil. In a folder like /tmp nobody removes what is another's.
+      # How another one than these users may write to it, or nil. In a folder like /tmp nobody
+      # removes what is another's.
       def writable(stat, users)
         return "belongs to user #{stat.uid}" unless users.include?(stat.uid)
 
-        "may be written to by others than its owner" if PrivateGroup.writable_by_others?(stat, users) && !(stat.directory? && stat.sticky?)
+        if PrivateGroup.writable_by_others?(stat, users) && !(stat.directory? && stat.sticky?)
+          "may be written to by others than its owner"
+        end
       end
 
       def untrusted(file, why)

@@ -6,11 +6,13 @@ require_relative "error"
 
 module Probescope
   module Host
-    # A folder with one link for each distinct library file, for a bpftrace that is to reach all processes that map one of
-    # them: `bpftrace PROGRAM '/run/probescope/X/*.so'`. A link leads to a file that is open here (/proc/PID/fd/N), so it also
-    # reaches a file that is gone from the disk or lies in another mount namespace, and no process can put another file in its place
-    # between the look at it (Library) and bpftrace's. Two links to one file would count every event twice. Only the owner may enter the
-    # folder: who could put a link into it would choose what root's bpftrace reads.
+    # A folder with one link for each distinct library file, for a bpftrace that is to reach all
+    # processes that map one of them: `bpftrace PROGRAM '/run/probescope/X/*.so'`. A link leads to a
+    # file that is open here (/proc/PID/fd/N), so it also reaches a file that is gone from the disk
+    # or lies in another mount namespace, and no process can put another file in its place between
+    # the look at it (Library) and bpftrace's. Two links to one file would count every event twice.
+    # Only the owner may enter the folder: who could put a link into it would choose what root's
+    # bpftrace reads.
     class Links
       # Whoever may trace without being root has a folder of its own.
       BASE = Process.euid.zero? ? "/run/probescope" : "/run/probescope-#{Process.euid}"
@@ -27,7 +29,8 @@ module Probescope
         end
         @files = []
       rescue SystemCallError => e
-        raise Error.new("cannot make a folder in #{base}: #{e.message}", "tracing more than one process needs a writable /run")
+        raise Error.new("cannot make a folder in #{base}: #{e.message}",
+                        "tracing more than one process needs a writable /run")
       end
 
       # What bpftrace takes for the library.
@@ -77,8 +80,8 @@ module Probescope
         raise Error.new("#{base} is not a folder that only its owner may enter", "rm -r #{base}")
       end
 
-      # bpftrace does not inherit it, so it is free when the helper is gone. nil: another command's sweep had the lock first, between
-      # its creation and flock(), and has removed the folder.
+      # bpftrace does not inherit it, so it is free when the helper is gone. nil: another command's
+      # sweep had the lock first, between its creation and flock(), and has removed the folder.
       def hold(folder)
         lock = File.open(File.join(folder, LOCK), File::RDWR | File::CREAT | File::EXCL, 0o600)
         lock.flock(File::LOCK_EX)

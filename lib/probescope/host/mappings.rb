@@ -8,12 +8,14 @@ module Probescope
   module Host
     # The files that a process maps, from /proc/PID/maps.
     module Mappings
-      # id: device and inode. range names the mapping in /proc/PID/map_files; start is where the file's first byte is mapped.
+      # id: device and inode. range names the mapping in /proc/PID/map_files; start is where the
+      # file's first byte is mapped.
       MappedFile = Struct.new(:pid, :id, :path, :range, :start) do
         def deleted? = path.end_with?(" (deleted)".b)
 
-        # Opened through map_files, which also reaches files that were deleted or replaced; without the privilege for that,
-        # by its path in the process's own root, as long as that leads to the same file. Yields an IO. Raises SystemCallError.
+        # Opened through map_files, which also reaches files that were deleted or replaced; without
+        # the privilege for that, by its path in the process's own root, as long as that leads to
+        # the same file. Yields an IO. Raises SystemCallError.
         def open
           io = opened
           yield io
@@ -66,7 +68,9 @@ module Probescope
         bytes = 0
         while (text = io.read(CHUNK))
           bytes += text.bytesize
-          raise Refused.malformed("what it maps is more than #{Bounds::MAPS_BYTES >> 20} MiB of text") if bytes > Bounds::MAPS_BYTES
+          if bytes > Bounds::MAPS_BYTES
+            raise Refused.malformed("what it maps is more than #{Bounds::MAPS_BYTES >> 20} MiB of text")
+          end
 
           whole, _, rest = (rest + text).rpartition("\n")
           whole.scan(LINE, &block)

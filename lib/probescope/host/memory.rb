@@ -5,7 +5,8 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # The memory of a foreign process. Addresses and sizes are those that the process tells, so nothing about them is believed.
+    # The memory of a foreign process. Addresses and sizes are those that the process tells, so
+    # nothing about them is believed.
     class Memory
       # An offset of a file ends here.
       LAST = 1 << 63

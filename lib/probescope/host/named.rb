@@ -8,7 +8,8 @@ module Probescope
   module Host
     # Which processes have a name, as `--comm` takes it (Names).
     class Named
-      # Seconds for the titles of all processes, and until one that could not be read in time is read again.
+      # Seconds for the titles of all processes, and until one that could not be read in time is
+      # read again.
       SECONDS = 1.0
       PAUSE = 300.0
       # Titles of more take so long that it matters whose come first.

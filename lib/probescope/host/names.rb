@@ -2,13 +2,14 @@
 
 module Probescope
   module Host
-    # What a process is called: by the title that it gave itself, as servers do ("puma: cluster worker 0: 4711 [shop]"), and by the
-    # kernel. Nil where it is gone.
+    # What a process is called: by the title that it gave itself, as servers do ("puma: cluster
+    # worker 0: 4711 [shop]"), and by the kernel. Nil where it is gone.
     module Names
       # The kernel keeps so much of a name.
       COMM_BYTES = 15
       MOST_BYTES = 4096
-      # The first word of a title. What a process was started with is no title: that has no space, and no colon at its end.
+      # The first word of a title. What a process was started with is no title: that has no space,
+      # and no colon at its end.
       TITLE = %r{\A([^\0 :/]+)(?: |: )}
 
       module_function

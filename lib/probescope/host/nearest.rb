@@ -4,14 +4,16 @@ require "did_you_mean/levenshtein"
 
 module Probescope
   module Host
-    # For a name that was asked for and is not there: which of those that are there may have been meant.
+    # For a name that was asked for and is not there: which of those that are there may have been
+    # meant.
     module Nearest
       # So many are looked at, at most.
       MOST = 1000
 
       module_function
 
-      # Up to three of the names, the most likely one first: those that have its last part. wanted may be a pattern.
+      # Up to three of the names, the most likely one first: those that have its last part. wanted
+      # may be a pattern.
       def names(wanted, names)
         wanted = wanted.downcase.delete("*")
         last = wanted[/[^#.]+\z/].to_s

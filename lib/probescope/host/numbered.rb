@@ -2,8 +2,9 @@
 
 module Probescope
   module Host
-    # Puts numbered events back into their order, and counts those that never come: bpftrace reads one buffer for each CPU, and a
-    # thread moves between CPUs; and what finds a buffer full is gone.
+    # Puts numbered events back into their order, and counts those that never come: bpftrace reads
+    # one buffer for each CPU, and a thread moves between CPUs; and what finds a buffer full is
+    # gone.
     class Numbered
       # So many events are held back at most for one that is missing.
       PATIENCE = 4096
@@ -19,7 +20,8 @@ module Probescope
         @fired = 0
       end
 
-      # Yields what is due now: each event, and before one that follows on lost ones their number, an Integer.
+      # Yields what is due now: each event, and before one that follows on lost ones their number,
+      # an Integer.
       def push(number, event, &block)
         return if number < @next # given up already
 
@@ -28,13 +30,15 @@ module Probescope
         skip_to(@held.keys.min, &block) if @held.size > PATIENCE
       end
 
-      # To be yielded when all events up to this one were, or were given up: each such call with a higher number.
+      # To be yielded when all events up to this one were, or were given up: each such call with a
+      # higher number.
       def mark(number, what, &block)
         @marks << [number, what]
         hand_out(&block)
       end
 
-      # So many were fired by now; what was fired before the last time this was said and is not here yet will not come.
+      # So many were fired by now; what was fired before the last time this was said and is not here
+      # yet will not come.
       def fired(count, &block)
         expected = @fired
         @fired = count

@@ -2,8 +2,9 @@
 
 module Probescope
   module Host
-    # Opens a file that a foreign process chose, and nothing but a regular file: a FIFO would hang whoever opens it, and to open a
-    # device may do something. So it is looked at first (O_PATH), which opens nothing, and then opened by what was looked at.
+    # Opens a file that a foreign process chose, and nothing but a regular file: a FIFO would hang
+    # whoever opens it, and to open a device may do something. So it is looked at first (O_PATH),
+    # which opens nothing, and then opened by what was looked at.
     module Opened
       # Ruby adds O_CLOEXEC to what it opens itself.
       O_CLOEXEC = 0o2000000
@@ -18,14 +19,17 @@ module Probescope
 
       module_function
 
-      # The file of a link in /proc, which the kernel leads to an open file. Returns an IO. Raises SystemCallError.
+      # The file of a link in /proc, which the kernel leads to an open file. Returns an IO. Raises
+      # SystemCallError.
       def link(path) = reopened(File.open(path, LOOK))
 
-      # The file of that path below the root of a process, where no part of the path is a link. Returns an IO. Raises SystemCallError.
+      # The file of that path below the root of a process, where no part of the path is a link.
+      # Returns an IO. Raises SystemCallError.
       def beneath(pid, path)
         File.open("/proc/#{pid}/root", LOOK) do |root|
           # A string is not to be frozen, and may hold no zero.
-          reopened(IO.for_fd(syscall(OPENAT2, root.fileno, path.dup, [HOW].pack("p").unpack1("J"), HOW.bytesize), "rb"))
+          number = syscall(OPENAT2, root.fileno, path.dup, [HOW].pack("p").unpack1("J"), HOW.bytesize)
+          reopened(IO.for_fd(number, "rb"))
         end
       end
 

@@ -2,12 +2,13 @@
 
 module Probescope
   module Host
-    # What is to be traced, and how: from a command to its helper, where Request checks it on its way, and within the bridge.
+    # What is to be traced, and how: from a command to its helper, where Request checks it on its
+    # way, and within the bridge.
     Order = Struct.new(
       :pids,         # which processes: those of these numbers,
       :comm,         # those of that name,
       :workers,      # and their children
-      :trust,        # rubocop:disable Lint/StructNewOverride -- also where bpftrace reads libraries of other users (Library)
+      :trust,        # rubocop:disable Lint/StructNewOverride -- also with libraries of other users (Library)
       :programs,     # files in our own folder; the first one's output counts
       :arguments,    # what the programs find in $2 and later
       :seconds,

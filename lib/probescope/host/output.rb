@@ -6,12 +6,14 @@ module Probescope
   module Host
     # What `bpftrace -f json` prints, read line by line.
     class Output
-      # Up to 0.27 a byte >= 0x80 is printed as a sign-extended \uffffffXX, which JSON reads as U+FFFF and six letters. Other
-      # escapes are matched too, so that a backslash of the text itself is never taken for the start of one.
+      # Up to 0.27 a byte >= 0x80 is printed as a sign-extended \uffffffXX, which JSON reads as
+      # U+FFFF and six letters. Other escapes are matched too, so that a backslash of the text
+      # itself is never taken for the start of one.
       EXTENDED = "\\uffffff".b
       ESCAPE = /\\(?:uffffff(\h\h)|.)/n
 
-      # {"raised" => {key => value}}; a key is text that only means something to the bpftrace that printed it.
+      # {"raised" => {key => value}}; a key is text that only means something to the bpftrace that
+      # printed it.
       attr_reader :maps
       # Events that the kernel could not hand over.
       attr_reader :lost_events
@@ -32,9 +34,11 @@ module Probescope
         return self unless message.is_a?(Hash)
 
         case message["type"]
-        when "map", "hist" then message["data"].each { |name, values| @maps[name.delete_prefix("@")] = values }
+        when "map", "hist"
+          message["data"].each { |name, values| @maps[name.delete_prefix("@")] = values }
         when "printf" then @printed&.call(message["data"].to_s) unless @deaf
-        when "lost_events" then @lost_events += Integer(message.dig("data", "events") || message["count"] || 0)
+        when "lost_events"
+          @lost_events += Integer(message.dig("data", "events") || message["count"] || 0)
         end
         self
       end
@@ -43,7 +47,9 @@ module Probescope
 
       def parse(line)
         bytes = line.b
-        bytes.gsub!(ESCAPE) { |escape| Regexp.last_match(1) ? Regexp.last_match(1).hex.chr : escape } if bytes.include?(EXTENDED)
+        if bytes.include?(EXTENDED)
+          bytes.gsub!(ESCAPE) { |escape| Regexp.last_match(1) ? Regexp.last_match(1).hex.chr : escape }
+        end
         JSON.parse(bytes.force_encoding(Encoding::UTF_8).scrub)
       rescue JSON::ParserError
         nil

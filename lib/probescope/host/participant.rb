@@ -9,11 +9,12 @@ require_relative "target"
 
 module Probescope
   module Host
-    # One process of a trace: what it says about itself while it is traced. What it can no longer be asked for reads as its
-    # end; no method raises when the process is gone.
+    # One process of a trace: what it says about itself while it is traced. What it can no longer be
+    # asked for reads as its end; no method raises when the process is gone.
     class Participant
-      # flushed_at, began_at: when the last flush was seen, and the first one of this trace, which begins the interval.
-      # refused: the Refused since which it cannot be read any more; nil where it has ended.
+      # flushed_at, began_at: when the last flush was seen, and the first one of this trace, which
+      # begins the interval. refused: the Refused since which it cannot be read any more; nil where
+      # it has ended.
       attr_reader :target, :snapshot, :flushes, :flushed_at, :began_at, :refused
 
       # Of the states that a process tells, those in which a probe never fires.
@@ -29,8 +30,9 @@ module Probescope
       # Whose CPU time is read.
       MOST_THREADS = 4096
 
-      # target: Target. probes: names of the probes that are traced. some: whether a part of them is worth tracing. Raises Error when
-      # it does not serve one of them, with `some` any of them, or when it has just ended.
+      # target: Target. probes: names of the probes that are traced. some: whether a part of them is
+      # worth tracing. Raises Error when it does not serve one of them, with `some` any of them, or
+      # when it has just ended.
       def initialize(target, probes, some: false)
         @target = target
         @probes = probes
@@ -57,17 +59,21 @@ module Probescope
       # True when somebody listens to any of them.
       def heard? = tracers.any?(&:positive?)
 
-      # True when somebody listened before: the kernel counts places and not tracers, so that ours adds nothing.
+      # True when somebody listened before: the kernel counts places and not tracers, so that ours
+      # adds nothing.
       def shared? = @before.any?(&:positive?)
 
-      # [CPU time that looking took, CPU time of the process], in ns, since its interval began; nil where it does not tell.
+      # [CPU time that looking took, CPU time of the process], in ns, since its interval began; nil
+      # where it does not tell.
       def looking
         @looked.zip(@looked_before).map { |now, before| now - before } if @looked && @looked_before
       end
 
-      # Looks at the flush counters of these. Returns those whose counter has moved since the last look.
+      # Looks at the flush counters of these. Returns those whose counter has moved since the last
+      # look.
       def self.look(participants, now)
-        participants.zip(Target.counters(participants.map(&:target))).filter_map { |one, counters| one if one.take(counters, now) }
+        looks = Target.counters(participants.map(&:target))
+        participants.zip(looks).filter_map { |one, counters| one if one.take(counters, now) }
       end
 
       def look(now) = self.class.look([self], now).any?
@@ -88,9 +94,11 @@ module Probescope
         true
       end
 
-      # True when the process, now that it is asked, will not serve one of the probes, or with `some` any.
+      # True when the process, now that it is asked, will not serve one of the probes, or with
+      # `some` any.
       def refuses?
-        refused = @snapshot[:probes].slice(*@probes).select { |_, probe| NEVER.include?(probe[:state]) }.keys - taken_out.keys
+        never = @snapshot[:probes].slice(*@probes).select { |_, probe| NEVER.include?(probe[:state]) }
+        refused = never.keys - taken_out.keys
         @some ? (@probes - refused - [ALWAYS]).empty? : refused.any?
       end
 
@@ -104,7 +112,8 @@ module Probescope
 
       def flushed? = !@flushed_at.nil?
 
-      # Keeps how the process stands, for the command. Returns true when a probe has another state than before.
+      # Keeps how the process stands, for the command. Returns true when a probe has another state
+      # than before.
       def keep
         before = states
         @snapshot = target.snapshot
@@ -119,10 +128,12 @@ module Probescope
 
       # {name => why} of those that tell of a part alone.
       def in_part
-        snapshot[:probes].slice(*@probes).select { |_, probe| probe[:state] == "degraded" }.transform_values { |probe| probe[:reason] }
+        degraded = snapshot[:probes].slice(*@probes).select { |_, probe| probe[:state] == "degraded" }
+        degraded.transform_values { |probe| probe[:reason] }
       end
 
-      # Says why nothing is known of it, should that be so. To be asked while bpftrace is still attached.
+      # Says why nothing is known of it, should that be so. To be asked while bpftrace is still
+      # attached.
       def absence
         @run_delay_ns ||= RunDelay.between(@delays_before, RunDelay.of(pid, MOST_THREADS)) if @delays_before
         @absence ||= flushed? ? short : silence
@@ -133,22 +144,28 @@ module Probescope
 
       # For the command, as plain data.
       def to_h
-        {pid: pid, folder: @folder, ended: !alive?, flushed: flushed?, absence: absence, waited_ns: @waited_ns, run_delay_ns: @run_delay_ns,
+        {pid: pid, folder: @folder, ended: !alive?, flushed: flushed?, absence: absence,
+         waited_ns: @waited_ns, run_delay_ns: @run_delay_ns,
          probes: snapshot[:probes].slice(*@probes), serves: serves,
          taken_out: taken_out, tells_of_taken_out: !snapshot[:overhead_limit].nil?, note: snapshot[:note],
          tells_of_looking: !snapshot[:looking_ns].nil?, tells_of_cut: tells_of_cut?,
          tells_of_requests: snapshot[:flags].include?(:requests), **snapshot.slice(:runtime, :version)}
       end
 
-      # Probes whose hooks it took out in this trace for taking too much: {name => ns of CLOCK_MONOTONIC}. An older library tells none.
+      # Probes whose hooks it took out in this trace for taking too much: {name => ns of
+      # CLOCK_MONOTONIC}. An older library tells none.
       def taken_out
-        snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:out_ns] }.select { |_, ns| ns && ns > @created_ns }
+        out = snapshot[:probes].slice(*@probes).transform_values { |probe| probe[:out_ns] }
+        out.select { |_, ns| ns && ns > @created_ns }
       end
 
-      # What PROBESCOPE_MAX_OVERHEAD has taken out: {probes: {name => ns of CLOCK_MONOTONIC}, functions: why some are not counted, or nil}.
+      # What PROBESCOPE_MAX_OVERHEAD has taken out: {probes: {name => ns of CLOCK_MONOTONIC},
+      # functions: why some are not counted, or nil}.
       def limited
         probes = snapshot[:probes].slice(*@probes)
-        functions = probes.each_value.find { |probe| probe[:state] == "degraded" && probe[:reason].include?("PROBESCOPE_MAX_OVERHEAD") }
+        functions = probes.each_value.find do |probe|
+          probe[:state] == "degraded" && probe[:reason].include?("PROBESCOPE_MAX_OVERHEAD")
+        end
         {probes: probes.transform_values { |probe| probe[:out_ns].to_i }.select { |_, ns| ns.positive? },
          functions: functions&.fetch(:reason)}
       end
@@ -158,7 +175,8 @@ module Probescope
         limited => {probes:, functions:}
         offset = Clock.monotonic_offset
         said = probes.map do |name, ns|
-          "process #{pid}: #{name} counts until #{Clock.at(ns, offset).iso8601(3)} alone: #{snapshot[:probes][name][:reason]}"
+          time = Clock.at(ns, offset).iso8601(3)
+          "process #{pid}: #{name} counts until #{time} alone: #{snapshot[:probes][name][:reason]}"
         end
         said << "process #{pid}: #{functions}" if functions
         said.empty? ? ["process #{pid}: all hooks are in again"] : said
@@ -166,7 +184,8 @@ module Probescope
 
       private
 
-      # From the attach of the last probe until the hooks were in. nil where the library does not tell.
+      # From the attach of the last probe until the hooks were in. nil where the library does not
+      # tell.
       def waited_ns
         asked, hooks_in = snapshot.values_at(:asked_ns, :hooks_in_ns).map(&:to_i)
         # Hooks that another tracer had asked for before were in already.
@@ -183,7 +202,8 @@ module Probescope
         return "it is stopped" if %w[T t].include?(state)
         return "its hooks were in, but it sent no statistics" if snapshot[:hooks_in_ns].to_i.positive?
 
-        "its hooks never came in: #{idle? ? "no thread of it ran" : "it ran, and let none of them in #{WHY_NOT}"}"
+        why = idle? ? "no thread of it ran" : "it ran, and let none of them in #{WHY_NOT}"
+        "its hooks never came in: #{why}"
       end
 
       def idle? = cpu - @cpu_before < RAN_TICKS
@@ -236,11 +256,13 @@ module Probescope
       # What it never fires need not be waited for.
       def served(name)
         probe = @snapshot[:probes][name] or
-          raise Error.new("the library in process #{pid} (#{@snapshot[:library]}) does not have the probe #{name}",
+          raise Error.new("the library in process #{pid} (#{@snapshot[:library]}) " \
+                          "does not have the probe #{name}",
                           "update it there")
         return probe unless NEVER.include?(probe[:state]) && refuses?
 
-        raise Error.new("process #{pid} does not serve #{name}: #{probe[:reason]}", "probescope doctor -p #{pid}")
+        raise Error.new("process #{pid} does not serve #{name}: #{probe[:reason]}",
+                        "probescope doctor -p #{pid}")
       end
     end
   end

@@ -2,7 +2,8 @@
 
 module Probescope
   module Host
-    # Finds programs as a shell does, and hands them on by absolute path: sudo has a PATH of its own.
+    # Finds programs as a shell does, and hands them on by absolute path: sudo has a PATH of its
+    # own.
     module Path
       module_function
 

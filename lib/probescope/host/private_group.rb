@@ -4,7 +4,8 @@ require "etc"
 
 module Probescope
   module Host
-    # Debian and Ubuntu give each user a group of the same name, and files that this group may write to (umask 002).
+    # Debian and Ubuntu give each user a group of the same name, and files that this group may write
+    # to (umask 002).
     module PrivateGroup
       PASSWD = "/etc/passwd"
 
@@ -12,14 +13,16 @@ module Probescope
 
       module_function
 
-      # The number of a user's group where nobody else is in it, or nil. Of root nil: root's files have no need of it.
+      # The number of a user's group where nobody else is in it, or nil. Of root nil: root's files
+      # have no need of it.
       def of(uid)
         return @known[uid] if @known.key?(uid)
 
         @known[uid] = find(uid)
       end
 
-      # Whether others than the owner of a file may write to it. stat: File::Stat. users: those who may.
+      # Whether others than the owner of a file may write to it. stat: File::Stat. users: those who
+      # may.
       def writable_by_others?(stat, users)
         return true if stat.mode.anybits?(0o002)
 
@@ -37,7 +40,8 @@ module Probescope
       end
 
       def alone?(user)
-        File.foreach(PASSWD).map { |line| line.split(":") }.none? { |name, _, _, gid| gid == user.gid.to_s && name != user.name }
+        users = File.foreach(PASSWD).map { |line| line.split(":") }
+        users.none? { |name, _, _, gid| gid == user.gid.to_s && name != user.name }
       end
     end
   end

@@ -6,13 +6,15 @@ require_relative "path"
 
 module Probescope
   module Host
-    # Whether what this process starts may trace, and if not, how to get there. What counts are capabilities: root in a
-    # container often lacks them.
+    # Whether what this process starts may trace, and if not, how to get there. What counts are
+    # capabilities: root in a container often lacks them.
     class Privilege
       # CAP_SYS_ADMIN includes BPF and PERFMON; CAP_SYS_PTRACE opens /proc/PID/mem.
       NEEDED = %i[cap_sys_admin cap_sys_ptrace].freeze
-      # The smaller set, for a bpftrace that does not insist on root. With CAP_KILL it sees whether another user's process lives.
-      SMALL = %i[cap_bpf cap_perfmon cap_dac_read_search cap_dac_override cap_sys_ptrace cap_checkpoint_restore cap_kill].freeze
+      # The smaller set, for a bpftrace that does not insist on root. With CAP_KILL it sees whether
+      # another user's process lives.
+      SMALL = %i[cap_bpf cap_perfmon cap_dac_read_search cap_dac_override cap_sys_ptrace
+                 cap_checkpoint_restore cap_kill].freeze
       # What root needs besides for a child that is nobody: to become it, and to end it.
       CHILD = %i[cap_setuid cap_setgid cap_kill].freeze
 
@@ -39,8 +41,8 @@ module Probescope
         raise Error.new("tracing needs root, and there is no sudo", "run the command as root")
       end
 
-      # For a program that traces by itself and starts a child without privilege. command: its command line, for the next step.
-      # Raises Error when it may not.
+      # For a program that traces by itself and starts a child without privilege. command: its
+      # command line, for the next step. Raises Error when it may not.
       def check(bpftrace, command)
         raise namespaced unless Capabilities.initial_namespace?
         raise unprivileged(bpftrace, command) unless root? || traces?(bpftrace)
@@ -54,25 +56,30 @@ module Probescope
       private
 
       def traces?(bpftrace)
-        (root? && missing(NEEDED).empty?) || (missing(SMALL).empty? && (bpftrace.nil? || bpftrace.runs_without_root?))
+        (root? && missing(NEEDED).empty?) ||
+          (missing(SMALL).empty? && (bpftrace.nil? || bpftrace.runs_without_root?))
       end
 
       def namespaced
-        Error.new("this is a user namespace (a rootless container, unshare -U): its root has no privilege to trace",
+        Error.new("this is a user namespace (a rootless container, unshare -U): " \
+                  "its root has no privilege to trace",
                   "run the command on the host, or in a container that is not rootless")
       end
 
       def lacking(needed)
         names = missing(needed).map { |name| name.to_s.upcase }
+        added = names.map { |name| "--cap-add #{name.delete_prefix("CAP_")}" }.join(" ")
         Error.new("root lacks #{list(names)} here",
-                  "in a container: start it with --pid=host #{names.map { |name| "--cap-add #{name.delete_prefix("CAP_")}" }.join(" ")}, " \
-                  "or run the command on the host")
+                  "in a container: start it with --pid=host #{added}, or run the command on the host")
       end
 
       def unprivileged(bpftrace, command)
         message = "tracing needs root"
-        message += ", or ambient capabilities: #{list(missing(SMALL).map { |name| name.to_s.upcase })}" if bpftrace.runs_without_root?
-        Error.new(message, Path.find("sudo") ? "sudo -E env \"PATH=$PATH\" #{command}" : "run it as root: #{command}")
+        if bpftrace.runs_without_root?
+          message += ", or ambient capabilities: #{list(missing(SMALL).map { |name| name.to_s.upcase })}"
+        end
+        Error.new(message,
+                  Path.find("sudo") ? "sudo -E env \"PATH=$PATH\" #{command}" : "run it as root: #{command}")
       end
 
       def list(names)

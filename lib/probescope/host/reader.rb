@@ -9,15 +9,19 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # Puts questions about foreign processes (Foreign) to a child, one after the other, and has an answer or a Refused within seconds
-    # whatever a process does: a child that does not answer is killed, and the next question starts another one. A child that waits for a
-    # file of FUSE may outlive its KILL until that file answers, so nobody waits for its end. As long as it has not ended, the process for
-    # which it waits is asked nothing more: each question would leave one more such child behind.
+    # Puts questions about foreign processes (Foreign) to a child, one after the other, and has an
+    # answer or a Refused within seconds whatever a process does: a child that does not answer is
+    # killed, and the next question starts another one. A child that waits for a file of FUSE may
+    # outlive its KILL until that file answers, so nobody waits for its end. As long as it has not
+    # ended, the process for which it waits is asked nothing more: each question would leave one
+    # more such child behind.
     class Reader
-      # Seconds that an answer may take, and that it may take while the child waits for a CPU or uses one.
+      # Seconds that an answer may take, and that it may take while the child waits for a CPU or
+      # uses one.
       LIMIT = 1.0
       LONGEST = 5.0
-      # Killed children of one user's processes that have not ended; beyond that no other process of that user is looked at.
+      # Killed children of one user's processes that have not ended; beyond that no other process of
+      # that user is looked at.
       MOST_LEFT = 4
 
       # A killed child: the thread that waits for its end, and whose process it read.
@@ -50,8 +54,8 @@ module Probescope
       # False in a forked child.
       def ours? = @parent == Process.pid
 
-      # question: a method of Foreign, which takes a PID or a Place first. Returns what it returns; an IO at the end of an Array is the same
-      # open file here. Raises Refused.
+      # question: a method of Foreign, which takes a PID or a Place first. Returns what it returns;
+      # an IO at the end of an Array is the same open file here. Raises Refused.
       def ask(question, subject, *arguments)
         held(subject)&.then { |refused| raise refused }
         put([question, [subject], *arguments])
@@ -63,10 +67,13 @@ module Probescope
         raise lost(subject, e)
       end
 
-      # The same question about several: a value or a Refused for each, in their order; from that moment on for no more of them.
+      # The same question about several: a value or a Refused for each, in their order; from that
+      # moment on for no more of them.
       def ask_each(question, subjects, limit: nil)
         answers = []
-        answers.concat(some(question, subjects.drop(answers.size))) while answers.size < subjects.size && (limit.nil? || now < limit)
+        while answers.size < subjects.size && (limit.nil? || now < limit)
+          answers.concat(some(question, subjects.drop(answers.size)))
+        end
         answers
       end
 
@@ -87,7 +94,8 @@ module Probescope
         answers << lost(subjects[answers.size], e)
       end
 
-      # A Refused where a child that was killed has not ended, else nil. subject: as #ask takes it; of a Place the process was read before.
+      # A Refused where a child that was killed has not ended, else nil. subject: as #ask takes it;
+      # of a Place the process was read before.
       def held(subject)
         return if @left.empty?
 
@@ -99,7 +107,8 @@ module Probescope
         owner = Foreign.owner(pid)
         return if @left.count { |_, one| one.owner == owner } < MOST_LEFT
 
-        Refused.new(:slow, "process #{pid}: other processes of its user are not read, and it is left out with them")
+        Refused.new(:slow,
+                    "process #{pid}: other processes of its user are not read, and it is left out with them")
       end
 
       # Ends the child, which did not answer about that one. Returns the Refused.
@@ -113,7 +122,10 @@ module Probescope
       def late(pid) = Refused.new(:slow, "process #{pid}: it was not read within #{LIMIT.round} s")
 
       def pid_of(subject) = subject.is_a?(Integer) ? subject : subject.pid
-      def identity(subject) = subject.is_a?(Integer) ? [subject, Foreign.born(subject)] : [subject.pid, subject.born]
+
+      def identity(subject)
+        subject.is_a?(Integer) ? [subject, Foreign.born(subject)] : [subject.pid, subject.born]
+      end
 
       # One that was killed meanwhile is replaced.
       def put(message)
@@ -139,7 +151,8 @@ module Probescope
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-      # What is slow for want of a CPU does not hang, nor what has used one since it was looked at last.
+      # What is slow for want of a CPU does not hang, nor what has used one since it was looked at
+      # last.
       def running?
         state, *fields = File.read("/proc/#{@pid}/stat").rpartition(") ").last.split
         before = @cpu
@@ -179,7 +192,10 @@ module Probescope
         # nil at the end.
         def read(socket)
           head = socket.read(4)
-          Marshal.load(socket.read(head.unpack1("L"))) if head&.bytesize == 4 # rubocop:disable Security/MarshalLoad -- from our own child
+          return unless head&.bytesize == 4
+
+          bytes = socket.read(head.unpack1("L"))
+          Marshal.load(bytes) # rubocop:disable Security/MarshalLoad -- from our own child
         rescue ArgumentError, TypeError, EOFError # it was killed in the middle
           nil
         end
@@ -217,11 +233,14 @@ module Probescope
           Process.setrlimit(:AS, (File.read("/proc/self/statm").to_i * 4096) + Bounds::READER_BYTES)
         end
 
-        # Each answer by itself, so that the parent knows at which process the child hangs. After a while, that there are no more.
+        # Each answer by itself, so that the parent knows at which process the child hangs. After a
+        # while, that there are no more.
         def reply(question, subjects, arguments)
           began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
           subjects.each_with_index do |subject, i|
-            return Frames.write(@socket, REST) if i.positive? && Process.clock_gettime(Process::CLOCK_MONOTONIC) - began > ROW
+            if i.positive? && Process.clock_gettime(Process::CLOCK_MONOTONIC) - began > ROW
+              return Frames.write(@socket, REST)
+            end
 
             hand_out(answer(question, subject, arguments))
           end
@@ -253,9 +272,11 @@ module Probescope
           prefix = "process #{pid}: " if %i[malformed busy].include?(e.kind)
           [:refused, [e.kind, "#{prefix}#{e.message}", e.next_step]]
         rescue Errno::EACCES, Errno::EPERM
-          [:refused, [:denied, "process #{pid} may not be read", "run the command as root, or as a user who may use sudo"]]
+          [:refused, [:denied, "process #{pid} may not be read",
+                      "run the command as root, or as a user who may use sudo"]]
         rescue Errno::ENOENT, Errno::ESRCH, EOFError
-          [:refused, [:gone, "process #{pid} has just ended", "`probescope ps` lists the processes that can be traced"]]
+          [:refused, [:gone, "process #{pid} has just ended",
+                      "`probescope ps` lists the processes that can be traced"]]
         rescue NoMemoryError
           [:refused, [:slow, "process #{pid}: to read it takes too much memory"]]
         rescue StandardError, SystemStackError => e

@@ -5,10 +5,10 @@ require_relative "trace"
 
 module Probescope
   module Host
-    # The rows of one command's answer, from the result of one trace, or from the part of it that one process has. A command has a
-    # subclass with
-    #   rows         hashes with the fields that docs/schema/schemas.yml has for its rows, the most important row first; what else
-    #                is in a row is for its cells alone
+    # The rows of one command's answer, from the result of one trace, or from the part of it that
+    # one process has. A command has a subclass with
+    #   rows         hashes with the fields that docs/schema/schemas.yml has for its rows, the most
+    #                important row first; what else is in a row is for its cells alone
     #   share(row)   what --min compares, nil where there is no --min
     # and, where the definition in that file is not enough, nothing, not_covered and below.
     class Report
@@ -32,7 +32,8 @@ module Probescope
 
       private
 
-      # {method:, route:} of a row, for its JSON; {} when nobody asked. The row's last name is the request's number.
+      # {method:, route:} of a row, for its JSON; {} when nobody asked. The row's last name is the
+      # request's number.
       def request(row)
         return {} unless @by_request
 

@@ -8,8 +8,9 @@ require_relative "selection"
 
 module Probescope
   module Host
-    # What the helper may be asked for. It runs with privilege, and whoever writes to it need not have any. So an order names
-    # processes and programs of ours, never a path or a command, and has no field that is not listed here.
+    # What the helper may be asked for. It runs with privilege, and whoever writes to it need not
+    # have any. So an order names processes and programs of ours, never a path or a command, and has
+    # no field that is not listed here.
     module Request
       # An order is a line of so many bytes at most.
       MOST_BYTES = 1 << 16
@@ -32,24 +33,32 @@ module Probescope
       end
 
       text = lambda do |value, most|
-        value.is_a?(String) && value.valid_encoding? && value.bytesize.between?(1, most) && !value.include?("\0")
+        value.is_a?(String) && value.valid_encoding? && value.bytesize.between?(1, most) &&
+          !value.include?("\0")
       end
       pid = ->(value) { value.is_a?(Integer) && value.between?(1, LARGEST_PID) }
-      list = ->(value, size, one) { value.is_a?(Array) && size.cover?(value.size) && value.uniq == value && value.all?(&one) }
+      list = lambda do |value, size, one|
+        value.is_a?(Array) && size.cover?(value.size) && value.uniq == value && value.all?(&one)
+      end
       number = ->(value, range) { value.is_a?(Numeric) && range.cover?(value) }
+      texts = lambda do |value|
+        value.is_a?(Array) && value.size <= 3 && value.all? { |one| text[one, NAME_BYTES] }
+      end
 
       BOOLEAN = Kind.new("true or false", ->(value) { [true, false].include?(value) })
       PID = Kind.new("a process id", pid)
-      PIDS = Kind.new("up to #{Selection::MOST} process ids", ->(value) { list[value, 0..Selection::MOST, pid] })
+      PIDS = Kind.new("up to #{Selection::MOST} process ids",
+                      ->(value) { list[value, 0..Selection::MOST, pid] })
       NAME = Kind.new("a name of up to #{NAME_BYTES} bytes", ->(value) { text[value, NAME_BYTES] })
-      PROGRAMS = Kind.new("one or two programs' names", ->(value) { list[value, 1..2, ->(name) { Program.names.include?(name) }] })
+      PROGRAMS = Kind.new("one or two programs' names",
+                          ->(value) { list[value, 1..2, ->(name) { Program.names.include?(name) }] })
       # A number, or a function's name. bpftrace takes none of them for an option (Tracer).
-      ARGUMENTS = Kind.new("up to three texts of up to #{NAME_BYTES} bytes",
-                           ->(value) { value.is_a?(Array) && value.size <= 3 && value.all? { |one| text[one, NAME_BYTES] } })
+      ARGUMENTS = Kind.new("up to three texts of up to #{NAME_BYTES} bytes", texts)
       SECONDS = Kind.new("a number of seconds up to #{LONGEST.to_i}", ->(value) { number[value, 0..LONGEST] })
       SHARE = Kind.new("a share above 0", ->(value) { number[value, Float::MIN..LONGEST] })
       KEYS = Kind.new("1 to #{MOST_KEYS}", ->(value) { value.is_a?(Integer) && value.between?(1, MOST_KEYS) })
-      PAGES = Kind.new("1 to #{MOST_PAGES}", ->(value) { value.is_a?(Integer) && value.between?(1, MOST_PAGES) })
+      PAGES = Kind.new("1 to #{MOST_PAGES}",
+                       ->(value) { value.is_a?(Integer) && value.between?(1, MOST_PAGES) })
 
       # What is asked for => its fields. A field that may be null may be left out.
       FIELDS = {
@@ -95,7 +104,8 @@ module Probescope
         fields.each do |name, kind|
           next if kind.accepts[order[name]]
 
-          raise Refused, "the helper refuses #{name} of #{what}, which has to be #{kind.meaning}: #{shown(order[name])}"
+          raise Refused, "the helper refuses #{name} of #{what}, which has to be #{kind.meaning}: " \
+                         "#{shown(order[name])}"
         end
       end
 

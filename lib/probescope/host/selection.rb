@@ -11,8 +11,8 @@ require_relative "target"
 
 module Probescope
   module Host
-    # The processes that one command is about: those named by number, those with a name, and with `workers` all that descend
-    # from them, also those that come later. Runs in the helper.
+    # The processes that one command is about: those named by number, those with a name, and with
+    # `workers` all that descend from them, also those that come later. Runs in the helper.
     class Selection
       # Each is looked at every 20 ms.
       MOST = 500
@@ -33,11 +33,13 @@ module Probescope
       # True when only the one process is to be traced, and none that comes later.
       def single? = @pids.one? && !@comm && !@workers
 
-      # Array of Target. Raises Error when one that was asked for cannot be traced, or when there is none at all.
+      # Array of Target. Raises Error when one that was asked for cannot be traced, or when there is
+      # none at all.
       def targets
         named = @comm ? with_name : []
         @roots = @pids | named.map(&:pid)
-        found = (@workers ? @pids.filter_map { |pid| root(pid) } : @pids.map { |pid| Target.find(pid) }) + named
+        found = @workers ? @pids.filter_map { |pid| root(pid) } : @pids.map { |pid| Target.find(pid) }
+        found += named
         known = found.map(&:pid)
         found += newcomers(known)
         found.uniq!(&:pid)
@@ -76,7 +78,8 @@ module Probescope
         raise Error.new("no process with probescope is named #{@comm.inspect}; #{there}", "probescope ps")
       end
 
-      # Those that were asked for by number, and of the others those of each user in turns: no user keeps those of others out.
+      # Those that were asked for by number, and of the others those of each user in turns: no user
+      # keeps those of others out.
       def some_of(found)
         @notes << "#{found.size} processes are too many for one command: #{found.size - @most} are left out"
         asked_for, others = found.partition { |target| @pids.include?(target.pid) }
@@ -93,17 +96,20 @@ module Probescope
 
       def without_workers(found)
         if found.empty? && @comm.nil?
-          raise Error.new("#{list(@roots)} and #{@roots.one? ? "its" : "their"} children do not have probescope loaded",
+          raise Error.new("#{list(@roots)} and #{@roots.one? ? "its" : "their"} children " \
+                          "do not have probescope loaded",
                           Target.how_to_load(@roots.first))
         end
 
-        @notes << "#{list(@roots)} #{@roots.one? ? "has" : "have"} no children with probescope yet; those to come are traced too"
+        @notes << "#{list(@roots)} #{@roots.one? ? "has" : "have"} no children with probescope yet; " \
+                  "those to come are traced too"
       end
 
       def list(pids) = "process#{"es" unless pids.one?} #{pids.join(", ")}"
 
       def too_many(pids)
-        Error.new("#{pids.size} processes are too many for one command: #{@most} at most", "trace some of them: -p PID -p PID")
+        Error.new("#{pids.size} processes are too many for one command: #{@most} at most",
+                  "trace some of them: -p PID -p PID")
       end
     end
   end

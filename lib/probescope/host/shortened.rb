@@ -14,7 +14,8 @@ module Probescope
 
       module_function
 
-      # The widths of columns, so that all of them together take no more than `room`. may: which of them may become narrower.
+      # The widths of columns, so that all of them together take no more than `room`. may: which of
+      # them may become narrower.
       def widths(widths, may, room)
         fixed = widths.zip(may).sum { |width, narrower| narrower ? 0 : width }
         narrow = widths.zip(may).filter_map { |width, narrower| width if narrower }
@@ -23,7 +24,8 @@ module Probescope
         widths.zip(may).map { |width, narrower| narrower ? [width, most].min : width }
       end
 
-      # Of at most so many columns of a terminal. Of a file's path the name and the line stay, if there is room.
+      # Of at most so many columns of a terminal. Of a file's path the name and the line stay, if
+      # there is room.
       def text(text, width)
         return text if Table.width(text) <= width
 

@@ -4,7 +4,8 @@ module Probescope
   module Host
     # Single calls, each below the nearest one around it that is shown.
     class SlowCalls
-      # A call within another one only made the next one when a single call that it made took this share of its time.
+      # A call within another one only made the next one when a single call that it made took this
+      # share of its time.
       PASSED_ON = 0.95
 
       # row: hash with elapsed_ns and at. depth: how many of its callers are shown.
@@ -43,10 +44,12 @@ module Probescope
 
       # Those that this one made, the longest last.
       def take(made, id, depth)
-        made.delete(id).to_a.each { |call| call.depth = depth }.sort_by { |call| call.row.values_at(:elapsed_ns, :at) }
+        made.delete(id).to_a.each { |call| call.depth = depth }
+            .sort_by { |call| call.row.values_at(:elapsed_ns, :at) }
       end
 
-      # The calls that are shown, by the id of the nearest one of them around each, nil where there is none.
+      # The calls that are shown, by the id of the nearest one of them around each, nil where there
+      # is none.
       def by_caller
         nearest = @shown.to_h { |id, _| [id, id] } # by the id of any call
         @shown.values.group_by do |call|
@@ -62,7 +65,9 @@ module Probescope
         end
       end
 
-      def relay?(call, callees) = callees.one? && callees.first.row[:elapsed_ns] >= call.row[:elapsed_ns] * PASSED_ON
+      def relay?(call, callees)
+        callees.one? && callees.first.row[:elapsed_ns] >= call.row[:elapsed_ns] * PASSED_ON
+      end
     end
   end
 end

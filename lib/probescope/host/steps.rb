@@ -12,7 +12,8 @@ module Probescope
         @total = counts.values.sum
       end
 
-      # The time that this share of them took at most, the middle of its step; never more than max. nil without any.
+      # The time that this share of them took at most, the middle of its step; never more than max.
+      # nil without any.
       def quantile(share, max)
         wanted = (@total * share).ceil
         seen = 0

@@ -6,16 +6,17 @@ require_relative "refused"
 
 module Probescope
   module Host
-    # Puts one question about many processes. There may be thousands that cost as much as a process can, so the user for whose processes
-    # least time went by comes next, those whose processes were not read in time come last, and after so many seconds it is over: whoever
-    # starts many processes keeps those of others from nobody.
+    # Puts one question about many processes. There may be thousands that cost as much as a process
+    # can, so the user for whose processes least time went by comes next, those whose processes were
+    # not read in time come last, and after so many seconds it is over: whoever starts many
+    # processes keeps those of others from nobody.
     class Survey
       SECONDS = 3.5
       # Processes of one user in a row.
       ROW = 16
 
-      # {pid => answer}, without those of no answer; how many processes this user may not look at; {pid => why} of those that were set
-      # aside.
+      # {pid => answer}, without those of no answer; how many processes this user may not look at;
+      # {pid => why} of those that were set aside.
       attr_reader :found, :unreadable, :set_aside
 
       # Every process that there is.
@@ -33,7 +34,9 @@ module Probescope
         @spent = Hash.new(0.0)
         @limit = now + seconds
         turn(next_owner) until @queues.empty? || now > @limit
-        @queues.each_value { |rest| rest.each { |pid| @set_aside[pid] = "process #{pid}: there was no time to look at it" } }
+        @queues.each_value do |rest|
+          rest.each { |pid| @set_aside[pid] = "process #{pid}: there was no time to look at it" }
+        end
       end
 
       private

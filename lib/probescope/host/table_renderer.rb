@@ -19,7 +19,8 @@ module Probescope
       PID = Answers::Column.new("PID", :number, :pid, false).freeze
       REQUEST = Answers::Column.new("REQUEST", :request, nil, false).freeze
 
-      # terminal: Terminal. hint: what stands behind the text in place of a table without rows, or nil.
+      # terminal: Terminal. hint: what stands behind the text in place of a table without rows, or
+      # nil.
       def initialize(answer, terminal, hint: nil)
         @answer = answer
         @result = answer.result
@@ -30,7 +31,9 @@ module Probescope
       def text = [*head, *(shown.rows.empty? ? without_rows : with_rows)].join("\n")
 
       # "process 7", or "2 processes (7, 8)"
-      def self.processes(pids) = pids.one? ? "process #{pids.first}" : "#{pids.size} processes (#{numbers(pids)})"
+      def self.processes(pids)
+        pids.one? ? "process #{pids.first}" : "#{pids.size} processes (#{numbers(pids)})"
+      end
 
       # The first of them, where there are many.
       def self.numbers(pids) = "#{pids.first(NAMED).join(", ")}#{", ..." if pids.size > NAMED}"
@@ -43,9 +46,11 @@ module Probescope
 
       def head
         all = @result.processes.reject(&:left_out)
-        ["#{@answer.command} of #{self.class.processes(@result.counted)}, #{format("%.1f", @result.seconds)} s, " \
+        ["#{@answer.command} of #{self.class.processes(@result.counted)}, " \
+         "#{format("%.1f", @result.seconds)} s, " \
          "#{Figure.share(Figure.ratio(@result.cpu_ns, @result.seconds * 1e9))} CPU#{rate}#{looking}",
-         "#{self.class.span(@result.from, @result.to)}#{waited(all.filter_map(&:waited_ns))}", *shorter(all, @result.seconds * 1e9)]
+         "#{self.class.span(@result.from, @result.to)}#{waited(all.filter_map(&:waited_ns))}",
+         *shorter(all, @result.seconds * 1e9)]
       end
 
       def rate
@@ -66,25 +71,38 @@ module Probescope
       def shorter(all, wall_ns)
         short = all.select { |one| one.wall_ns < wall_ns * 0.9 }
         lines = short.first(NAMED).map do |one|
-          "  process #{one.pid} #{self.class.span(one.begin, one.end)}, #{format("%.1f", one.wall_ns / 1e9)} s"
+          span = self.class.span(one.begin, one.end)
+          "  process #{one.pid} #{span}, #{format("%.1f", one.wall_ns / 1e9)} s"
         end
-        lines << "  and #{short.size - NAMED} more were not covered all the time; --json has the intervals of each" if short.size > NAMED
+        if short.size > NAMED
+          lines << "  and #{short.size - NAMED} more were not covered all the time; " \
+                   "--json has the intervals of each"
+        end
         lines
       end
 
       def without_rows
-        nothing = shown.below.zero? ? [@answer.report.nothing, *@hint].join("; ") : "every row (#{shown.below}) is below --min"
+        nothing = if shown.below.zero?
+                    [@answer.report.nothing, *@hint].join("; ")
+                  else
+                    "every row (#{shown.below}) is below --min"
+                  end
         [nothing, *@answer.report.not_covered].map { |line| "  #{line}" }
       end
 
       def with_rows
         below = [@answer.report.below(shown), *@answer.report.not_covered].compact
-        ["", table, *(["", left_out] if shown.more.positive? || shown.below.positive?), *(["", *below] if below.any?)]
+        ["", table,
+         *(["", left_out] if shown.more.positive? || shown.below.positive?),
+         *(["", *below] if below.any?)]
       end
 
       def left_out
-        [("#{Figure.count(shown.more)} more rows; --top 0 shows all" if shown.more.positive?),
-         ("#{Figure.count(shown.below)} rows below --min #{format("%g", @answer.min)}" if shown.below.positive?)].compact.join("; ")
+        more = "#{Figure.count(shown.more)} more rows; --top 0 shows all" if shown.more.positive?
+        if shown.below.positive?
+          below = "#{Figure.count(shown.below)} rows below --min #{format("%g", @answer.min)}"
+        end
+        [more, below].compact.join("; ")
       end
 
       def table
@@ -107,13 +125,16 @@ module Probescope
         @terminal.width ? fitting(cells) : cells
       end
 
-      # As wide as the terminal: paths as the application's folder has them, and long names cut in the middle.
+      # As wide as the terminal: paths as the application's folder has them, and long names cut in
+      # the middle.
       def fitting(cells)
         cells = cells.to_h { |column, texts| [column, texts.map { |text| relative(text, column) }] }
         may = cells.keys.map { |column| !Cells::RIGHT.include?(column.kind) }
         widths = cells.map { |column, texts| [column.heading, *texts].map { |text| Table.width(text) }.max }
         widths = Shortened.widths(widths, may, @terminal.width - (2 * (widths.size - 1)))
-        cells.zip(widths).to_h { |(column, texts), width| [column, texts.map { |text| Shortened.text(text, width) }] }
+        cells.zip(widths).to_h do |(column, texts), width|
+          [column, texts.map { |text| Shortened.text(text, width) }]
+        end
       end
 
       def relative(text, column)

@@ -6,11 +6,12 @@ require_relative "survey"
 
 module Probescope
   module Host
-    # A process with the library in it. Runs in the helper, because other users' memory takes privilege. What is asked of the process
-    # goes through Reader; so all of it raises Refused, and nothing else.
+    # A process with the library in it. Runs in the helper, because other users' memory takes
+    # privilege. What is asked of the process goes through Reader; so all of it raises Refused, and
+    # nothing else.
     class Target
-      # Seconds for a process that was asked for by its number to end what it is writing: a moment on a busy machine, in which a process
-      # that was given a CPU once more has written.
+      # Seconds for a process that was asked for by its number to end what it is writing: a moment
+      # on a busy machine, in which a process that was given a CPU once more has written.
       PATIENCE = 1.0
 
       class << self
@@ -20,7 +21,8 @@ module Probescope
         # A Target, or nil where the library is not loaded. Raises Refused.
         def try(pid) = Reader.ask(:place, pid)&.then { |place| new(place) }
 
-        # Those with the library among these processes, in the order in which they were found, and the Survey.
+        # Those with the library among these processes, in the order in which they were found, and
+        # the Survey.
         def all(pids = Survey.pids, **options)
           survey = Survey.new(pids, :place, **options)
           [survey.found.each_value.map { |place| new(place) }, survey]
@@ -61,7 +63,8 @@ module Probescope
       # Foreign.resource
       def resource(known) = ask(:resource, known)
 
-      # Opens the library's file as one that bpftrace may read, see Library. Returns [what tells it from other files, an open File].
+      # Opens the library's file as one that bpftrace may read, see Library. Returns [what tells it
+      # from other files, an open File].
       def library(wanted, users)
         *identity, file = ask(:library, wanted, users)
         @identity = identity

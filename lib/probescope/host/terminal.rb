@@ -18,11 +18,13 @@ module Probescope
       # Columns; nil where the output is no terminal: nothing is shortened then.
       attr_reader :width
 
-      # io: what is written to. color: one of COLORS. NO_COLOR (https://no-color.org) holds for auto.
+      # io: what is written to. color: one of COLORS. NO_COLOR (https://no-color.org) holds for
+      # auto.
       def initialize(io, color: "auto", env: ENV)
         terminal = io.respond_to?(:tty?) && io.tty?
         @width = [columns(io, env), NARROWEST].max if terminal
-        @colored = color == "always" || (color == "auto" && terminal && env["NO_COLOR"].to_s.empty? && env["TERM"] != "dumb")
+        @colored = color == "always" ||
+                   (color == "auto" && terminal && env["NO_COLOR"].to_s.empty? && env["TERM"] != "dumb")
       end
 
       # In the colour of a kind of CODES, or as it is for nil.

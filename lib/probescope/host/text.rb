@@ -8,7 +8,8 @@ module Probescope
     module Text
       # Controls, and what reorders or hides text on a terminal.
       UNSAFE = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/
-      # The version of the JSON's shape, which docs/schema describes: fields are added to it, and none changes its meaning.
+      # The version of the JSON's shape, which docs/schema describes: fields are added to it, and
+      # none changes its meaning.
       SCHEMA = 1
       NAMED = {"\n" => '\n', "\r" => '\r', "\t" => '\t', "\e" => '\e'}.freeze
 
@@ -24,11 +25,11 @@ module Probescope
       # The answer of a command, or a line of it, as docs/schema has it.
       def answer(command, fields) = json({schema: SCHEMA, command: command, **fields})
 
-      # The same JSON, with nothing in it that a terminal obeys: JSON itself escapes only the first 32 controls.
+      # The same JSON, with nothing in it that a terminal obeys: JSON itself escapes only the first
+      # 32 controls.
       def json(object)
-        JSON.generate(object).gsub(/[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/) do |char|
-          format('\u%04x', char.ord)
-        end
+        obeyed = /[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/
+        JSON.generate(object).gsub(obeyed) { |char| format('\u%04x', char.ord) }
       end
     end
   end

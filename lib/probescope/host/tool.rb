@@ -5,31 +5,37 @@ require_relative "error"
 
 module Probescope
   module Host
-    # Programs of this machine that may run with privilege. They are looked for in the system's own folders, never in PATH. Each
-    # file, folder and link on the way has to be root's, and nobody else may write to it.
+    # Programs of this machine that may run with privilege. They are looked for in the system's own
+    # folders, never in PATH. Each file, folder and link on the way has to be root's, and nobody
+    # else may write to it.
     module Tool
       FOLDERS = %w[/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin].freeze
       # The environment of what runs with privilege.
       ENVIRONMENT = {"PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "LANG" => "C.UTF-8"}.freeze
-      # In a user namespace files of the machine's root may be nobody's; nothing has privilege there (Privilege).
+      # In a user namespace files of the machine's root may be nobody's; nothing has privilege there
+      # (Privilege).
       OWNERS = Capabilities.initial_namespace? ? [0].freeze : [0, 65_534].freeze
       # As many as the kernel follows.
       MOST_LINKS = 40
 
       module_function
 
-      # Absolute path of the first one that is root's alone; nil where there is none of that name. Raises Error where somebody else than
-      # root could put another program in the place of each of them.
+      # Absolute path of the first one that is root's alone; nil where there is none of that name.
+      # Raises Error where somebody else than root could put another program in the place of each of
+      # them.
       def find(name)
-        found = FOLDERS.map { |folder| File.join(folder, name) }.select { |file| File.file?(file) && File.executable?(file) }
+        found = FOLDERS.map { |folder| File.join(folder, name) }
+                       .select { |file| File.file?(file) && File.executable?(file) }
         return if found.empty?
 
         found.find { |path| weakness(path).nil? } or
           raise Error.new("#{found.first} is not run with privilege: #{weakness(found.first)}",
-                          "install #{name} from the system's packages, or make it root's: chown root, chmod go-w")
+                          "install #{name} from the system's packages, or make it root's: " \
+                          "chown root, chmod go-w")
       end
 
-      # Why what lies there may be another's: "/opt/x belongs to user 1000". nil where it is root's alone.
+      # Why what lies there may be another's: "/opt/x belongs to user 1000". nil where it is root's
+      # alone.
       def weakness(path)
         way(path).each do |place|
           stat = File.lstat(place)

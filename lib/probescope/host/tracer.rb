@@ -11,27 +11,32 @@ module Probescope
       # Seconds for the end of one that has been killed, and until it has been.
       END_LIMIT = 2.0
       KILL_LIMIT = 20.0
-      # Seconds after SIGSTOP from which on one that has no probe is killed although it has not stopped.
+      # Seconds after SIGSTOP from which on one that has no probe is killed although it has not
+      # stopped.
       STOP_LIMIT = 1.0
 
       attr_reader :pid, :out, :err
 
-      # program: its path. options, library: ["-p", PID] or [], and what the program takes for $1. Raises Error when there is no
-      # bpftrace that may run.
+      # program: its path. options, library: ["-p", PID] or [], and what the program takes for $1.
+      # Raises Error when there is no bpftrace that may run.
       def initialize(order, program, options, library)
         @out, out_writer = IO.pipe(Encoding::BINARY)
         @err, err_writer = IO.pipe(Encoding::BINARY)
         @errors = "".b
         @rest = "".b
         @hidden = false
-        # Without "--" bpftrace takes options from what follows the program too: -cCOMMAND in a function's name would be run.
+        # Without "--" bpftrace takes options from what follows the program too: -cCOMMAND in a
+        # function's name would be run.
         command = [*Tracer.command, "-f", "json", *options, "--", program, library, *order.arguments]
-        # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for the command.
-        env = {**Tool::ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX" => order.keys.to_s, "BPFTRACE_MAX_MAP_KEYS" => order.keys.to_s,
+        # Both names of the same setting; newer ones know both. A group of its own: Ctrl-C is for
+        # the command.
+        env = {**Tool::ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX" => order.keys.to_s,
+                                    "BPFTRACE_MAX_MAP_KEYS" => order.keys.to_s,
                                     "BPFTRACE_PERF_RB_PAGES" => order.pages.to_s,
-                                    "BPFTRACE_STRLEN" => order.strings&.to_s, "BPFTRACE_MAX_STRLEN" => order.strings&.to_s}
-        @pid = Process.spawn(env, *command, unsetenv_others: true, in: File::NULL, out: out_writer, err: err_writer,
-                                            pgroup: true)
+                                    "BPFTRACE_STRLEN" => order.strings&.to_s,
+                                    "BPFTRACE_MAX_STRLEN" => order.strings&.to_s}
+        @pid = Process.spawn(env, *command, unsetenv_others: true, in: File::NULL, out: out_writer,
+                                            err: err_writer, pgroup: true)
         [out_writer, err_writer].each(&:close)
       end
 
@@ -77,9 +82,9 @@ module Probescope
         @status ||= Process.wait2(pid, Process::WNOHANG)&.last
       end
 
-      # True when it waits for events, which it does when all its probes are attached, and only then. Its messages do not
-      # say: up to 0.23 they come before the attach, later after it. A kernel that hides where a process waits says "0", as
-      # for one that runs: then see #hidden?.
+      # True when it waits for events, which it does when all its probes are attached, and only
+      # then. Its messages do not say: up to 0.23 they come before the attach, later after it. A
+      # kernel that hides where a process waits says "0", as for one that runs: then see #hidden?.
       def waiting_for_events?
         place = File.read("/proc/#{pid}/wchan")
         @hidden = ["", "0"].include?(place) && sleeping?
@@ -100,18 +105,20 @@ module Probescope
       # Threads that see to the end of those that #discard did not see end.
       def self.left = (@left ||= [])
 
-      # Whoever started bpftrace waits here before it ends: that would send a SIGKILL, wherever bpftrace is. Yields where it takes a
-      # while. What the block raises, such as EPIPE of an output that nobody reads any more, is raised after the wait.
+      # Whoever started bpftrace waits here before it ends: that would send a SIGKILL, wherever
+      # bpftrace is. Yields where it takes a while. What the block raises, such as EPIPE of an
+      # output that nobody reads any more, is raised after the wait.
       def self.await_left
         yield if left.any?(&:alive?)
       ensure
         left.each(&:join)
       end
 
-      # Has it end with everything that it has to say unread. To be called again until #status is there. A SIGKILL that comes while the
-      # kernel puts a probe into a process or takes it out makes that fail half-way: the breakpoint and the raised semaphore stay, and the
-      # process pays for them. A process that has stopped is in no system call. One that does not stop waits for the kernel: for a probe, or
-      # for a file, where it has no probe yet.
+      # Has it end with everything that it has to say unread. To be called again until #status is
+      # there. A SIGKILL that comes while the kernel puts a probe into a process or takes it out
+      # makes that fail half-way: the breakpoint and the raised semaphore stay, and the process pays
+      # for them. A process that has stopped is in no system call. One that does not stop waits for
+      # the kernel: for a probe, or for a file, where it has no probe yet.
       def kill
         return if status || @killed
 
@@ -140,8 +147,8 @@ module Probescope
         status
       end
 
-      # The kernel ends no process that waits for a file system which has taken its request: a traced process may have its library on one
-      # that never answers.
+      # The kernel ends no process that waits for a file system which has taken its request: a
+      # traced process may have its library on one that never answers.
       def leave
         Tracer.left << Thread.new { sleep 0.1 until kill_and_see }
       end

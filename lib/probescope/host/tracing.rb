@@ -12,27 +12,29 @@ require_relative "tracer"
 
 module Probescope
   module Host
-    # One run of bpftrace on one process or several, in the helper. Steps: attach, wait for the first flush of each process
-    # (it starts the interval), count, wait for the flushes that end it, interrupt bpftrace, which then prints its maps. What
-    # happens is known from the processes' own memory (semaphores, flush counters), not from bpftrace's messages, which
-    # differ by version.
+    # One run of bpftrace on one process or several, in the helper. Steps: attach, wait for the
+    # first flush of each process (it starts the interval), count, wait for the flushes that end it,
+    # interrupt bpftrace, which then prints its maps. What happens is known from the processes' own
+    # memory (semaphores, flush counters), not from bpftrace's messages, which differ by version.
     #
-    # One process that will have no children traced is covered by `bpftrace -p`. Several, those that are still to come, and
-    # one whose library is gone from the disk are covered by one bpftrace over a folder of links to their library files
-    # (Links), which switches on every process that maps one of them.
+    # One process that will have no children traced is covered by `bpftrace -p`. Several, those that
+    # are still to come, and one whose library is gone from the disk are covered by one bpftrace
+    # over a folder of links to their library files (Links), which switches on every process that
+    # maps one of them.
     class Tracing
       POLL = 0.02 # seconds between two looks at the processes
-      COUNTING = 0.1 # the same while nothing is waited for: a look takes some 0.1 ms, and each process as much
+      COUNTING = 0.1 # while nothing is waited for: a look takes some 0.1 ms, and each process as much
       FOLLOW = 0.2 # seconds between two looks for new children
       BESIDES = 1.0 # seconds to look for others with the same library
       ATTACH_LIMIT = 30.0 # bpftrace takes 0.4 to 0.8 s
       HIDDEN_LIMIT = 2.0 # semaphores are up, and the kernel does not tell where bpftrace waits
       FLUSH_LIMIT = 1.2 # flushes come each second
-      # The library holds a flush back for up to 3 s while other tracers leave (LEAVING_FOR_NS in ext/core/watcher.c). Who does not wait
-      # for it has an interval without an end.
+      # The library holds a flush back for up to 3 s while other tracers leave (LEAVING_FOR_NS in
+      # ext/core/watcher.c). Who does not wait for it has an interval without an end.
       HELD_LIMIT = 4.5
       FIRST_FLUSH_LIMIT = 5.0
-      # Hooks of ten thousand functions take longer on a busy machine: as long as the interval is to be, of which that is the most.
+      # Hooks of ten thousand functions take longer on a busy machine: as long as the interval is to
+      # be, of which that is the most.
       LONGEST_FIRST_FLUSH = 60.0
       INT_AGAIN = 3.0 # an INT may fall into the moment before bpftrace is ready for one
       EXIT_LIMIT = 20.0 # the kernel takes 70 ms and more for each probe
@@ -138,34 +140,42 @@ module Probescope
         one
       end
 
-      # Over links, rows of wanted processes are told from others by the number that bpftrace knows them by.
+      # Over links, rows of wanted processes are told from others by the number that bpftrace knows
+      # them by.
       def count_by_pid(targets)
         return if Bpftrace.initial_pids?
 
         bpftrace = Bpftrace.find
         refuse_threads_for_processes(bpftrace)
         if bpftrace.numbers == :outer
-          raise Error.new("bpftrace #{bpftrace} counts processes by their numbers outside of this PID namespace",
-                          "trace one process at a time (-p PID), use bpftrace 0.24.2 or later, or run the command on the host")
+          raise Error.new("bpftrace #{bpftrace} counts processes by their numbers " \
+                          "outside of this PID namespace",
+                          "trace one process at a time (-p PID), use bpftrace 0.24.2 or later, " \
+                          "or run the command on the host")
         end
         own = File.readlink("/proc/self/ns/pid")
         inner = targets.reject { |target| File.readlink("/proc/#{target.pid}/ns/pid") == own }
         return if inner.empty?
 
-        raise Error.new("process #{inner.first.pid} is in a PID namespace below this one, where bpftrace has no number for it",
+        raise Error.new("process #{inner.first.pid} is in a PID namespace below this one, " \
+                        "where bpftrace has no number for it",
                         "trace it by itself (-p #{inner.first.pid}), or run the command on the host")
       end
 
-      # With -p alone any number will do that is one for all events. Rows of a flush come from one thread, all else from the application's.
+      # With -p alone any number will do that is one for all events. Rows of a flush come from one
+      # thread, all else from the application's.
       def count_by_thread
-        refuse_threads_for_processes unless Bpftrace.initial_pids? || @probes.all? { |name| name.match?(/__stats\z|\Astats__done\z/) }
+        unless Bpftrace.initial_pids? || @probes.all? { |name| name.match?(/__stats\z|\Astats__done\z/) }
+          refuse_threads_for_processes
+        end
       end
 
       def refuse_threads_for_processes(bpftrace = Bpftrace.find)
         return unless bpftrace.numbers == :thread
 
         raise Error.new("bpftrace #{bpftrace} takes threads for processes in a PID namespace like this one",
-                        "use bpftrace 0.24.2 or later, or run the command on the host; exceptions, hot, calls and alloc work with -p PID")
+                        "use bpftrace 0.24.2 or later, or run the command on the host; " \
+                        "exceptions, hot, calls and alloc work with -p PID")
       end
 
       def start
@@ -173,7 +183,8 @@ module Probescope
         @tracers = @programs.map { |program| Tracer.new(@order, program, options, library) }
       end
 
-      # One link for each distinct file, by a process that is there: the kernel goes by the file once it is attached.
+      # One link for each distinct file, by a process that is there: the kernel goes by the file
+      # once it is attached.
       def linked
         @links ||= Links.new
         @links.clear
@@ -209,7 +220,8 @@ module Probescope
       end
 
       def tell_states(one)
-        @tell.call(:states, pid: one.pid, states: one.states, in_part: one.in_part, tells_of_cut: one.tells_of_cut?)
+        @tell.call(:states, pid: one.pid, states: one.states, in_part: one.in_part,
+                            tells_of_cut: one.tells_of_cut?)
       end
 
       def everybody_ended = interrupt(:target_ended, grace: @alone ? 0.5 : 0)
@@ -231,12 +243,15 @@ module Probescope
 
       def attaching
         return give_up if @asked && now - @asked > FLUSH_LIMIT
-        return too_late("bpftrace did not attach within #{ATTACH_LIMIT.to_i} s") if now - @since > ATTACH_LIMIT
+        if now - @since > ATTACH_LIMIT
+          return too_late("bpftrace did not attach within #{ATTACH_LIMIT.to_i} s")
+        end
         return unless attached?
         return wait_for_flushes if @alone
 
         # Files that look the same may be two after all, on two devices.
-        deaf = alive.reject(&:raised?).select(&:alive?).map(&:target).uniq { |target| target.file.id } - (@missing || [])
+        deaf = alive.reject(&:raised?).select(&:alive?).map(&:target).uniq { |target| target.file.id }
+        deaf -= @missing || []
         return wait_for_flushes if deaf.empty?
 
         @missing = (@missing || []) + deaf
@@ -247,7 +262,9 @@ module Probescope
         return false unless @alone ? alive.all?(&:raised?) : alive.any?(&:raised?)
 
         @raised_since ||= now
-        @tracers.all? { |tracer| tracer.waiting_for_events? || (tracer.hidden? && now - @raised_since > HIDDEN_LIMIT) }
+        @tracers.all? do |tracer|
+          tracer.waiting_for_events? || (tracer.hidden? && now - @raised_since > HIDDEN_LIMIT)
+        end
       end
 
       def wait_for_flushes
@@ -304,19 +321,21 @@ module Probescope
         close(:time) if now - @since > @seconds - Program::EARLY
       end
 
-      # Did looking take more of the processes' CPU time than the order allows? As of their last flushes.
+      # Did looking take more of the processes' CPU time than the order allows? As of their last
+      # flushes.
       def too_dear?
         limit = @order.max_overhead or return false
         looking, cpu = @participants.filter_map(&:looking).transpose.map(&:sum)
         cpu&.positive? && looking > limit * cpu
       end
 
-      # Those that send statistics end their intervals one after the other; bpftrace takes its time to leave, and it leaves
-      # when no flush is due, if there is such a time.
+      # Those that send statistics end their intervals one after the other; bpftrace takes its time
+      # to leave, and it leaves when no flush is due, if there is such a time.
       def closing
         waited = now - @since
         talking = alive.select(&:flushed?)
-        done = talking.all? { |one| one.flushed_at > @since } && talking.all? { |one| quiet?(one) || waited > FLUSH_LIMIT }
+        done = talking.all? { |one| one.flushed_at > @since } &&
+               talking.all? { |one| quiet?(one) || waited > FLUSH_LIMIT }
         interrupt(@reason) if done || waited > HELD_LIMIT
       end
 
@@ -367,7 +386,8 @@ module Probescope
         go(:closing)
       end
 
-      # bpftrace prints its maps and leaves. `grace`: with -p it notices by itself that the process has ended.
+      # bpftrace prints its maps and leaves. `grace`: with -p it notices by itself that the process
+      # has ended.
       def interrupt(reason, grace: 0)
         return if @state == :ending
 
@@ -381,11 +401,13 @@ module Probescope
         return @tracers.each(&:kill) if @given_up || now - @since > EXIT_LIMIT
 
         watch_detach if @interrupted
-        return unless @interrupt_at && now >= @interrupt_at && (!@interrupted || @tracers.any? { |one| deaf?(one) })
+        due = @interrupt_at && now >= @interrupt_at
+        return unless due && (!@interrupted || @tracers.any? { |one| deaf?(one) })
 
         unless @interrupted
           Participant.look(alive, now)
-          # bpftrace lets go of one probe after the other: events of the others are no whole any more.
+          # bpftrace lets go of one probe after the other: events of the others are no whole any
+          # more.
           @tell.call(:leaving, {})
         end
         @tracers.each { |tracer| tracer.signal(:INT) }
@@ -396,8 +418,9 @@ module Probescope
       # It waits for events as if nobody had told it to leave.
       def deaf?(tracer) = tracer.status.nil? && (tracer.waiting_for_events? || (tracer.hidden? && held?))
 
-      # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in others, unless the program has
-      # ended the interval of that process before, which its maps tell (Trace#torn?).
+      # bpftrace lets go of one probe after the other. A flush in between is in some maps and not in
+      # others, unless the program has ended the interval of that process before, which its maps
+      # tell (Trace#torn?).
       def watch_detach
         flushed = Participant.look(alive, now)
         @unended = @unended.to_a | flushed.map(&:pid) if flushed.any? && held?
@@ -425,8 +448,8 @@ module Probescope
         @tell.call(:ended, reason: @reason || :tracer_ended, error: @error, unended: @unended.to_a,
                            closing: Program.closing(@seconds).to_i, by_pid: @alone,
                            stderr: @tracers.map(&:errors).join, targets: @participants.map(&:to_h),
-                           others: @others || 0, strangers: @strangers, notes: @notes, clock: Clock.new.offset,
-                           monotonic: Clock.monotonic_offset)
+                           others: @others || 0, strangers: @strangers, notes: @notes,
+                           clock: Clock.new.offset, monotonic: Clock.monotonic_offset)
         true
       end
 

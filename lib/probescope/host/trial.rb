@@ -6,8 +6,8 @@ require_relative "tracer"
 
 module Probescope
   module Host
-    # Has bpftrace run a program that needs what every program of ours needs: a map, a probe in user space (which BEGIN is) and the
-    # verifier. Runs in the helper.
+    # Has bpftrace run a program that needs what every program of ours needs: a map, a probe in user
+    # space (which BEGIN is) and the verifier. Runs in the helper.
     module Trial
       PROGRAM = "BEGIN { @tried = 1; exit(); }"
       SECONDS = 30
@@ -17,7 +17,8 @@ module Probescope
 
       # What bpftrace complains of; nil when it has run the program.
       def run
-        out, status = Open3.capture2e(Tool::ENVIRONMENT, *limited, "-e", PROGRAM, unsetenv_others: true, stdin_data: "")
+        out, status = Open3.capture2e(Tool::ENVIRONMENT, *limited, "-e", PROGRAM,
+                                      unsetenv_others: true, stdin_data: "")
         return if status.success? && out.include?("@tried")
 
         out = out.force_encoding(Encoding::UTF_8).scrub

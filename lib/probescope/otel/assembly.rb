@@ -2,10 +2,11 @@
 
 module Probescope
   module Otel
-    # Puts the slow calls of one process together. A call's event comes when it ends, so those that it made come first, or almost:
-    # bpftrace reads one buffer for each CPU. They wait for it, and a whole tree of calls comes out at once. What waits too long, or is
-    # there with too many others, comes out without its caller. Nothing is ever left out here. A process may be hostile: ids may be
-    # anything, so that calls may name themselves or each other as callers.
+    # Puts the slow calls of one process together. A call's event comes when it ends, so those that
+    # it made come first, or almost: bpftrace reads one buffer for each CPU. They wait for it, and a
+    # whole tree of calls comes out at once. What waits too long, or is there with too many others,
+    # comes out without its caller. Nothing is ever left out here. A process may be hostile: ids may
+    # be anything, so that calls may name themselves or each other as callers.
     class Assembly
       # Seconds.
       WAIT = 10
@@ -13,7 +14,8 @@ module Probescope
       MOST = 8192
       # A tree is kept for so many seconds, for those of its calls that are read after it.
       GRACE = 1.0
-      # Callers that have been waited for in vain, such as a main loop: nothing waits for them again.
+      # Callers that have been waited for in vain, such as a main loop: nothing waits for them
+      # again.
       VAIN = 256
 
       # A call and those that it made.

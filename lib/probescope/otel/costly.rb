@@ -40,7 +40,8 @@ module Probescope
         @sites ||= begin
           costs = @seconds.reduce { |all, second| all.merge(second) { |_, one, other| one + other } }
           left = costs.values.sum * SHARE
-          costs.sort_by { |_, cost| -cost }.take_while { |_, cost| (left > 0).tap { left -= cost } }.map(&:first)
+          dearest = costs.sort_by { |_, cost| -cost }
+          dearest.take_while { |_, cost| (left > 0).tap { left -= cost } }.map(&:first)
         end
       end
     end

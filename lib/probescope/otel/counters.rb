@@ -5,27 +5,37 @@ require_relative "series"
 
 module Probescope
   module Otel
-    # The bridge's own counters as metrics of a Resource of its own: what it sends by the names of OpenTelemetry's SDKs, and what it
-    # takes in by names of ours.
+    # The bridge's own counters as metrics of a Resource of its own: what it sends by the names of
+    # OpenTelemetry's SDKs, and what it takes in by names of ours.
     class Counters
       SERVICE = "probescope-otel"
-      # signal => [its name and its unit in the names of metrics, type of the component that has its queue]
+      # signal => [its name and its unit in the names of metrics, type of the component that has its
+      # queue]
       SIGNALS = {"traces" => ["span", "{span}", "batching_span_processor"],
                  "logs" => ["log", "{log_record}", "batching_log_processor"],
                  "metrics" => ["metric_data_point", "{data_point}", nil]}.freeze
-      RECEIVED = Series::Metric.new("probescope.bridge.received", "{event}", "What the bridge has read of processes", :counter)
-      LEFT_OUT = Series::Metric.new("probescope.bridge.left_out", "{event}", "Calls and exceptions that are not to be sent", :counter)
-      LOST = Series::Metric.new("probescope.bridge.lost", "{event}", "What did not reach the bridge, by who had no room", :counter)
+      RECEIVED = Series::Metric.new("probescope.bridge.received", "{event}",
+                                    "What the bridge has read of processes", :counter)
+      LEFT_OUT = Series::Metric.new("probescope.bridge.left_out", "{event}",
+                                    "Calls and exceptions that are not to be sent", :counter)
+      LOST = Series::Metric.new("probescope.bridge.lost", "{event}",
+                                "What did not reach the bridge, by who had no room", :counter)
       SUPPRESSED = Series::Metric.new("probescope.bridge.suppressed", "{exception}",
-                                      "Exceptions of which the process told no more than their number", :counter)
-      WAITING = Series::Metric.new("probescope.bridge.waiting", "{event}", "Calls and exceptions before their export", :up_down_counter)
+                                      "Exceptions of which the process told no more than their number",
+                                      :counter)
+      WAITING = Series::Metric.new("probescope.bridge.waiting", "{event}",
+                                   "Calls and exceptions before their export", :up_down_counter)
       CUT = Series::Metric.new("probescope.bridge.cut_short", "{time}",
-                               "Times that bpftrace was killed: what it had not told since its last second is not counted", :counter)
-      LATE = Series::Metric.new("probescope.bridge.late", "{call}", "Calls whose caller did not come in time", :counter)
+                               "Times that bpftrace was killed: what it had not told since its last second " \
+                               "is not counted",
+                               :counter)
+      LATE = Series::Metric.new("probescope.bridge.late", "{call}",
+                                "Calls whose caller did not come in time", :counter)
 
       # environment: the attributes of the bridge's own.
       def initialize(environment, scope)
-        resource = {"process.pid" => Process.pid, "service.instance.id" => SecureRandom.uuid, **environment, "service.name" => SERVICE}
+        resource = {"process.pid" => Process.pid, "service.instance.id" => SecureRandom.uuid, **environment,
+                    "service.name" => SERVICE}
         @series = Series.new(OpenTelemetry::SDK::Resources::Resource.create(resource), scope)
       end
 
@@ -33,7 +43,8 @@ module Probescope
       def collect(figures, queues)
         figures[:received].each { |kind, number| @series.set(RECEIVED, {"probescope.event" => kind}, number) }
         reasons(LEFT_OUT, figures, unsampled: "unsampled", not_costly: "not_costly")
-        reasons(LOST, figures, lost_by_the_kernel: "kernel", rows_dropped: "process", dropped_unread: "exporter")
+        reasons(LOST, figures,
+                lost_by_the_kernel: "kernel", rows_dropped: "process", dropped_unread: "exporter")
         @series.set(SUPPRESSED, {}, figures[:details_suppressed])
         @series.set(WAITING, {}, figures[:waiting])
         @series.set(CUT, {}, figures[:cut_short])
@@ -51,9 +62,12 @@ module Probescope
       def sent(signal, queue, figures)
         name, unit, processor = SIGNALS.fetch(signal)
         exporter = component("otlp_http_exporter", signal)
-        exported = metric("otel.sdk.exporter.#{name}.exported", unit, "What was sent, or not, by the type of the error")
+        exported = metric("otel.sdk.exporter.#{name}.exported", unit,
+                          "What was sent, or not, by the type of the error")
         dropped = figures[:dropped].dup
-        queued(name, unit, component(processor, signal), queue, figures, dropped.delete("queue_full")) if processor
+        if processor
+          queued(name, unit, component(processor, signal), queue, figures, dropped.delete("queue_full"))
+        end
         @series.set(exported, exporter, figures[:exported])
         dropped.each { |reason, number| @series.set(exported, {**exporter, "error.type" => reason}, number) }
       end
@@ -62,13 +76,17 @@ module Probescope
         processed = metric("otel.sdk.processor.#{name}.processed", unit, "What left the queue")
         @series.set(processed, component, figures[:exported] + figures[:dropped].values.sum - dropped.to_i)
         @series.set(processed, {**component, "error.type" => "queue_full"}, dropped) if dropped
-        @series.set(metric("otel.sdk.processor.#{name}.queue.size", unit, "What waits for the backend", :up_down_counter), component,
-                    queue.size)
-        @series.set(metric("otel.sdk.processor.#{name}.queue.capacity", unit, "What may wait for the backend", :up_down_counter), component,
-                    queue.most)
+        size = metric("otel.sdk.processor.#{name}.queue.size", unit, "What waits for the backend",
+                      :up_down_counter)
+        @series.set(size, component, queue.size)
+        capacity = metric("otel.sdk.processor.#{name}.queue.capacity", unit, "What may wait for the backend",
+                          :up_down_counter)
+        @series.set(capacity, component, queue.most)
       end
 
-      def component(type, signal) = {"otel.component.type" => type, "otel.component.name" => "#{type}/#{signal}"}
+      def component(type, signal)
+        {"otel.component.type" => type, "otel.component.name" => "#{type}/#{signal}"}
+      end
 
       def metric(name, unit, description, kind = :counter) = Series::Metric.new(name, unit, description, kind)
     end

@@ -5,18 +5,20 @@ require_relative "../cli"
 
 module Probescope
   module Otel
-    # Where OTLP is sent, by the rules of OpenTelemetry's environment: a signal's own variable is taken as it is, and to the common
-    # one the signal's path is added.
+    # Where OTLP is sent, by the rules of OpenTelemetry's environment: a signal's own variable is
+    # taken as it is, and to the common one the signal's path is added.
     class Endpoints
       DEFAULT = "http://localhost:4318"
       SIGNALS = %w[traces logs metrics].freeze
       PROTOCOL = "http/protobuf"
 
-      # given: --endpoint, or nil. Raises CLI::Usage where it is none, or where another protocol is asked for. Nothing that is said has
-      # what may be a password.
+      # given: --endpoint, or nil. Raises CLI::Usage where it is none, or where another protocol is
+      # asked for. Nothing that is said has what may be a password.
       def initialize(given, environment = ENV)
         @base = given || present(environment["OTEL_EXPORTER_OTLP_ENDPOINT"]) || DEFAULT
-        @own = SIGNALS.to_h { |signal| [signal, given ? nil : present(environment["OTEL_EXPORTER_OTLP_#{signal.upcase}_ENDPOINT"])] }
+        @own = SIGNALS.to_h do |signal|
+          [signal, given ? nil : present(environment["OTEL_EXPORTER_OTLP_#{signal.upcase}_ENDPOINT"])]
+        end
         check_protocols(environment)
         [@base, *@own.values.compact].each { |url| check(url) }
       end
@@ -36,7 +38,8 @@ module Probescope
         uri.to_s
       end
 
-      # What the header of that name says for the signal, of the URL's name and password; nil where it has none.
+      # What the header of that name says for the signal, of the URL's name and password; nil where
+      # it has none.
       def authorization(signal)
         found = self.class.credentials(@own[signal] || @base) or return
         "Basic #{[URI.decode_www_form_component(found.gsub("+", "%2B"))].pack("m0")}"
@@ -62,7 +65,8 @@ module Probescope
           protocol = present(environment[name]) or next
           next if protocol == PROTOCOL
 
-          raise CLI::Usage.new("#{name} asks for #{protocol}; OTLP is sent as #{PROTOCOL} only", "unset #{name}, and send to port 4318")
+          raise CLI::Usage.new("#{name} asks for #{protocol}; OTLP is sent as #{PROTOCOL} only",
+                               "unset #{name}, and send to port 4318")
         end
       end
     end

@@ -16,8 +16,8 @@ require_relative "transport"
 
 module Probescope
   module Otel
-    # The unprivileged half of the bridge: reads what the supervisor and bpftrace tell from one pipe, and exports. It ends when
-    # the pipe does.
+    # The unprivileged half of the bridge: reads what the supervisor and bpftrace tell from one
+    # pipe, and exports. It ends when the pipe does.
     class Exporter
       # Items of each signal that may wait for the backend, of all processes together.
       ROOM = {"traces" => 16_384, "logs" => 4096}.freeze
@@ -34,7 +34,8 @@ module Probescope
       OURS = "{\"is\""
       # Seconds that a process which has ended may have lines that are not read yet.
       LATE = 2.0
-      NONE = %i[lost_by_the_kernel details_suppressed names_lost unsampled late not_costly sites_left_out rows_dropped waiting]
+      NONE = %i[lost_by_the_kernel details_suppressed names_lost unsampled late not_costly sites_left_out
+                rows_dropped waiting]
              .to_h { |name| [name, 0] }
       # Seconds after which the two clocks are compared again.
       COMPARE = 10
@@ -85,7 +86,8 @@ module Probescope
         transport = Transport.new(signal, authorization: endpoints.authorization(signal))
         exporter = Exporters::BY_SIGNAL.fetch(signal).new(endpoint: endpoints[signal], transport: transport)
         batch, pause = signal == "metrics" ? [1, 0.1] : [BATCH, PAUSE]
-        Sender.new(signal, queue, exporter, batch: batch, pause: pause, timeout: transport.timeout, say: method(:say))
+        Sender.new(signal, queue, exporter,
+                   batch: batch, pause: pause, timeout: transport.timeout, say: method(:say))
       end
 
       # The SDK tells of each failure; here that is the senders' part.
@@ -100,7 +102,9 @@ module Probescope
         if @input.wait_readable(TURN)
           @rest = "#{@rest}#{@input.readpartial(1 << 18)}"
           *lines, @rest = @rest.split("\n", -1)
-          lines.each { |line| line.start_with?(OURS) ? told(JSON.parse(line, symbolize_names: true)) : @output << line }
+          lines.each do |line|
+            line.start_with?(OURS) ? told(JSON.parse(line, symbolize_names: true)) : @output << line
+          end
         end
         turn if @turned.nil? || now - @turned > TURN
       rescue EOFError
@@ -131,10 +135,11 @@ module Probescope
       def source(message)
         pid = message[:pid]
         resource = Resource.of(message, @options[:service_name], @options[:attributes])
-        Source.new(pid, resource, @scope, say: method(:say), exceptions: @options[:exceptions], metrics: @options[:metrics],
-                                          offset: method(:offset), limits: message[:limits],
-                                          spans: ->(spans) { @queues["traces"].push(pid, spans) },
-                                          logs: ->(records) { @queues["logs"].push(pid, records) })
+        Source.new(pid, resource, @scope,
+                   say: method(:say), exceptions: @options[:exceptions], metrics: @options[:metrics],
+                   offset: method(:offset), limits: message[:limits],
+                   spans: ->(spans) { @queues["traces"].push(pid, spans) },
+                   logs: ->(records) { @queues["logs"].push(pid, records) })
       end
 
       # The number may have been another one's.
@@ -201,25 +206,31 @@ module Probescope
         say(JSON.generate(figures))
       end
 
-      # Every call and every exception that was received is exported, dropped, left out (unsampled, not_costly) or waiting.
+      # Every call and every exception that was received is exported, dropped, left out (unsampled,
+      # not_costly) or waiting.
       def figures
         totals = @sources.each_value.map { |source| counters(source) }.push(@past)
                          .reduce { |one, other| one.merge(other) { |_, a, b| a + b } }
         # They are missed by their process's number, too.
         totals[:lost_by_the_kernel] = [totals[:lost_by_the_kernel] - @dropped_events, 0].max
         signals = @senders.to_h do |signal, sender|
-          [signal, {exported: sender.exported, waiting: sender.waiting,
-                    dropped: {@queues[signal].reason => @queues[signal].dropped, **sender.dropped}.reject { |_, number| number.zero? }}]
+          exported, waiting = sender.exported, sender.waiting
+          dropped = {@queues[signal].reason => @queues[signal].dropped, **sender.dropped}
+          [signal, {exported: exported, waiting: waiting,
+                    dropped: dropped.reject { |_, number| number.zero? }}]
         end
-        {received: @received, of_other_processes: @strangers, lost_events: @output.lost_events, dropped_unread: @dropped_unread,
-         cut_short: @cut_short, **totals, **signals}
+        {received: @received, of_other_processes: @strangers, lost_events: @output.lost_events,
+         dropped_unread: @dropped_unread, cut_short: @cut_short, **totals, **signals}
       end
 
       def finish
         limit = now + (@flush || FLUSH)
         settle
         gone(@sources.first.first) while @sources.any?
-        @senders.values_at("traces", "logs").map { |sender| Thread.new { sender.finish([limit - LAST - now, 0.1].max) } }.each(&:join)
+        ending = @senders.values_at("traces", "logs").map do |sender|
+          Thread.new { sender.finish([limit - LAST - now, 0.1].max) }
+        end
+        ending.each(&:join)
         if @collected
           push_counters
           @senders["metrics"].finish([limit - now, 0.1].max)

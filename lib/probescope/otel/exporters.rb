@@ -10,14 +10,16 @@ require "timeout"
 
 module Probescope
   module Otel
-    # The SDK's OTLP exporters. They repeat what failed for a while by themselves, asleep, and then say no more than that it
-    # failed. Here they tell at once, and whether it is worth another try: Sender sees to the rest.
+    # The SDK's OTLP exporters. They repeat what failed for a while by themselves, asleep, and then
+    # say no more than that it failed. Here they tell at once, and whether it is worth another try:
+    # Sender sees to the rest.
     module Exporters
       SUCCESS = OpenTelemetry::SDK::Trace::Export::SUCCESS
 
       # The last answer of a backend, or why there is none: the exporters keep neither.
       module Answers
-        # Bytes of an answer, its head included: whoever listens at the endpoint may send without end.
+        # Bytes of an answer, its head included: whoever listens at the endpoint may send without
+        # end.
         MOST_BYTES = 1 << 20
 
         # Of a connection's socket.
@@ -34,7 +36,8 @@ module Probescope
         end
 
         # No answers, which the exporters take for final ones, but for EOFError.
-        BROKEN = [Timeout::Error, IOError, Net::ProtocolError, Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError].freeze
+        BROKEN = [Timeout::Error, IOError, Net::ProtocolError, Net::HTTPBadResponse,
+                  Net::HTTPHeaderSyntaxError].freeze
         # The name of a class.
         attr_reader :error
         attr_reader :answer
@@ -72,7 +75,8 @@ module Probescope
         AGAIN = %w[408 429 502 503 504].freeze
         MESSAGE_BYTES = 300
 
-        # Seconds after which to try again, 0 where the backend did not say, nil when that is of no use.
+        # Seconds after which to try again, 0 where the backend did not say, nil when that is of no
+        # use.
         attr_reader :again
         # What failed: a status of HTTP, the class of an error, or nil.
         attr_reader :reason
@@ -82,7 +86,8 @@ module Probescope
         def initialize(endpoint:, transport:)
           @transport = transport
           super(endpoint: endpoint, headers: transport.headers, compression: transport.compression)
-          # They would drop its query, and add to one that is that of OTEL_EXPORTER_OTLP_ENDPOINT too.
+          # They would drop its query, and add to one that is that of OTEL_EXPORTER_OTLP_ENDPOINT
+          # too.
           @path = URI(endpoint).request_uri
         end
 
@@ -99,7 +104,8 @@ module Probescope
 
         private
 
-        # The exporters would read these files when they connect, as nobody, and keys of one kind only.
+        # The exporters would read these files when they connect, as nobody, and keys of one kind
+        # only.
         def http_connection(uri, verify_mode, *)
           super(uri, verify_mode, nil, nil, nil).tap do |http|
             @transport.certificates.each { |name, value| http.public_send("#{name}=", value) }
@@ -110,7 +116,9 @@ module Probescope
         # Called by the exporter for what may be tried again.
         def backoff?(retry_after: nil, reason: nil, **)
           @reason = @http.error || reason || @http.answer&.code
-          @again = Exporters.seconds(retry_after.to_s) if @http.answer.nil? || AGAIN.include?(@http.answer.code)
+          if @http.answer.nil? || AGAIN.include?(@http.answer.code)
+            @again = Exporters.seconds(retry_after.to_s)
+          end
           false
         end
 
@@ -125,7 +133,8 @@ module Probescope
         end
       end
 
-      # exporter: the SDK's of one signal. response: what a backend answers it. rejected: the field of that which counts.
+      # exporter: the SDK's of one signal. response: what a backend answers it. rejected: the field
+      # of that which counts.
       def self.of(exporter, response, rejected)
         Class.new(exporter) do
           include Verdict
@@ -135,13 +144,16 @@ module Probescope
       end
 
       COLLECTOR = Opentelemetry::Proto::Collector
-      Spans = of(OpenTelemetry::Exporter::OTLP::Exporter, COLLECTOR::Trace::V1::ExportTraceServiceResponse, "rejected_spans")
-      Logs = of(OpenTelemetry::Exporter::OTLP::Logs::LogsExporter, COLLECTOR::Logs::V1::ExportLogsServiceResponse, "rejected_log_records")
-      Metrics = of(OpenTelemetry::Exporter::OTLP::Metrics::MetricsExporter, COLLECTOR::Metrics::V1::ExportMetricsServiceResponse,
-                   "rejected_data_points")
+      Spans = of(OpenTelemetry::Exporter::OTLP::Exporter, COLLECTOR::Trace::V1::ExportTraceServiceResponse,
+                 "rejected_spans")
+      Logs = of(OpenTelemetry::Exporter::OTLP::Logs::LogsExporter,
+                COLLECTOR::Logs::V1::ExportLogsServiceResponse, "rejected_log_records")
+      Metrics = of(OpenTelemetry::Exporter::OTLP::Metrics::MetricsExporter,
+                   COLLECTOR::Metrics::V1::ExportMetricsServiceResponse, "rejected_data_points")
       BY_SIGNAL = {"traces" => Spans, "logs" => Logs, "metrics" => Metrics}.freeze
 
-      # Seconds that a backend may ask to be left alone. It may be another one by then, at the same endpoint.
+      # Seconds that a backend may ask to be left alone. It may be another one by then, at the same
+      # endpoint.
       LONGEST_PAUSE = 300
 
       module_function

@@ -2,13 +2,15 @@
 
 module Probescope
   module Otel
-    # What waits to be sent, each process's in a queue of its own: all of them get their turn, and when there is no room left, the
-    # process with most of it loses. Bundles (arrays) stay whole. Safe to be used by several threads.
+    # What waits to be sent, each process's in a queue of its own: all of them get their turn, and
+    # when there is no room left, the process with most of it loses. Bundles (arrays) stay whole.
+    # Safe to be used by several threads.
     class FairQueue
       # Items that found no room, so far.
       attr_reader :dropped
 
-      # most: items. latest: of each process the last bundle alone waits. weigh: how many items a bundle is.
+      # most: items. latest: of each process the last bundle alone waits. weigh: how many items a
+      # bundle is.
       def initialize(most, latest: false, weigh: :size.to_proc)
         @most = most
         @latest = latest
@@ -41,8 +43,8 @@ module Probescope
         end
       end
 
-      # Bundles of together about `batch` items, one of each process in turn; waits up to `seconds` for that many, and returns what
-      # there is by then. One that is larger comes alone.
+      # Bundles of together about `batch` items, one of each process in turn; waits up to `seconds`
+      # for that many, and returns what there is by then. One that is larger comes alone.
       def take(batch, seconds)
         @lock.synchronize do
           wait(batch, seconds)

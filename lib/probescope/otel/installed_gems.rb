@@ -9,23 +9,28 @@ require_relative "../host/tool"
 
 module Probescope
   module Otel
-    # Where OpenTelemetry's gems are. Under sudo they may be installed for who called it. A gem is code, and so is the description of a
-    # gem: root loads none out of a user's home. What exports becomes that user before it loads them.
+    # Where OpenTelemetry's gems are. Under sudo they may be installed for who called it. A gem is
+    # code, and so is the description of a gem: root loads none out of a user's home. What exports
+    # becomes that user before it loads them.
     class InstalledGems
-      NAMES = %w[opentelemetry-sdk opentelemetry-exporter-otlp opentelemetry-logs-sdk opentelemetry-exporter-otlp-logs
-                 opentelemetry-metrics-sdk opentelemetry-exporter-otlp-metrics].freeze
+      NAMES = %w[opentelemetry-sdk opentelemetry-exporter-otlp opentelemetry-logs-sdk
+                 opentelemetry-exporter-otlp-logs opentelemetry-metrics-sdk
+                 opentelemetry-exporter-otlp-metrics].freeze
 
       # Etc::Passwd of whose gems they are; nil for those of this very process.
       attr_reader :user
 
       # Raises Error when they are nowhere.
       def self.find
-        missing = NAMES.reject { |gem| Gem.loaded_specs.key?(gem) || Gem::Specification.find_all_by_name(gem).any? }
+        missing = NAMES.reject do |gem|
+          Gem.loaded_specs.key?(gem) || Gem::Specification.find_all_by_name(gem).any?
+        end
         return new(nil, nil) if missing.empty?
 
         user = Host::Caller.user
         folders = user ? of(user) : []
-        folder = folders.find { |one| missing.all? { |gem| gem_in?(one, gem) } } or raise absent(missing, folders, user)
+        folder = folders.find { |one| missing.all? { |gem| gem_in?(one, gem) } } or
+          raise absent(missing, folders, user)
         weak = weakness(folder, user) or return new(user, folder)
 
         raise Host::Error.new("#{user.name}'s gems are not loaded: #{weak}", "chmod -R go-w #{folder}")
@@ -33,7 +38,8 @@ module Probescope
 
       # Where RubyGems puts what a user installs: Gem.user_dir, by its version.
       def self.of(user)
-        %w[.local/share/gem .gem].map { |home| File.join(user.dir, home, Gem.ruby_engine, Gem.ruby_api_version) }
+        homes = %w[.local/share/gem .gem]
+        homes.map { |home| File.join(user.dir, home, Gem.ruby_engine, Gem.ruby_api_version) }
       end
 
       # By the file's name alone: to read it is to run it.
@@ -45,16 +51,19 @@ module Probescope
         places.each do |place|
           stat = File.lstat(place)
           return "#{place} belongs to user #{stat.uid}" unless [0, user.uid].include?(stat.uid)
-          return "others than its owner may write to #{place}" if !stat.symlink? && Host::PrivateGroup.writable_by_others?(stat, [user.uid])
+          if !stat.symlink? && Host::PrivateGroup.writable_by_others?(stat, [user.uid])
+            return "others than its owner may write to #{place}"
+          end
         end
         nil
       end
 
       def self.absent(missing, folders, user)
         looked = [*Gem.path, *folders]
-        install = "#{"sudo " if user || !File.writable?(Gem.dir)}#{RbConfig.ruby} -S gem install #{missing.join(" ")}"
-        Host::Error.new("the bridge needs gems that are not installed for #{RbConfig.ruby}: #{missing.join(", ")}; " \
-                        "looked in #{looked.join(", ")}", install)
+        sudo = "sudo " if user || !File.writable?(Gem.dir)
+        install = "#{sudo}#{RbConfig.ruby} -S gem install #{missing.join(" ")}"
+        Host::Error.new("the bridge needs gems that are not installed for #{RbConfig.ruby}: " \
+                        "#{missing.join(", ")}; looked in #{looked.join(", ")}", install)
       end
 
       def initialize(user, folder)
@@ -64,7 +73,10 @@ module Probescope
 
       # To be called by who is that user already.
       def use
-        Gem.paths = {"GEM_HOME" => @folder, "GEM_PATH" => [@folder, *Gem.path].join(File::PATH_SEPARATOR)} if @folder
+        if @folder
+          Gem.paths = {"GEM_HOME" => @folder,
+                       "GEM_PATH" => [@folder, *Gem.path].join(File::PATH_SEPARATOR)}
+        end
       end
     end
   end

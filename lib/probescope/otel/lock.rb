@@ -4,8 +4,8 @@ require_relative "../host/links"
 
 module Probescope
   module Otel
-    # Says which processes have a bridge: by a lock on the byte of that number in one file, because there may be more processes than files
-    # can be open. It goes with whoever holds it.
+    # Says which processes have a bridge: by a lock on the byte of that number in one file, because
+    # there may be more processes than files can be open. It goes with whoever holds it.
     class Lock
       PATH = File.join(Host::Links::BASE, "bridges")
       # fcntl(2) on an open file, and struct flock.

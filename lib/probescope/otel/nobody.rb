@@ -6,14 +6,15 @@ require_relative "../host/descriptors"
 
 module Probescope
   module Otel
-    # Gives up every privilege of this process, for good: it becomes nobody, or where it was not root and had capabilities keeps
-    # its user, and has no capability left. With another user's id a process keeps what is inheritable, and one that was never root
-    # keeps everything, so capabilities are given up by themselves.
+    # Gives up every privilege of this process, for good: it becomes nobody, or where it was not
+    # root and had capabilities keeps its user, and has no capability left. With another user's id a
+    # process keeps what is inheritable, and one that was never root keeps everything, so
+    # capabilities are given up by themselves.
     module Nobody
       module_function
 
-      # keep: IOs that stay open beside stdout and stderr; others lead to what only the privileged may read.
-      # user: Etc::Passwd, for root.
+      # keep: IOs that stay open beside stdout and stderr; others lead to what only the privileged
+      # may read. user: Etc::Passwd, for root.
       def become(keep, user = Etc.getpwnam("nobody"))
         Host::Descriptors.keep(keep)
         $stdin.reopen(File::NULL)

@@ -6,8 +6,8 @@ require_relative "../message"
 
 module Probescope
   module Otel
-    # The process context that an application has published (OTEP 4719), read from outside, in the child that reads foreign processes
-    # (Host::Reader).
+    # The process context that an application has published (OTEP 4719), read from outside, in the
+    # child that reads foreign processes (Host::Reader).
     module ProcessContext
       MAPPING = %r{\A(\h+)-(?:\S+ +){5}(?:/memfd:OTEL_CTX|\[anon_shmem:OTEL_CTX\]|\[anon:OTEL_CTX\])}n
       SIGNATURE = "OTEL_CTX"
@@ -21,7 +21,8 @@ module Probescope
 
       module_function
 
-      # A ProcessContext whose Resource has those attributes that OpenTelemetry takes, encoded anew; or nil.
+      # A ProcessContext whose Resource has those attributes that OpenTelemetry takes, encoded anew;
+      # or nil.
       def read(pid)
         File.open("/proc/#{pid}/mem", "rb") do |io|
           memory = Host::Memory.new(io)
@@ -32,7 +33,8 @@ module Probescope
       end
 
       def addresses(pid)
-        File.foreach("/proc/#{pid}/maps", mode: "rb").lazy.filter_map { |line| line[MAPPING, 1]&.hex }.first(MOST_MAPPINGS)
+        lines = File.foreach("/proc/#{pid}/maps", mode: "rb").lazy
+        lines.filter_map { |line| line[MAPPING, 1]&.hex }.first(MOST_MAPPINGS)
       end
 
       def message(memory, address)

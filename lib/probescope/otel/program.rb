@@ -4,13 +4,16 @@ require_relative "lines"
 
 module Probescope
   module Otel
-    # The bpftrace program of a bridge, put together from what the probes' definition says. Nothing of a target enters it.
+    # The bpftrace program of a bridge, put together from what the probes' definition says. Nothing
+    # of a target enters it.
     class Program
       # A probe of its own fires for calls of that many ns and more.
-      THRESHOLDS = {1_000_000 => :function__slow1ms, 10_000_000 => :function__slow10ms, 100_000_000 => :function__slow100ms}.freeze
+      THRESHOLDS = {1_000_000 => :function__slow1ms, 10_000_000 => :function__slow10ms,
+                    100_000_000 => :function__slow100ms}.freeze
       LONGEST = 1 << 62
 
-      # slow: ns. exceptions, metrics, messages: whether they are wanted. number: bpftrace's word for a process's number.
+      # slow: ns. exceptions, metrics, messages: whether they are wanted. number: bpftrace's word
+      # for a process's number.
       def initialize(slow:, exceptions:, metrics:, messages:, number: "pid")
         @slow = [slow, LONGEST].min
         @exceptions = exceptions
@@ -59,7 +62,9 @@ module Probescope
         found << "X" << ("M" if @messages) if @exceptions
         found << "E" if @exceptions || @metrics
         found << "F" << "A" << "G" if @metrics
-        [*found, last].compact.map { |mark| mark.is_a?(String) ? [mark, Lines::MARKS.fetch(mark), Lines::MARKS.fetch(mark).probe] : mark }
+        [*found, last].compact.map do |mark|
+          mark.is_a?(String) ? [mark, Lines::MARKS.fetch(mark), Lines::MARKS.fetch(mark).probe] : mark
+        end
       end
 
       # What is attached last.
@@ -68,7 +73,8 @@ module Probescope
       def blocks(mark, kind, probe)
         filter = filter(kind, probe)
         head = "usdt:$1:probescope:#{probe}\n#{"/#{filter}/\n" if filter}"
-        [*kind.names.map { |name| head + naming(expression(probe, name)) }, head + event(mark, kind, probe)].join
+        [*kind.names.map { |name| head + naming(expression(probe, name)) },
+         head + event(mark, kind, probe)].join
       end
 
       def filter(kind, probe)
@@ -76,7 +82,8 @@ module Probescope
         return unless probe == Lines::REQUEST.probe
 
         part = Lines::PARTS.key(kind)
-        "1 == #{expression(probe, :own)}#{" && *(uint8*)#{expression(probe, part)} != 0" if part}" # "/*" begins a comment
+        # A "/*" would begin a comment.
+        "1 == #{expression(probe, :own)}#{" && *(uint8*)#{expression(probe, part)} != 0" if part}"
       end
 
       def naming(address)
@@ -105,8 +112,13 @@ module Probescope
         TEXT
       end
 
-      # Counts the lines that the kernel may lose. bpftrace 0.17 wants to know what a map is before the map is read.
-      def told(kind) = ("  @told[#{@number}] += #{SINGLE.include?(kind) ? 1 : 0};\n" if [*SINGLE, Lines::SECOND].include?(kind))
+      # Counts the lines that the kernel may lose. bpftrace 0.17 wants to know what a map is before
+      # the map is read.
+      def told(kind)
+        if [*SINGLE, Lines::SECOND].include?(kind)
+          "  @told[#{@number}] += #{SINGLE.include?(kind) ? 1 : 0};\n"
+        end
+      end
 
       def word(address) = ["*(uint64*)#{address}", "*(uint64*)(#{address} + 8)"]
 

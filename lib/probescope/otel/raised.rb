@@ -5,8 +5,9 @@ require "set"
 
 module Probescope
   module Otel
-    # Exceptions of one process on their way to the spans of the calls that they were raised in, or of the request: what shows traces
-    # need not take log records. Whether one is wanted is known at the end of its second; calls and requests wait for that.
+    # Exceptions of one process on their way to the spans of the calls that they were raised in, or
+    # of the request: what shows traces need not take log records. Whether one is wanted is known at
+    # the end of its second; calls and requests wait for that.
     class Raised
       # Wanted ones that wait for their call, which may never come.
       MOST = 1024
@@ -54,10 +55,13 @@ module Probescope
         found
       end
 
-      # [SDK's Event, ...] of the request with that traceparent: those that no call is around which is still to be sent.
+      # [SDK's Event, ...] of the request with that traceparent: those that no call is around which
+      # is still to be sent.
       def of_request(text)
         found = []
-        take(text) { |detail, event| found << event if @calls.fetch(text, {}).none? { |call,| around?(call, detail) } }
+        take(text) do |detail, event|
+          found << event if @calls.fetch(text, {}).none? { |call,| around?(call, detail) }
+        end
         found
       end
 
@@ -84,7 +88,9 @@ module Probescope
         left.empty? ? @wanted.delete(text) : @wanted[text] = left
       end
 
-      def around?(call, detail) = call.thread_id == detail.thread_id && detail.at.between?(call.at - call.elapsed, call.at)
+      def around?(call, detail)
+        call.thread_id == detail.thread_id && detail.at.between?(call.at - call.elapsed, call.at)
+      end
     end
   end
 end

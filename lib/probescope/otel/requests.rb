@@ -5,8 +5,9 @@ require_relative "lines"
 
 module Probescope
   module Otel
-    # Requests of one process on their way to spans. A request waits for what was raised in it: lines come of one buffer for each CPU,
-    # and whether an exception is wanted is known at the end of its second.
+    # Requests of one process on their way to spans. A request waits for what was raised in it:
+    # lines come of one buffer for each CPU, and whether an exception is wanted is known at the end
+    # of its second.
     class Requests
       # Seconds: for lines that are read after it, and at most.
       GRACE = 1.0
@@ -20,7 +21,8 @@ module Probescope
 
       One = Struct.new(:event, :parts, :since)
 
-      # raised: a Raised, or nil. The block takes requests that are ready: the event, {part => text}, the SDK's Events.
+      # raised: a Raised, or nil. The block takes requests that are ready: the event, {part =>
+      # text}, the SDK's Events.
       def initialize(raised, &block)
         @raised = raised
         @ready = block
@@ -44,8 +46,9 @@ module Probescope
       end
 
       def expire(now)
-        @waiting.each_value.take_while { |one| now - one.since > GRACE }
-                .each { |one| let_go(one) if now - one.since > PATIENCE || !@raised&.undecided_in?(one.event.text) }
+        @waiting.each_value.take_while { |one| now - one.since > GRACE }.each do |one|
+          let_go(one) if now - one.since > PATIENCE || !@raised&.undecided_in?(one.event.text)
+        end
       end
 
       # Nothing more will come.
@@ -56,7 +59,8 @@ module Probescope
       def texts(event)
         return {PARTS[event.class] => Host::Text.clean(event.text)} if PARTS.key?(event.class)
 
-        Lines::WORDS.words.to_h { |field| [field, Host::Text.clean(event[field])] }.reject { |_, text| text.empty? }
+        texts = Lines::WORDS.words.to_h { |field| [field, Host::Text.clean(event[field])] }
+        texts.reject { |_, text| text.empty? }
       end
 
       def let_go(one)

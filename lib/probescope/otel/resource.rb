@@ -6,8 +6,9 @@ require_relative "../host/text"
 
 module Probescope
   module Otel
-    # The Resource of a traced process: what the kernel says of it, and what it says of itself. A process may be hostile: what it claims
-    # about things that the kernel knows has names of its own, and no claim is longer than a backend takes.
+    # The Resource of a traced process: what the kernel says of it, and what it says of itself. A
+    # process may be hostile: what it claims about things that the kernel knows has names of its
+    # own, and no claim is longer than a backend takes.
     module Resource
       NAME = "service.name"
       # What the kernel knows, or the bridge.
@@ -26,8 +27,8 @@ module Probescope
 
       module_function
 
-      # message: Resources.of, as JSON. service_name: what the user wants it to be, or nil. defaults: what the user says of all
-      # processes. Nothing is made up: no instance id.
+      # message: Resources.of, as JSON. service_name: what the user wants it to be, or nil.
+      # defaults: what the user says of all processes. Nothing is made up: no instance id.
       def of(message, service_name, defaults = {})
         seen = message[:attributes].transform_keys(&:to_s).transform_values { |value| clean(value) }
         own, about = claims(message).partition { |key, _| !key.match?(KNOWN) }.map(&:to_h)
@@ -36,7 +37,8 @@ module Probescope
         OpenTelemetry::SDK::Resources::Resource.create(defaults.merge(own, other, seen, NAME => clean(name)))
       end
 
-      # {key => value} of what the process says of itself; what it publishes while it runs goes before what it was started with.
+      # {key => value} of what the process says of itself; what it publishes while it runs goes
+      # before what it was started with.
       def claims(message)
         started = {NAME => message[:service_name]}.compact
         said = (message[:claims] || {}).transform_keys(&:to_s)
@@ -79,7 +81,8 @@ module Probescope
         size = bytes.each_byte.first(VARINT).take_while { |byte| byte > 0x7f }.size + 1
         raise RangeError, "a number of more than 64 bits" if size > VARINT
 
-        [bytes.byteslice(0, size).each_byte.with_index.sum { |byte, i| (byte & 0x7f) << (7 * i) }, bytes.byteslice(size..) || ""]
+        [bytes.byteslice(0, size).each_byte.with_index.sum { |byte, i| (byte & 0x7f) << (7 * i) },
+         bytes.byteslice(size..) || ""]
       end
 
       # Scalars, and lists of scalars of one kind, which is all that an attribute can be.
@@ -92,7 +95,9 @@ module Probescope
       end
 
       def list(values)
-        values.map { |one| value(one) } if values.map(&:value).uniq.one? && SCALARS.include?(values.first.value)
+        if values.map(&:value).uniq.one? && SCALARS.include?(values.first.value)
+          values.map { |one| value(one) }
+        end
       end
     end
   end

@@ -4,7 +4,8 @@ require_relative "process_context"
 
 module Probescope
   module Otel
-    # What the attributes of one process's Resource are. Runs with privilege, and reads of its environment two variables only.
+    # What the attributes of one process's Resource are. Runs with privilege, and reads of its
+    # environment two variables only.
     module Resources
       VARIABLES = %w[OTEL_SERVICE_NAME OTEL_RESOURCE_ATTRIBUTES].freeze
       CONTAINER = /\h{64}/
@@ -17,15 +18,16 @@ module Probescope
 
       module_function
 
-      # {attributes:, claims:, service_name:, executable:, published:}. attributes: what the kernel says of a process, and of its
-      # runtime the library. The rest is what the process says of itself: its OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, and
-      # the process context that it has published, as hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
+      # {attributes:, claims:, service_name:, executable:, published:}. attributes: what the kernel
+      # says of a process, and of its runtime the library. The rest is what the process says of
+      # itself: its OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, and the process context that it
+      # has published, as hexadecimal digits, or nil. snapshot: Host::Info#snapshot.
       def of(pid, snapshot)
         environment = environment(pid)
         groups, claimed = groups(pid)
         executable = File.readlink("/proc/#{pid}/exe").sub(/ \(deleted\)\z/, "")
-        {attributes: {"process.pid" => own_number(pid), "process.executable.path" => text(executable), **runtime(snapshot), **host(pid),
-                      **container(groups, mounts(pid))},
+        {attributes: {"process.pid" => own_number(pid), "process.executable.path" => text(executable),
+                      **runtime(snapshot), **host(pid), **container(groups, mounts(pid))},
          claims: {**container(claimed, ""), **parse(environment["OTEL_RESOURCE_ATTRIBUTES"])},
          service_name: environment["OTEL_SERVICE_NAME"], executable: text(File.basename(executable)),
          published: ProcessContext.read(pid)&.unpack1("H*")}
@@ -37,17 +39,22 @@ module Probescope
       def own_number(pid) = File.read("/proc/#{pid}/status")[/^NSpid:.*?(\d+)$/, 1]&.to_i || pid
 
       # This machine's name, where the process has no other one of its own.
-      def host(pid) = shared?(pid, "uts") ? {"host.name" => text(File.read("/proc/sys/kernel/hostname").chomp)} : {}
+      def host(pid)
+        shared?(pid, "uts") ? {"host.name" => text(File.read("/proc/sys/kernel/hostname").chomp)} : {}
+      end
 
       # Whoever made a user namespace mounts there what he likes.
       def mounts(pid) = shared?(pid, "user") ? File.binread("/proc/#{pid}/mountinfo") : ""
 
-      def shared?(pid, namespace) = %W[#{pid} self].map { |one| File.readlink("/proc/#{one}/ns/#{namespace}") }.uniq.one?
+      def shared?(pid, namespace)
+        %W[#{pid} self].map { |one| File.readlink("/proc/#{one}/ns/#{namespace}") }.uniq.one?
+      end
 
       # What OpenTelemetry's environment of the bridge says, for all processes.
       def own(environment = ENV)
         name = environment["OTEL_SERVICE_NAME"].to_s.strip
-        {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]), **(name.empty? ? {} : {"service.name" => text(name)})}
+        {**parse(environment["OTEL_RESOURCE_ATTRIBUTES"]),
+         **(name.empty? ? {} : {"service.name" => text(name)})}
       end
 
       def environment(pid)
@@ -74,8 +81,9 @@ module Probescope
         {"process.runtime.name" => RUNTIMES.fetch(name, name), "process.runtime.version" => version}
       end
 
-      # [names of its cgroups that root gave, those below which another user gave], a line for each hierarchy: systemd hands a part of the
-      # tree to each user, who may name a cgroup there as a container of somebody else is named.
+      # [names of its cgroups that root gave, those below which another user gave], a line for each
+      # hierarchy: systemd hands a part of the tree to each user, who may name a cgroup there as a
+      # container of somebody else is named.
       def groups(pid, root = CGROUPS)
         parts = File.binread("/proc/#{pid}/cgroup").lines.map do |line|
           _, controllers, path = line.chomp.split(":", 3)
@@ -89,19 +97,23 @@ module Probescope
         controllers.empty? ? [root, "#{root}/unified"] : ["#{root}/#{controllers.delete_prefix("name=")}"]
       end
 
-      # [the beginning of the path whose names root gave, the rest]: who owns a folder names what is in it. In a cgroup namespace the
-      # folders are not to be seen, and all of it is root's.
+      # [the beginning of the path whose names root gave, the rest]: who owns a folder names what is
+      # in it. In a cgroup namespace the folders are not to be seen, and all of it is root's.
       def of_root(folders, path)
         names = path.split("/").drop(1)
-        folder = folders.find { |one| names.any? && File.directory?("#{one}/#{names.first}") } or return [path, ""]
-        given = names.each_index.find { |i| File.stat([folder, *names.first(i + 1)].join("/")).uid != 0 } || names.size
+        folder = folders.find { |one| names.any? && File.directory?("#{one}/#{names.first}") }
+        return [path, ""] unless folder
+
+        given = names.each_index.find { |i| File.stat([folder, *names.first(i + 1)].join("/")).uid != 0 }
+        given ||= names.size
         [names.first(given + 1), names.drop(given + 1)].map { |some| "/#{some.join("/")}" }
       rescue SystemCallError
         [path, ""]
       end
 
-      # groups and mounts: the process's /proc/PID/cgroup and mountinfo. Where containers are nested the innermost one counts. From
-      # a cgroup namespace of its own a bridge does not see the names above both, such as that of a pod which it shares.
+      # groups and mounts: the process's /proc/PID/cgroup and mountinfo. Where containers are nested
+      # the innermost one counts. From a cgroup namespace of its own a bridge does not see the names
+      # above both, such as that of a pod which it shares.
       def container(groups, mounts)
         pod = groups.scan(POD).flatten.last || mounts[HOSTS, 1]
         {"container.id" => groups.scan(CONTAINER).last, "k8s.pod.uid" => pod&.tr("_", "-")}.compact

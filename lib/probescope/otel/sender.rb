@@ -2,8 +2,8 @@
 
 module Probescope
   module Otel
-    # A thread that takes one signal's data out of its queue and hands them to an exporter, again and again while the backend
-    # may yet take them.
+    # A thread that takes one signal's data out of its queue and hands them to an exporter, again
+    # and again while the backend may yet take them.
     class Sender
       # Seconds between two tries: doubled each time, and by chance up to as much less.
       FIRST_PAUSE = 0.5
@@ -12,7 +12,8 @@ module Probescope
       GRPC = %w[Errno::ECONNRESET EOFError Net::HTTPBadResponse].freeze
       attr_reader :exported, :dropped, :failing
 
-      # pause: seconds that data may wait for company. timeout: seconds for one request. say: takes a line for the log.
+      # pause: seconds that data may wait for company. timeout: seconds for one request. say: takes
+      # a line for the log.
       def initialize(name, queue, exporter, batch:, pause:, timeout:, say: ->(_) {})
         @name = name
         @queue = queue
@@ -46,7 +47,8 @@ module Probescope
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-      # Who ends this thread does so where it sends or waits: else what was taken and not counted yet would be in no figure.
+      # Who ends this thread does so where it sends or waits: else what was taken and not counted
+      # yet would be in no figure.
       def run
         Thread.handle_interrupt(Object => :never) do
           until @queue.closed? && @queue.empty?
@@ -84,12 +86,17 @@ module Probescope
       end
 
       def failed(reason)
-        @say.call("#{@name}: the backend does not take them (#{reason || "no reason"}); they wait#{hint(reason)}") if @failing.nil?
+        if @failing.nil?
+          @say.call("#{@name}: the backend does not take them (#{reason || "no reason"}); " \
+                    "they wait#{hint(reason)}")
+        end
         @failing = reason || "no reason"
       end
 
       def hint(reason)
-        "; is that an endpoint of OTLP/HTTP (port 4318), not of gRPC (4317)?" if @exported.zero? && GRPC.include?(reason)
+        if @exported.zero? && GRPC.include?(reason)
+          "; is that an endpoint of OTLP/HTTP (port 4318), not of gRPC (4317)?"
+        end
       end
 
       def give_up(reason)
@@ -97,12 +104,16 @@ module Probescope
       end
 
       def refused(reason)
-        @say.call("#{@name}: the backend refuses them for good (#{reason}); they are dropped") unless @dropped.key?(reason)
+        unless @dropped.key?(reason)
+          @say.call("#{@name}: the backend refuses them for good (#{reason}); they are dropped")
+        end
         give_up(reason)
       end
 
       def rejected
-        @say.call("#{@name}: the backend rejects some of them: #{@exporter.rejection}") unless @dropped.key?("rejected")
+        unless @dropped.key?("rejected")
+          @say.call("#{@name}: the backend rejects some of them: #{@exporter.rejection}")
+        end
         @dropped["rejected"] += @exporter.rejected
       end
 

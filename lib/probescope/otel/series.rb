@@ -13,11 +13,13 @@ module Probescope
       POINT = OpenTelemetry::SDK::Metrics::Aggregation::NumberDataPoint
       DATA = OpenTelemetry::SDK::Metrics::State::MetricData
 
-      # What tells processes of one service apart: Prometheus keeps figures by service and instance alone, and forked workers say that
-      # they are the instance that their parent is. Not a name of the Resource's: other backends put those beside it, and take none twice.
+      # What tells processes of one service apart: Prometheus keeps figures by service and instance
+      # alone, and forked workers say that they are the instance that their parent is. Not a name of
+      # the Resource's: other backends put those beside it, and take none twice.
       PROCESS = "probescope.process"
 
-      # unit: of UCUM. kind: :counter, :up_down_counter, or :gauge, of which the largest of an interval counts.
+      # unit: of UCUM. kind: :counter, :up_down_counter, or :gauge, of which the largest of an
+      # interval counts.
       Metric = Struct.new(:name, :unit, :description, :kind)
 
       def initialize(resource, scope)
@@ -31,7 +33,8 @@ module Probescope
       def add(metric, attributes, value)
         points = (@points[metric] ||= Hash.new(0))
         attributes = OVERFLOW if points.size >= MOST - 1 && !points.key?(attributes)
-        points[attributes] = metric.kind == :gauge ? [points[attributes], value].max : points[attributes] + value
+        before = points[attributes]
+        points[attributes] = metric.kind == :gauge ? [before, value].max : before + value
       end
 
       # value: all of it since the beginning, or of now.
@@ -40,7 +43,8 @@ module Probescope
       # Array of the SDK's MetricData as of now. Gauges begin anew.
       def collect
         time = nanoseconds(Time.now)
-        @points.map { |metric, points| data(metric, points, time) }.tap { @points.delete_if { |metric, _| metric.kind == :gauge } }
+        @points.map { |metric, points| data(metric, points, time) }
+               .tap { @points.delete_if { |metric, _| metric.kind == :gauge } }
       end
 
       private
@@ -54,9 +58,12 @@ module Probescope
 
       def data(metric, points, time)
         began = nanoseconds(@began)
-        points = points.map { |attributes, value| POINT.new({**attributes, **@identity}, began, time, value, nil) }
-        fields = {name: metric.name, description: metric.description, unit: metric.unit, instrument_kind: metric.kind, resource: @resource,
-                  instrumentation_scope: @scope, data_points: points, start_time_unix_nano: began, time_unix_nano: time,
+        points = points.map do |attributes, value|
+          POINT.new({**attributes, **@identity}, began, time, value, nil)
+        end
+        fields = {name: metric.name, description: metric.description, unit: metric.unit,
+                  instrument_kind: metric.kind, resource: @resource, instrumentation_scope: @scope,
+                  data_points: points, start_time_unix_nano: began, time_unix_nano: time,
                   aggregation_temporality: :cumulative, is_monotonic: metric.kind == :counter}
         DATA.new(*DATA.members.map { |member| fields[member] })
       end

@@ -14,7 +14,8 @@ require_relative "spans"
 
 module Probescope
   module Otel
-    # One traced process in the exporter: takes its lines, and hands out spans, log records and metrics.
+    # One traced process in the exporter: takes its lines, and hands out spans, log records and
+    # metrics.
     class Source
       # Addresses whose names are known, and of all processes together.
       NAMES = 65_536
@@ -28,18 +29,24 @@ module Probescope
 
       METRICS = {
         calls: Series::Metric.new("probescope.function.calls", "{call}", "Finished calls", :counter),
-        time: Series::Metric.new("probescope.function.time", "s", "Time in the function with everything that it calls", :counter),
-        self: Series::Metric.new("probescope.function.time.self", "s", "Time in the function itself", :counter),
-        max: Series::Metric.new("probescope.function.time.max", "s", "Longest call since the last export", :gauge),
+        time: Series::Metric.new("probescope.function.time", "s",
+                                 "Time in the function with everything that it calls", :counter),
+        self: Series::Metric.new("probescope.function.time.self", "s",
+                                 "Time in the function itself", :counter),
+        max: Series::Metric.new("probescope.function.time.max", "s",
+                                "Longest call since the last export", :gauge),
         raised: Series::Metric.new("probescope.exceptions", "{exception}", "Exceptions raised", :counter),
         backtraces: Series::Metric.new("probescope.exception.backtrace.time", "s",
                                        "Time to capture backtraces and to turn them into strings", :counter),
         allocations: Series::Metric.new("probescope.allocations", "{object}", "Objects allocated", :counter),
         bytes: Series::Metric.new("probescope.allocation.bytes", "By", "Bytes of their slots", :counter),
-        collections: Series::Metric.new("probescope.gc.collections", "{collection}", "Garbage collections", :counter),
-        pauses: Series::Metric.new("probescope.gc.time", "s", "Time that garbage collections held the program", :counter),
+        collections: Series::Metric.new("probescope.gc.collections", "{collection}",
+                                        "Garbage collections", :counter),
+        pauses: Series::Metric.new("probescope.gc.time", "s",
+                                   "Time that garbage collections held the program", :counter),
         function_until: Series::Metric.new("probescope.function.counted_until", "s",
-                                           "Unix time when PROBESCOPE_MAX_OVERHEAD took the function out", :gauge),
+                                           "Unix time when PROBESCOPE_MAX_OVERHEAD took the function out",
+                                           :gauge),
         probe_until: Series::Metric.new("probescope.probe.counted_until", "s",
                                         "Unix time when PROBESCOPE_MAX_OVERHEAD took the probe out", :gauge)
       }.freeze
@@ -50,12 +57,13 @@ module Probescope
       EVENT = OpenTelemetry::SDK::Trace::Event
       WARN = 13
 
-      # Of single events: exceptions that the process kept to itself, calls whose name was lost, exceptions that are not costly. Rows:
-      # what the process had no room for.
+      # Of single events: exceptions that the process kept to itself, calls whose name was lost,
+      # exceptions that are not costly. Rows: what the process had no room for.
       attr_reader :suppressed, :unnamed, :not_costly, :rows_dropped, :spans, :assembly
 
-      # resource: the SDK's. exceptions: "costly", "all" or "none". spans, logs: procs that take arrays. limits: whether the process tells
-      # which functions it has taken out; an older library does not.
+      # resource: the SDK's. exceptions: "costly", "all" or "none". spans, logs: procs that take
+      # arrays. limits: whether the process tells which functions it has taken out; an older library
+      # does not.
       def initialize(pid, resource, scope, exceptions:, metrics:, offset:, spans:, logs:, say:, limits: false)
         @pid = pid
         @limits = limits
@@ -116,10 +124,12 @@ module Probescope
         @requests.expire(now)
       end
 
-      # Single events that were printed in the kernel and did not come here, of every bpftrace so far.
+      # Single events that were printed in the kernel and did not come here, of every bpftrace so
+      # far.
       def lost = @lost + @missing
 
-      # What PROBESCOPE_MAX_OVERHEAD has taken out. probes: {name => ns of CLOCK_MONOTONIC}. functions: why some are not counted, or nil.
+      # What PROBESCOPE_MAX_OVERHEAD has taken out. probes: {name => ns of CLOCK_MONOTONIC}.
+      # functions: why some are not counted, or nil.
       def limited(probes, functions)
         @probes_until = probes.to_h { |name, ns| [{"probescope.probe" => name.to_s}, unix(ns)] }
         @spans.incomplete = functions
@@ -134,8 +144,9 @@ module Probescope
       # bpftrace begins, and counts from 0.
       def traced = @first_told = 0
 
-      # bpftrace has ended, and all of it is read that will be. number: of the lines that it has printed for single events; nil where it
-      # did not come to say so: then those until its last second are known.
+      # bpftrace has ended, and all of it is read that will be. number: of the lines that it has
+      # printed for single events; nil where it did not come to say so: then those until its last
+      # second are known.
       def settle(number)
         missed(number || @told)
         @lost += @missing
@@ -200,7 +211,8 @@ module Probescope
 
       def rootless
         @said = true
-        @say.call("no OpenTelemetry span is around some calls of process #{@pid}: they become traces of their own")
+        @say.call("no OpenTelemetry span is around some calls of process #{@pid}: " \
+                  "they become traces of their own")
       end
 
       def nameless(event)
@@ -266,7 +278,8 @@ module Probescope
         @series.add(METRICS[:pauses], attributes, event.elapsed / 1e9)
       end
 
-      # What was told before this, and is not here, is lost: bpftrace counts more slowly than it tells.
+      # What was told before this, and is not here, is lost: bpftrace counts more slowly than it
+      # tells.
       def second(event)
         @first_told ||= event.told - @received
         missed(@told)
@@ -283,18 +296,25 @@ module Probescope
       end
 
       def emit_details
-        wanted = @exceptions == "all" ? @details : @details.select { |event, _| @costly.include?(site(event)) }
+        wanted = if @exceptions == "all"
+                   @details
+                 else
+                   @details.select { |event, _| @costly.include?(site(event)) }
+                 end
         @not_costly += @details.size - wanted.size
         @details = []
         wanted = wanted.map { |event, message| [event, attributes(event, message)] }
-        @raised&.decide(wanted.map { |event, attributes| [event, EVENT.new("exception", attributes, @offset.call + event.at)] })
+        @raised&.decide(wanted.map do |event, attributes|
+          [event, EVENT.new("exception", attributes, @offset.call + event.at)]
+        end)
         @emit_logs.call(wanted.map { |event, attributes| record(event, attributes) }) if wanted.any?
       end
 
       def attributes(event, message)
         {"exception.type" => @names[event.type], "exception.message" => message, **place(event),
          "thread.id" => event.thread_id, "probescope.exception.depth" => event.depth,
-         "probescope.exception.backtrace.time" => event.backtrace_cost / 1e9, "probescope.app.file.path" => @names[event.app_file],
+         "probescope.exception.backtrace.time" => event.backtrace_cost / 1e9,
+         "probescope.app.file.path" => @names[event.app_file],
          "probescope.app.line.number" => (event.app_line if event.app_line.positive?)}.compact
       end
 
@@ -303,9 +323,10 @@ module Probescope
         time = @offset.call + event.at
         # Up to its version 0.4 the SDK's record has no place for the name of an event.
         attributes = {**attributes, "event.name" => "exception"} unless RECORD.members.include?(:event_name)
-        fields = {timestamp: time, observed_timestamp: time, severity_text: "WARN", severity_number: WARN, event_name: "exception",
-                  attributes: attributes, trace_id: context&.trace_id, span_id: context&.span_id,
-                  trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT, resource: @resource, instrumentation_scope: @scope,
+        fields = {timestamp: time, observed_timestamp: time, severity_text: "WARN", severity_number: WARN,
+                  event_name: "exception", attributes: attributes, trace_id: context&.trace_id,
+                  span_id: context&.span_id, trace_flags: OpenTelemetry::Trace::TraceFlags::DEFAULT,
+                  resource: @resource, instrumentation_scope: @scope,
                   total_recorded_attributes: attributes.size}
         fields[:trace_flags] = OpenTelemetry::Trace::TraceFlags::SAMPLED if context&.sampled
         RECORD.new(*RECORD.members.map { |member| fields[member] })

@@ -6,15 +6,16 @@ require_relative "trace_parent"
 
 module Probescope
   module Otel
-    # Makes the SDK's SpanData of trees of slow calls (Assembly). No span has a parent that is not in the same tree, or that is not
-    # the application's own.
+    # Makes the SDK's SpanData of trees of slow calls (Assembly). No span has a parent that is not
+    # in the same tree, or that is not the application's own.
     class Spans
       DATA = OpenTelemetry::SDK::Trace::SpanData
       STATUS = OpenTelemetry::Trace::Status
       SAMPLED = OpenTelemetry::Trace::TraceFlags::SAMPLED
       NO_PARENT = OpenTelemetry::Trace::INVALID_SPAN_ID
       RAISED = 1
-      # In ns: what two clocks may differ by, and what a busy machine may take from the end of a call to its event.
+      # In ns: what two clocks may differ by, and what a busy machine may take from the end of a
+      # call to its event.
       SKEW = 1_000_000
       DELAY = 100_000_000
       OUTCOMES = %w[returned raised suspended].freeze
@@ -34,8 +35,8 @@ module Probescope
         @unsampled = @roots = 0
       end
 
-      # Array of SpanData, callers first. names: what an address stands for. start: ns of the day's clock when bpftrace's was 0.
-      # events: the SDK's by node (Raised#of).
+      # Array of SpanData, callers first. names: what an address stands for. start: ns of the day's
+      # clock when bpftrace's was 0. events: the SDK's by node (Raised#of).
       def of(tree, names, start, events = {})
         made = {}.compare_by_identity
         delays = delays(tree)
@@ -54,8 +55,8 @@ module Probescope
       OTHER = "_OTHER"
       JOB = "JOB"
 
-      # The span of a request, or nil where its trace is not sampled. event: Lines::REQUEST's. parts: {method: text, ...}.
-      # events: the SDK's.
+      # The span of a request, or nil where its trace is not sampled. event: Lines::REQUEST's.
+      # parts: {method: text, ...}. events: the SDK's.
       def request(event, parts, start, events = nil)
         own = TraceParent.parse(event.text)
         return (@unsampled += 1) && nil unless own&.sampled
@@ -63,12 +64,14 @@ module Probescope
         kind, name, attributes = parts[:method] == JOB ? job(event, parts) : server(event, parts)
         attributes = {**attributes, "thread.id" => event.thread_id, INCOMPLETE => @incomplete}.compact
         ended = start + event.at
-        span(name: name, kind: kind, status: failed?(event) ? STATUS.error : STATUS.unset, attributes: attributes,
+        span(name: name, kind: kind, status: failed?(event) ? STATUS.error : STATUS.unset,
+             attributes: attributes,
              parent_span_id: event.parent_id.zero? ? NO_PARENT : [event.parent_id].pack("Q>"),
-             parent_span_is_remote: !event.parent_id.zero?, start_timestamp: ended - event.elapsed, end_timestamp: ended,
-             events: events, total_recorded_attributes: attributes.size, total_recorded_events: events.to_a.size, total_recorded_links: 0,
-             resource: @resource, instrumentation_scope: @scope, span_id: own.span_id, trace_id: own.trace_id, trace_flags: SAMPLED,
-             tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT)
+             parent_span_is_remote: !event.parent_id.zero?, start_timestamp: ended - event.elapsed,
+             end_timestamp: ended, events: events, total_recorded_attributes: attributes.size,
+             total_recorded_events: events.to_a.size, total_recorded_links: 0, resource: @resource,
+             instrumentation_scope: @scope, span_id: own.span_id, trace_id: own.trace_id,
+             trace_flags: SAMPLED, tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT)
       end
 
       private
@@ -83,21 +86,25 @@ module Probescope
         method = parts[:method]
         known = METHODS.include?(method)
         [:server, [known ? method : "HTTP", parts[:template]].compact.join(" "),
-         {"http.request.method" => known ? method : OTHER, "http.request.method_original" => (method unless known),
+         {"http.request.method" => known ? method : OTHER,
+          "http.request.method_original" => (method unless known),
           "http.route" => parts[:template], "url.path" => parts[:path], "url.scheme" => parts[:url_scheme],
           "http.response.status_code" => (event.status if event.status.positive?),
           "error.type" => (event.status.to_s if failed?(event))}]
       end
 
-      # https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/, which has no word for what the work is called.
+      # https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/, which has no word
+      # for what the work is called.
       def job(event, parts)
         [:consumer, "process #{parts[:path]}",
-         {"messaging.operation.type" => "process", "messaging.operation.name" => "process", "messaging.system" => parts[:system],
-          "messaging.destination.name" => parts[:queue], "probescope.job.name" => parts[:path],
+         {"messaging.operation.type" => "process", "messaging.operation.name" => "process",
+          "messaging.system" => parts[:system], "messaging.destination.name" => parts[:queue],
+          "probescope.job.name" => parts[:path],
           "error.type" => (OTHER if failed?(event))}]
       end
 
-      # How late the events of calls were at least, by node: a call began no later than those that it made.
+      # How late the events of calls were at least, by node: a call began no later than those that
+      # it made.
       def delays(tree)
         delays = Hash.new(0).compare_by_identity
         tree.to_enum(:each).reverse_each do |node, caller|
@@ -123,12 +130,15 @@ module Probescope
         attributes = attributes(event, names)
         span(name: names[event.function], kind: :internal, status: status(event), parent_span_id: parent,
              start_timestamp: began, end_timestamp: ended, attributes: attributes, events: events,
-             total_recorded_attributes: attributes.size, total_recorded_events: events.to_a.size, total_recorded_links: 0,
-             resource: @resource, instrumentation_scope: @scope, span_id: [event.span_id].pack("Q>"), trace_id: trace_id,
-             trace_flags: SAMPLED, tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT, parent_span_is_remote: !inside && !own.nil?)
+             total_recorded_attributes: attributes.size, total_recorded_events: events.to_a.size,
+             total_recorded_links: 0, resource: @resource, instrumentation_scope: @scope,
+             span_id: [event.span_id].pack("Q>"), trace_id: trace_id, trace_flags: SAMPLED,
+             tracestate: OpenTelemetry::Trace::Tracestate::DEFAULT,
+             parent_span_is_remote: !inside && !own.nil?)
       end
 
-      # A call's length is taken by one clock and its end by another, later: what is out of its caller by so little is within it.
+      # A call's length is taken by one clock and its end by another, later: what is out of its
+      # caller by so little is within it.
       def within(caller, began, ended)
         return [began, ended] if caller.nil?
 
@@ -147,8 +157,8 @@ module Probescope
 
       def attributes(event, names)
         found = {"code.function.name" => names[event.function], "code.file.path" => names[event.path],
-                 "code.line.number" => event.line, "thread.id" => event.thread_id, "probescope.self_time" => event.self / 1e9,
-                 INCOMPLETE => @incomplete}
+                 "code.line.number" => event.line, "thread.id" => event.thread_id,
+                 "probescope.self_time" => event.self / 1e9, INCOMPLETE => @incomplete}
         # Which one, the probe does not say.
         found["error.type"] = "_OTHER" if event.outcome == RAISED
         found.compact

@@ -11,12 +11,14 @@ require_relative "watch"
 
 module Probescope
   module Otel
-    # The privileged half of the bridge: finds processes, keeps one bpftrace on them, and hands what it prints to the exporter,
-    # which it starts, through one pipe. It reads nothing of what it hands on.
+    # The privileged half of the bridge: finds processes, keeps one bpftrace on them, and hands what
+    # it prints to the exporter, which it starts, through one pipe. It reads nothing of what it
+    # hands on.
     class Supervisor
       FOLLOW = 0.5 # seconds between two looks for processes
       POLL = 0.1
-      # Seconds before bpftrace or the exporter is started again: doubled each time that it does not live for as long.
+      # Seconds before bpftrace or the exporter is started again: doubled each time that it does not
+      # live for as long.
       FIRST_PAUSE = 1
       LONGEST_PAUSE = 30
       INT_AGAIN = 0.5
@@ -37,8 +39,8 @@ module Probescope
       # Processes whose own limits are read in one look.
       LOOKS = 50
 
-      # order: Order. program: its text. exporter: starts one, with the end of a pipe to read, and returns its
-      # pid. say: takes a line for the log.
+      # order: Order. program: its text. exporter: starts one, with the end of a pipe to read, and
+      # returns its pid. say: takes a line for the log.
       def initialize(order, program, probes, exporter, say)
         @order = order
         @text = program
@@ -56,7 +58,8 @@ module Probescope
         @pause = FIRST_PAUSE
       end
 
-      # Until it is stopped, or until the processes have ended that were asked for by number. Returns the exit status.
+      # Until it is stopped, or until the processes have ended that were asked for by number.
+      # Returns the exit status.
       def run
         @links = Host::Links.new
         @lock = Lock.new
@@ -67,7 +70,9 @@ module Probescope
       ensure
         @tracer&.discard
         @links&.remove
-        Host::Tracer.await_left { @say.call("the kernel has not let go of bpftrace yet; the bridge ends when it does") }
+        Host::Tracer.await_left do
+          @say.call("the kernel has not let go of bpftrace yet; the bridge ends when it does")
+        end
       end
 
       # Safe to call in a signal handler.
@@ -78,7 +83,10 @@ module Probescope
       def say_once(text)
         return if @said.size > SAID || !@said.add?(text)
 
-        @say.call(@said.size > SAID ? "more was said than anybody reads: no process that cannot be traced is named from now on" : text)
+        if @said.size > SAID
+          text = "more was said than anybody reads: no process that cannot be traced is named from now on"
+        end
+        @say.call(text)
       end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -94,7 +102,8 @@ module Probescope
 
       def follow
         @followed = now
-        return if @pending_bytes > 2 * ROOM # of processes that come and go there is more to tell than the exporter reads
+        # Of processes that come and go there is more to tell than the exporter reads.
+        return if @pending_bytes > 2 * ROOM
 
         found = @watch.look.to_h { |one| [one.pid, one] }
         (@known.keys - found.keys).each { |pid| forget(pid) }
@@ -108,7 +117,9 @@ module Probescope
 
       # Two bridges on one process would send everything twice.
       def meet(one)
-        return refuse("process #{one.pid} has another bridge already, and is left to it") unless @lock.take(one.pid)
+        unless @lock.take(one.pid)
+          return refuse("process #{one.pid} has another bridge already, and is left to it")
+        end
 
         @known[one.pid] = one
         tell_target(one)
@@ -120,7 +131,8 @@ module Probescope
         @to_look_at.shift(LOOKS).each { |pid| @known[pid]&.then { |one| look_at_limit(one) } }
       end
 
-      # A process takes hooks out by itself (PROBESCOPE_MAX_OVERHEAD), and puts them in again when nobody has listened for a while.
+      # A process takes hooks out by itself (PROBESCOPE_MAX_OVERHEAD), and puts them in again when
+      # nobody has listened for a while.
       def look_at_limit(one)
         one.keep
         limited = one.limited
@@ -155,7 +167,8 @@ module Probescope
       def resource(one)
         one.target.resource(one.snapshot)
       rescue Host::Refused
-        {attributes: {"process.pid" => one.pid}, claims: {}, service_name: nil, executable: nil, published: nil}
+        {attributes: {"process.pid" => one.pid}, claims: {}, service_name: nil, executable: nil,
+         published: nil}
       end
 
       def ended
@@ -203,8 +216,9 @@ module Probescope
                          "#{pids.first(8).join(", ")}#{", ..." if pids.size > 8}", now - @began))
       end
 
-      # Copies of a library on several file systems may have one number, and so seem to be one file, while a file that several overlays show
-      # is one. The kernel knows: through which file nobody listens has a link of its own from then on, one after the other.
+      # Copies of a library on several file systems may have one number, and so seem to be one file,
+      # while a file that several overlays show is one. The kernel knows: through which file nobody
+      # listens has a link of its own from then on, one after the other.
       def link_apart?(unreached)
         ids = unreached.map { |one| one.target.file.id }.uniq - @apart
         unless ids.empty?
@@ -212,7 +226,10 @@ module Probescope
           trace
           return true
         end
-        unreached.each { |one| say_once("process #{one.pid} is not reached: nobody listens through its library #{one.target.file.path}") }
+        unreached.each do |one|
+          say_once("process #{one.pid} is not reached: " \
+                   "nobody listens through its library #{one.target.file.path}")
+        end
         false
       end
 
@@ -238,15 +255,16 @@ module Probescope
         forget(one.pid)
       end
 
-      # A bpftrace that was never attached may have failed at one of the libraries. Those that were never in one that was attached are
-      # suspected; without half of them the others are tried.
+      # A bpftrace that was never attached may have failed at one of the libraries. Those that were
+      # never in one that was attached are suspected; without half of them the others are tried.
       def leave_out_suspects
         suspects = @covered - @proven
         suspects = suspects.last((suspects.size + 1) / 2) if @covered.size > 1
         return if @covered.size < 2
 
         @known.values.select { |one| suspects.include?(identity(one)) }.each do |one|
-          leave_out(one, Host::Error.new("process #{one.pid} is left out, perhaps because of its library: #{why}"))
+          leave_out(one,
+                    Host::Error.new("process #{one.pid} is left out, perhaps because of its library: #{why}"))
         end
       end
 
@@ -268,7 +286,8 @@ module Probescope
         tell("cut")
       end
 
-      # bpftrace 0.17 forgets a signal that comes while it reads, and waits for events again. Returns when to look next.
+      # bpftrace 0.17 forgets a signal that comes while it reads, and waits for events again.
+      # Returns when to look next.
       def interrupt
         @tracer.signal(:INT) if !@interrupted || @tracer.waiting_for_events?
         @interrupted = true
@@ -299,7 +318,8 @@ module Probescope
         flush if writable
       end
 
-      # Whole lines, as they are. Those of bpftrace have a "type", and those of #tell begin with OWN.
+      # Whole lines, as they are. Those of bpftrace have a "type", and those of #tell begin with
+      # OWN.
       def read(stream)
         @tracer.read_lines(stream) { |lines| queue(lines) }
       end
@@ -346,7 +366,8 @@ module Probescope
       end
 
       def exporter_ended
-        @say.call("the exporter has ended (#{Process.last_status.to_s[/(exit|SIG).*/]}); starting another one")
+        @say.call("the exporter has ended (#{Process.last_status.to_s[/(exit|SIG).*/]}); " \
+                  "starting another one")
         sleep(@pause)
         @pipe.close
         start_exporter
@@ -372,7 +393,8 @@ module Probescope
         end
       end
 
-      # What bpftrace said and the exporter has no time to read any more. The first line may have been written in part.
+      # What bpftrace said and the exporter has no time to read any more. The first line may have
+      # been written in part.
       def drop_rest
         own, others = @pending.partition { |text| text.start_with?(OWN) }
         @pending = []

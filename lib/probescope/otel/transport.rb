@@ -6,12 +6,13 @@ require_relative "../cli"
 
 module Probescope
   module Otel
-    # How one signal is sent, by OpenTelemetry's environment: a variable of the signal's own goes before the common one, and an empty
-    # one is none. All of it is read while there is privilege.
+    # How one signal is sent, by OpenTelemetry's environment: a variable of the signal's own goes
+    # before the common one, and an empty one is none. All of it is read while there is privilege.
     class Transport
       COMPRESSIONS = %w[gzip none].freeze
       TIMEOUT = 10 # seconds
-      # Smaller numbers are taken for seconds, as the SDKs of Ruby and Python take them; the specification says milliseconds.
+      # Smaller numbers are taken for seconds, as the SDKs of Ruby and Python take them; the
+      # specification says milliseconds.
       LEAST_MILLISECONDS = 100
 
       INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
@@ -22,7 +23,9 @@ module Probescope
       # What is asked for and is not done, for the log; or nil.
       def self.complaint(environment = ENV)
         wanted = environment[TEMPORALITY].to_s.strip.downcase
-        "#{TEMPORALITY} asks for #{wanted}; figures are sent as cumulative only" unless ["", "cumulative"].include?(wanted)
+        unless ["", "cumulative"].include?(wanted)
+          "#{TEMPORALITY} asks for #{wanted}; figures are sent as cumulative only"
+        end
       end
 
       # Seconds between two exports of metrics.
@@ -42,8 +45,8 @@ module Probescope
       # The SDK's exporters would not look at certificates.
       UNVERIFIED = "OTEL_RUBY_EXPORTER_OTLP_SSL_VERIFY_NONE"
 
-      # signal: "traces", "logs" or "metrics". authorization: a header's, where the environment has none. Raises CLI::Usage for what
-      # cannot be used.
+      # signal: "traces", "logs" or "metrics". authorization: a header's, where the environment has
+      # none. Raises CLI::Usage for what cannot be used.
       def initialize(signal, environment = ENV, authorization: nil)
         check_verified(environment)
         @signal = signal
@@ -53,8 +56,8 @@ module Probescope
         authorization = nil if @headers.any? { |name, _| name.casecmp?("authorization") }
         @headers = {"authorization" => authorization, **@headers} if authorization
         @timeout = read("TIMEOUT", TIMEOUT) { |text| seconds(Float(text)) }
-        @certificates = {cert_store: read("CERTIFICATE", nil) { |path| authorities(path) },
-                         **client, key: read("CLIENT_KEY", nil) { |path| OpenSSL::PKey.read(File.read(path)) }}.compact
+        @certificates = {cert_store: read("CERTIFICATE", nil) { |path| authorities(path) }, **client,
+                         key: read("CLIENT_KEY", nil) { |path| OpenSSL::PKey.read(File.read(path)) }}.compact
       end
 
       private
@@ -62,7 +65,8 @@ module Probescope
       def check_verified(environment)
         return unless environment.key?(UNVERIFIED)
 
-        raise CLI::Usage.new("#{UNVERIFIED} would send to whoever answers", "OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/the/authority.pem")
+        raise CLI::Usage.new("#{UNVERIFIED} would send to whoever answers",
+                             "OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/the/authority.pem")
       end
 
       # What the block makes of the variable.
@@ -72,7 +76,8 @@ module Probescope
         yield @environment[variable].strip
       rescue ArgumentError, SystemCallError, OpenSSL::OpenSSLError => e
         # Its value may be a secret.
-        raise CLI::Usage.new("#{variable} cannot be used: #{e.message}", "see https://opentelemetry.io/docs/specs/otel/protocol/exporter/")
+        raise CLI::Usage.new("#{variable} cannot be used: #{e.message}",
+                             "see https://opentelemetry.io/docs/specs/otel/protocol/exporter/")
       end
 
       def compressions(text)
@@ -82,7 +87,9 @@ module Probescope
       # "name=value,name=value", percent-encoded.
       def pairs(text)
         text.split(",").to_h do |pair|
-          name, value = found = pair.split("=", 2).map { |part| URI.decode_www_form_component(part.strip.gsub("+", "%2B")) }
+          name, value = found = pair.split("=", 2).map do |part|
+            URI.decode_www_form_component(part.strip.gsub("+", "%2B"))
+          end
           next found unless name.to_s.empty? || value.nil? || found.join.match?(/[[:cntrl:]]/)
 
           raise ArgumentError, "name=value,... is wanted, percent-encoded"
@@ -102,7 +109,9 @@ module Probescope
 
       # The first one is the client's own.
       def client
-        own, *chain = read("CLIENT_CERTIFICATE", nil) { |path| OpenSSL::X509::Certificate.load(File.read(path)) }
+        own, *chain = read("CLIENT_CERTIFICATE", nil) do |path|
+          OpenSSL::X509::Certificate.load(File.read(path))
+        end
         {cert: own, extra_chain_cert: (chain if chain.any?)}
       end
     end

@@ -12,8 +12,9 @@ require_relative "../host/target"
 
 module Probescope
   module Otel
-    # The processes that a bridge is about, as they come and go: those named by number, those with a name, and with `workers` all
-    # that descend from them. Runs with privilege. One that cannot be traced is set aside for some time, and the others are traced.
+    # The processes that a bridge is about, as they come and go: those named by number, those with a
+    # name, and with `workers` all that descend from them. Runs with privilege. One that cannot be
+    # traced is set aside for some time, and the others are traced.
     class Watch
       # Each is looked at every few seconds, and holds a lock.
       MOST = 500
@@ -95,7 +96,8 @@ module Probescope
         end
       end
 
-      # Where there are as many as can be, a user has room who has fewer than another one by two: no user keeps those of others out.
+      # Where there are as many as can be, a user has room who has fewer than another one by two: no
+      # user keeps those of others out.
       def room_for?(owner)
         return true if @found.size < MOST
 
@@ -123,7 +125,8 @@ module Probescope
 
       # A second goes by for each process that is not read in time: others of its user wait, too.
       def pause(owner)
-        pause = [(@slow[owner]&.first || Host::Strangers::FIRST_REFUSED) * 2, Host::Strangers::MOST_REFUSED].min
+        last = @slow[owner]&.first || Host::Strangers::FIRST_REFUSED
+        pause = [last * 2, Host::Strangers::MOST_REFUSED].min
         @slow[owner] = [pause, now + pause]
       end
 
