@@ -162,7 +162,8 @@ module Probescope
 
           ran, waited = [one.cpu_ns, delay].map { |ns| Figure.time(ns) }
           say("the machine is busy: threads of process #{one.pid} ran for #{ran} and waited #{waited} " \
-              "for a CPU; #{TOO_SELDOM.fetch(target[:runtime])} has too few samples (docs/reference/limits.md)")
+              "for a CPU; #{TOO_SELDOM.fetch(target[:runtime])} has too few samples " \
+              "(docs/reference/limits.md)")
         end
       end
 
