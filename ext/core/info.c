@@ -12,7 +12,10 @@
 struct ps_info probescope_info = {.magic = PS_INFO_MAGIC};
 const char *const ps_state_names[] = {PS_STATE_NAMES};
 
-/* Writers are rare and may be on two threads (watcher, VM): whoever makes the number odd writes. */
+/*
+ * Writers are rare and may be on two threads (watcher, VM). The thread that makes the number odd
+ * writes.
+ */
 static void begin(void)
 {
     for (int tries = 0;; tries++) {
@@ -21,8 +24,8 @@ static void begin(void)
                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             break;
         /*
-         * Who writes may be without a CPU, on the same one as this thread or below its priority: it
-         * has to get one.
+         * Sleep, because the writer may need this CPU: it may wait for it, or have a lower
+         * priority.
          */
         if (tries > 100) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
@@ -104,7 +107,7 @@ enum ps_state ps_info_state_of(enum ps_probe probe)
 void ps_info_refresh(void)
 {
     begin();
-    probescope_info.memory_limit = ps_memory_limit(); /* it may be set after the start */
+    probescope_info.memory_limit = ps_memory_limit(); /* the limit may be set after the start */
     probescope_info.memory_used = ps_memory_used();
     probescope_info.overhead_limit = ps_overhead_limit;
     for (int i = 0; i < PS_PROBE_COUNT; i++) probescope_info.probes[i].enabled = ps_semaphores[i];
@@ -130,7 +133,7 @@ void ps_info_interval(uint64_t until_ns, uint64_t cpu_ns, uint64_t looking_ns)
 
 void ps_info_after_fork(void)
 {
-    /* The parent's writer may have been in the middle: its thread does not exist here. */
+    /* A thread of the parent may have been writing. That thread does not exist in the child. */
     PS_WRITE(probescope_info.sequence, PS_READ(probescope_info.sequence) & ~1u);
     begin();
     probescope_info.pid = getpid();
