@@ -9,8 +9,8 @@
 #include "probe.h"
 
 /*
- * The number of distinct routes until the last tracer leaves. Where no framework tells a template,
- * the routes are paths, and clients can make up any number of paths.
+ * The maximum number of distinct routes until the last tracer leaves. Where no framework tells a
+ * template, the routes are paths, and clients can make up any number of paths.
  */
 enum { ROUTES_MAX = 1024 };
 enum { EXCEPTIONS, OBJECTS, SAMPLED, TABLES };
@@ -59,7 +59,7 @@ static struct ps_tally *tally_of(ps_counted *request)
 enum { BYTES_FOR_A_ROW = 800, FREE_EIGHTHS = 7, REFUSED_MAX = 4096 };
 static struct room {
     uint32_t cleared; /* `cleared` of the table when this began */
-    uint32_t rows;    /* number of rows by route */
+    uint32_t rows;    /* rows in the table of routes */
     uint64_t all;     /* total count */
     /*
      * The counts of rows that were not made, by the rows' hashes. Rows with the same hash add up,

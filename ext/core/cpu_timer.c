@@ -72,7 +72,9 @@ static enum ps_seen look(int timer, int zero, void *page, size_t size, const uin
         if (ps_clock_read(CLOCK_THREAD_CPUTIME_ID) > until) return PS_SEEN_UNKNOWN;
         uint32_t before = PS_READ(*handled);
         ps_cpu_timer_start(timer, ps_clock_read(CLOCK_THREAD_CPUTIME_ID) + SOON_NS);
-        /* The timer ran out before it was started. Its signal came at once and tells nothing. */
+        /*
+         * When the timer ran out before it was started, its signal came at once and tells nothing.
+         */
         if (PS_READ(*handled) != before) continue;
         ssize_t got = readv(zero, vector, VECTORS);
         if (PS_READ(*handled) == before) continue;

@@ -23,8 +23,8 @@ clockid_t ps_cpu_clock_of(int tid);
 int ps_cpu_timer_create(int tid, int signal, int value);
 /*
  * Sets the timer to run out once, when the thread's CPU clock is at `ns`. May be called in a signal
- * handler, but only on that thread: when the clock is already past `ns`, the kernel sends the
- * signal at once, and another thread may be asleep by then.
+ * handler, but only on the timer's own thread. When the clock is already past `ns`, the kernel
+ * sends the signal at once. From another thread it could interrupt a sleep of the timer's thread.
  */
 void ps_cpu_timer_start(int timer, uint64_t ns);
 /* The same, `ns` from now on. May be called on any thread. */

@@ -1,6 +1,6 @@
 /*
- * FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/). For tables and names, where an
- * attacker gains nothing by a collision.
+ * FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/). It serves tables and names, where
+ * an attacker gains nothing by a collision.
  */
 #ifndef PS_HASH_H
 #define PS_HASH_H

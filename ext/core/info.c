@@ -23,10 +23,7 @@ static void begin(void)
         if (__atomic_compare_exchange_n(&probescope_info.sequence, &sequence, sequence + 1, 0,
                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             break;
-        /*
-         * Sleep, because the writer may need this CPU: it may wait for it, or have a lower
-         * priority.
-         */
+        /* Sleep: the writer may be waiting for this thread's CPU, or have a lower priority. */
         if (tries > 100) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
     __atomic_thread_fence(__ATOMIC_RELEASE);

@@ -20,7 +20,7 @@
 #include "rows.h"
 
 typedef struct ps_known {
-    ps_address key[3]; /* an empty place has no first address */
+    ps_address key[3]; /* key[0] is PS_NO_ADDRESS in an empty place */
     ps_row *row;
     uint32_t epoch; /* ps_known_epoch when the objects were seen */
 } ps_known;

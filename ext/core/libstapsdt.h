@@ -60,12 +60,11 @@ typedef enum {
     /* Beyond libstapsdt: */
     /* A double. Tracers see its 64 bits as an unsigned integer. */
     sdtDouble = 0x108,
-    sdtString =
-        /*
-         * A const char * or NULL. probeFire() reads the string first, because a tracer cannot read
-         * pages that were never touched.
-         */
-    0x208,
+    /*
+     * A const char * or NULL. probeFire() reads the string first, because a tracer cannot read
+     * pages that were never touched.
+     */
+    sdtString = 0x208,
 } ArgType_t;
 
 typedef enum {
@@ -116,8 +115,7 @@ SDTProvider_t *providerInit(const char *name);
  *   ($XDG_RUNTIME_DIR/probescope or /tmp/probescope-UID). When neither works, the library is in
  *   memory all the same.
  * - memfd_enabled: in memory. bpftrace 0.25 and later do not look there, and no tracer can attach
- *   by
- *   path.
+ *   by path.
  *
  * Returns 1, or 0 when the provider is already loaded.
  */
@@ -150,14 +148,14 @@ void providerDestroy(SDTProvider_t *provider);
  */
 void probeFire(SDTProbe_t *probe, ...);
 
-/* 1 while a tracer listens to this probe of this process, else 0. The probe's semaphore tells. */
+/* 1 while a tracer listens to this probe of this process, else 0. A tracer raises the semaphore. */
 int probeIsEnabled(SDTProbe_t *probe);
 
 /*
  * --- Beyond libstapsdt --------------------------------------------------------------------------
  */
 
-#define LIBSTAPSDT_PROBESCOPE 1 /* tells that this header has what follows */
+#define LIBSTAPSDT_PROBESCOPE 1 /* defined where the header has what follows */
 #define SDT_MAX_ARGUMENTS     12
 
 /*

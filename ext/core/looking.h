@@ -85,9 +85,9 @@ void ps_looking_add_ns(uint64_t ns);
 
 /*
  * Sets the ns that a hook of this kind takes outside of its timed part: mostly the VM's call of the
- * hook. bench/looking.rb compares the sum with the application's time with and without a tracer,
- * and the values are set so that both agree. A value is negative where the timed part overlaps with
- * the application's instructions. Called before any hook is in.
+ * hook. bench/looking.rb compares the application's time with and without a tracer; the values are
+ * set so that the sum of all costs is the difference. A value is negative where the timed part
+ * overlaps with the application's instructions. Called before any hook is in.
  */
 void ps_looking_besides(ps_look_kind kind, int ns);
 

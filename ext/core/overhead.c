@@ -56,7 +56,7 @@ static struct {
  */
 static uint32_t percentage(const char *text)
 {
-    uint64_t value = 0, unit = 10000; /* millionths in a digit */
+    uint64_t value = 0, unit = 10000; /* millionths that a 1 in this digit stands for */
     const char *at = text;
     for (; *at >= '0' && *at <= '9' && value <= 100 * unit; at++)
         value = value * 10 + (uint64_t)(*at - '0') * unit;
@@ -236,7 +236,7 @@ uint32_t ps_overhead_look(uint32_t wanted, uint64_t now)
     if (overhead.begun && now - overhead.began_ns < PS_OVERHEAD_WINDOW_NS) return 0;
     uint64_t cpu_ns = ps_process_cpu_ns();
     if (overhead.begun && cpu_ns - overhead.began_cpu_ns < PS_OVERHEAD_LEAST_CPU_NS) return 0;
-    /* Another thread clears rows. It holds the lock for a moment. */
+    /* Another thread is clearing rows, and holds the lock for a moment. */
     if (!ps_stats_try_lock()) return 0;
     uint32_t probes = 0;
     ps_overhead_window window = {cpu_ns - overhead.began_cpu_ns, ps_looking_since(&overhead.looks)};

@@ -61,7 +61,7 @@ uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, ui
  * For the watcher, while there is a limit.
  * - look: called when all hooks are as wanted. Returns what ps_overhead_judge() returns.
  * - begin: called when they are not. A new window begins.
- * - listened: raised are the probes that have a listener. Returns those of them that are out.
+ * - listened: called with the probes that have a listener. Returns those of them that are out.
  */
 uint32_t ps_overhead_look(uint32_t wanted, uint64_t now);
 void ps_overhead_begin(void);

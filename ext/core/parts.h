@@ -1,7 +1,7 @@
 /*
  * The parts of an extension. Each part hooks one kind of event, and each language has a table of
- * its parts. This file does what does not depend on the language: it switches hooks to the probes
- * that have listeners, and reports the state of each probe in probescope_info.
+ * its parts. This file has what is common to all languages: it switches hooks to the probes that
+ * have listeners, and reports the state of each probe in probescope_info.
  */
 #ifndef PS_PARTS_H
 #define PS_PARTS_H
@@ -58,8 +58,7 @@ bool ps_parts_installed(void);
 void ps_parts_uninstall(void);
 /*
  * Takes out all hooks, or a slice of them. Returns true when done. Called after
- * ps_parts_uninstall(), when the watcher has ended, because the watcher's flush could hold the
- * lock.
+ * ps_parts_uninstall() and the end of the watcher, whose flush could hold the lock.
  */
 bool ps_parts_unhook(void);
 

@@ -309,7 +309,7 @@ static void close_memory(SDTProvider_t *provider)
 }
 
 /*
- * First no thread is sent to the sites any more. A thread that is already on its way finds them
+ * First, threads are no longer sent to the sites. A thread that is already on its way finds them
  * covered.
  */
 static void unload(ps_provider *provider)

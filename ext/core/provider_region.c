@@ -32,8 +32,8 @@ uint8_t *ps_region_map(ps_region *region, const ps_image *image, int file)
     if (!reserve(region, image->mapped)) return NULL;
     uint8_t *start = region->places[region->count - 1].start;
     /*
-     * The code last. A tracer that attached by path waits for the code to be mapped. Then the
-     * kernel finds the semaphores, too.
+     * The code is mapped last. Where a tracer has attached by path, the kernel looks for the
+     * semaphores when the code is mapped.
      */
     size_t semaphores = image->mapped - image->semaphores;
     if (map(start + image->semaphores, semaphores, PROT_READ | PROT_WRITE, 0, file, image->semaphores) &&

@@ -9,7 +9,10 @@
 #include "sites.h"
 #include "thread_id.h"
 
-/* Copies text for display. The client chooses these bytes, and they are shown in terminals. */
+/*
+ * Copies text, with '?' for control characters. The client chooses these bytes, and they end up in
+ * terminals.
+ */
 static size_t copy(char *to, size_t capacity, ps_text text)
 {
     size_t size = ps_copy_utf8(to, capacity, text.bytes ? text.bytes : "", text.bytes ? text.size : 0);

@@ -51,9 +51,7 @@ static inline bool ps_requests_wanted(void)
            PS_ENABLED(EXCEPTION__DETAIL) || PS_ENABLED(STATS__BY_REQUEST);
 }
 
-/*
- * Reports in probescope_info that something fires requests or jobs from now on, if there are any.
- */
+/* Sets a flag in probescope_info: from now on requests or jobs are reported, if any come. */
 void ps_requests_told(void);
 /*
  * header: the traceparent that came in. own: the application has no OpenTelemetry. current: the

@@ -47,8 +47,8 @@ enum { PS_SAMPLE_TOTAL_SAMPLES, PS_SAMPLE_SELF_SAMPLES, PS_SAMPLE_SELF, PS_SAMPL
  */
 enum { PS_EXCEPTION_RAISED_IN, PS_EXCEPTION_RESCUED_AT, PS_EXCEPTION_ASKED_AT, PS_EXCEPTION_APP_AT };
 /*
- * Index into `at` of a row of ps_sampled that has a function's self time in one builtin: the name
- * of the builtin.
+ * Index into `at` of a row of ps_sampled that holds a function's self time in one builtin. The site
+ * there names the builtin.
  */
 enum { PS_SAMPLE_BUILTIN };
 

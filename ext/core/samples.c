@@ -29,7 +29,7 @@ struct stack {
 
 /*
  * The VM adds stacks, and the watcher fires them. The watcher takes the whole set away first, so
- * that the VM does not wait while it fires.
+ * that the VM does not wait while the stacks are fired.
  */
 struct stack_set {
     uint32_t count;
@@ -41,7 +41,7 @@ static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     uint64_t asked_ns, asked_cpu_ns; /* the tick that waits for its sample; 0: none does */
     uint64_t tick_ns, tick_cpu_ns;   /* the last tick; 0 before the first */
-    uint64_t unseen_ns;              /* CPU time without a sample, less than one sample stands for */
+    uint64_t unseen_ns;              /* CPU time without a sample; less than PS_SAMPLE_NS */
     uint64_t weighed_cpu_ns;         /* CPU time up to which samples have been weighed */
 } sampling;
 

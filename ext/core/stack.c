@@ -29,7 +29,7 @@ static void deactivate(const ps_stack *stack, const ps_frame *frame)
 void ps_stack_free(ps_stack *stack)
 {
     if (!stack) return;
-    /* Rows of an earlier epoch were freed, so the frames must not touch them. */
+    /* Rows of an earlier epoch were freed, so its frames must not touch them. */
     if (stack->epoch == ps_stack_epoch)
         while (stack->depth) deactivate(stack, &stack->frames[--stack->depth]);
     ps_open_calls_free(stack->open);
@@ -52,8 +52,8 @@ static bool grow(ps_stack *stack)
 
 /*
  * Records that row is open on this stack. Returns true when it was not open on it before. A row
- * stores one of the stacks that it is open on, which answers the question at no cost. Only when it
- * is open on several stacks, the frames are searched.
+ * stores one of the stacks that it is open on, so the answer usually costs nothing. The frames are
+ * searched only when the row is open on several stacks.
  */
 static bool activate(const ps_stack *stack, ps_row *row)
 {
@@ -73,7 +73,7 @@ static void abandon_top(ps_stack *stack)
     const ps_frame *frame = &stack->frames[--stack->depth];
     PS_ADD(frame->row->count[PS_FUNCTION_RAISED], 1);
     PS_ADD_LAST(frame->row->count[PS_FUNCTION_CALLS], 1);
-    /* The time of its callees is subtracted from its caller's self time. */
+    /* Its callees' time does not become self time of its caller. */
     if (stack->depth) {
         stack->frames[stack->depth - 1].children += frame->children;
         stack->frames[stack->depth - 1].waited += frame->waited;
@@ -82,8 +82,8 @@ static void abandon_top(ps_stack *stack)
 }
 
 /*
- * Drops the calls on top whose functions are no longer traced. The time of their callees is
- * subtracted from the caller's self time.
+ * Drops the calls on top whose functions are no longer traced. The time of their callees does not
+ * become self time of the caller.
  */
 static void drop_excluded(ps_stack *stack)
 {

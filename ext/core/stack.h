@@ -44,8 +44,8 @@ typedef struct ps_frame {
             uint64_t earlier;
         };
         /*
-         * Elsewhere, for the caller's use: what the entry found the row by, so that the exit need
-         * not search.
+         * Elsewhere, for the caller's use: the key by which the entry found the row, so that the
+         * exit need not search.
          */
         struct {
             ps_address target, receiver, method;

@@ -253,7 +253,7 @@ static struct subject subject_of_route(const ps_table *table, const ps_row *row,
     return (struct subject){site_of(whole), whole, request};
 }
 
-/* Fires the rows that grew by at least `least`. events: the counter that tells. */
+/* Fires the rows that grew by at least `least`. events: the counter that is compared. */
 static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events,
                           bool of_routes, uint64_t least)
 {

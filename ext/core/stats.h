@@ -1,7 +1,7 @@
 /*
  * The flush: each second the watcher fires each row that changed, with what it grew by since the
  * last flush, and then stats__done. It runs on the watcher's thread and reads only our own memory.
- * So it needs no VM lock, and works while the application sleeps or sits in a long call.
+ * So it needs no VM lock, and works while the application sleeps or is in a long call.
  */
 #ifndef PS_STATS_H
 #define PS_STATS_H
@@ -24,9 +24,10 @@ void ps_stats_flush(void);
  */
 void ps_stats_flush_all(void);
 /*
- * Flushes for a tracer that may attach during the flush: its interval would begin at stats__done.
- * all: as ps_stats_flush_all(). covered: called after the rows, false when hooks are missing. Then
- * stats__done does not fire, the next flush ends the interval, and false is returned.
+ * Flushes, unless a tracer attached during the flush: at stats__done its interval would begin,
+ * before its hooks are in. all: flush like ps_stats_flush_all(). covered: called when the rows are
+ * fired; it returns false when hooks are missing. Then stats__done does not fire, and this function
+ * returns false. The next flush ends the interval.
  */
 bool ps_stats_flush_covered(bool all, bool (*covered)(void));
 /* True when there are rows that grew and whose names the VM has not found yet. */

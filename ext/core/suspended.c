@@ -57,7 +57,7 @@ bool ps_suspended_take(ps_suspended_table *table, ps_address frame, ps_suspended
     table->count--;
     uint32_t hole = (uint32_t)(place - table->calls), mask = table->capacity - 1;
     for (uint32_t i = (hole + 1) & mask; ps_address_known(table->calls[i].frame); i = (i + 1) & mask) {
-        /* An entry whose first place is after the hole has to stay. */
+        /* An entry whose home is after the hole has to stay. */
         uint32_t home = place_of(table->calls[i].frame, table->capacity);
         if (((i - home) & mask) < ((i - hole) & mask)) continue;
         table->calls[hole] = table->calls[i];

@@ -19,7 +19,7 @@ struct ps_latency;
 typedef struct ps_suspended {
     ps_address frame; /* none: an empty place */
     ps_row *row;
-    /* For latency_probes.h, which has a table of its own: it holds all open calls, in ns. */
+    /* Used only in the table of latency_probes.h. That table holds all open calls, in ns. */
     const struct ps_latency *latency;
     uint64_t first;  /* ticks: when the call began */
     uint64_t last;   /* ticks: when it was suspended */

@@ -27,7 +27,7 @@ bool ps_thread_clocks_tick(void);
 
 /* Returns false while the watcher uses the clocks. */
 bool ps_thread_clocks_begin_walk(void);
-/* Tells of a thread that exists. id: the VM's id of the thread, which is never used again. */
+/* Registers a thread that exists. id: the VM's id of the thread, which is never used again. */
 void ps_thread_clocks_see(uint64_t id, pthread_t thread);
 /*
  * Called after ps_thread_clocks_see() for every thread. Returns the CPU time in ns that a sample of

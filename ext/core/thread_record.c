@@ -32,8 +32,8 @@ void ps_thread_record_set(const char *traceparent)
 {
     static __thread struct record record;
     /*
-     * A reader stops this thread while it reads. So only the order matters in which the compiler
-     * writes.
+     * A reader stops this thread while it reads. So only the order of the compiler's writes
+     * matters.
      */
     __atomic_store_n(&otel_thread_ctx_v1, NULL, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);

@@ -5,7 +5,7 @@
 #ifndef PS_THREAD_RECORD_H
 #define PS_THREAD_RECORD_H
 
-/* Sets the current span of the calling thread. A W3C traceparent, or "" for none. */
+/* Sets the current span of the calling thread, as a W3C traceparent. "" is none. */
 void ps_thread_record_set(const char *traceparent);
 
 #endif

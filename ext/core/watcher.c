@@ -25,11 +25,11 @@
  * room, the stack is doubled, up to this.
  */
 #define STACK_BYTES_MOST (64 * 1024 * 1024)
-/* After its last progress, the VM that is asked to switch counts as in a hurry for this long. */
+/* How long the watcher stays in a hurry after the VM's last progress with a switch. */
 #define HURRY_FOR_NS 100000000u
 /*
  * Nothing tells whether a VM that was woken handled the request before it began to wait again. So
- * it is woken at each look while it is in a hurry, and then at this distance.
+ * it is woken at each look while the watcher is in a hurry, and after that at this interval.
  */
 #define WAKE_AGAIN_NS 1000000000u
 /*
@@ -38,7 +38,7 @@
  * and says so.
  */
 #define LEAVES_FOR_NS 1000000000u
-/* The limit for a whole departure, in which one tracer after the other may leave. */
+/* The upper limit where tracers leave one after the other. */
 #define LEAVING_FOR_NS 3000000000u
 _Static_assert(PS_PROBE_COUNT <= 30,
                "ps_watcher_wanted() has a bit for each probe, and two words are no set of probes");
@@ -52,11 +52,13 @@ static struct {
     uint32_t stop; /* 1 to end the thread; a futex */
     /* Shared with the VM. */
     uint32_t wanted;
-    /* The probes whose hooks are in, exactly. SWITCHING while that changes, RECHECK before. */
+    /*
+     * The probes whose hooks are in, exactly. SWITCHING while that changes; RECHECK when it has to.
+     */
     uint32_t applied;
     uint32_t covered;     /* the probes whose hooks were in when the VM last finished switching */
     uint64_t applied_ns;  /* when the VM last finished switching */
-    uint32_t marked;      /* those probes, if there was no flush since; else 0 */
+    uint32_t marked;      /* the same probes, if no flush has come since; else 0 */
     uint64_t progress_ns; /* when the VM last did a slice of its switching */
     /* The thread's own. */
     uint32_t raised;                    /* the raised semaphores, as last seen */
@@ -236,7 +238,7 @@ static void limit_overhead(uint64_t now)
 {
     uint32_t out = ps_overhead_look(watcher.wanted, now);
     if (!out) return;
-    /* Flushes first, because the rows that were counted so far go. */
+    /* Flushes first, because what is taken out is not fired any more. */
     if (watcher.flushing) {
         ps_stats_flush_all();
         watcher.next_flush_ns = now + PS_FLUSH_NS;
@@ -278,8 +280,8 @@ static void look(uint64_t now)
 }
 
 /*
- * True while the VM is about to switch hooks, or in the middle of it. False when it sleeps or sits
- * in a long call: then the watcher need not hurry.
+ * True while the VM is about to switch hooks, or in the middle of it. False when it sleeps or runs
+ * a long call: then the watcher need not hurry.
  */
 static bool is_switching(uint64_t now)
 {
@@ -295,8 +297,8 @@ static bool is_in_hurry(uint64_t now)
 /*
  * A tracer's interval begins at the first flush. So that flush waits until all probes of the tracer
  * are attached and the hooks are in. Probes attach one by one; they count as attached when nothing
- * has changed for a tick. While the VM does not switch its hooks, there is no interval, because
- * nothing is seen.
+ * has changed for a tick. While the VM does not switch its hooks, there is no interval, because its
+ * events are not seen.
  */
 static bool may_begin(uint64_t now)
 {
@@ -342,11 +344,11 @@ static void flush_when_due(uint64_t now)
  * another thread began to wait. Stacks at such a moment are not a random choice. Another tick
  * follows soon. On a machine where all ticks are late, one of them counts.
  *
- * A watcher that goes first, and has slept for a while, waits for a CPU only during a system call:
- * a kernel that is not preemptible takes no CPU away in a system call. After the call its thread
- * still has the same stack. Leaving out such ticks would leave out long system calls, so they count
- * up to a higher limit. For that the watcher must have slept, so the tick after a late one does not
- * come too soon.
+ * A watcher that goes first, and has slept for a while, waits for a CPU only during a system call
+ * of another thread: a kernel that is not preemptible takes no CPU away in a system call. When the
+ * call is over, that thread still has the stack of the call. Leaving out such ticks would leave out
+ * long system calls, so for them the limit of lateness is higher. For that the watcher must have
+ * slept, so the tick after a late one does not come too soon.
  */
 static bool is_late(uint64_t now)
 {
@@ -448,7 +450,7 @@ static void after_fork_in_child(void)
     if (!watcher.running && !watcher.paused) return;
     watcher.paused = false;
     ps_info_after_fork();
-    ps_looking_after_fork(); /* before ps_overhead_after_fork(), which reads its counters */
+    ps_looking_after_fork(); /* before ps_stats_after_fork(), which takes its lock */
     if (ps_overhead_after_fork() && watcher.vm->cover_again) watcher.vm->cover_again();
     ps_stats_after_fork();
     ps_samples_after_fork();
