@@ -79,19 +79,16 @@ enum depth_method { BY_COUNTING, BY_DSIZE, BY_MALLOC };
  */
 struct place {
     ps_address frame;
-    /* for code outside of methods, which has a frame for each block; unset in a method */
-    ps_address file;
+    ps_address file; /* of code outside of methods, which has a frame for each block; else unset */
 };
 
 static struct {
     VALUE raise_hook, newobj_hook, free_hook, rescue_hook;
     bool on, rescue_on, armed, free_armed;
-    /* hooks are out, but the flush was reading the rows: clear them at the next try */
-    bool clearing;
-    uint64_t armed_ns;                    /* CPU time of the process, like all times of brackets */
+    bool clearing;     /* hooks are out, but the flush read the rows: clear them at the next try */
+    uint64_t armed_ns; /* CPU time of the process, like all times of brackets */
     uint64_t rest_from_ns, rest_until_ns; /* no bracket between them */
-    /* brackets without a raise since the last measured raise, or since the attach */
-    uint32_t empty;
+    uint32_t empty;         /* brackets without a raise since the last measured one, or since the attach */
     uint32_t until_bracket; /* raises until the next bracket */
     uint32_t random;
     uint64_t brackets;    /* measured raises */

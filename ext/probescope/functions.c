@@ -60,28 +60,25 @@
 enum { EVALS_MAX = 4096, LINE_EVALS = 256 };
 
 struct target {
-    /* of its one method, once that was called; NULL: it covers several */
-    ps_row *row;
-    ps_row *line_row; /* of `lines`, likewise */
-    bool several;     /* a whole file, or a method that defines others */
-    bool shared;      /* several classes had the method when the walk came to it */
-    bool superseded;  /* the target of a method around it covers it, too: it has no TracePoint */
-    bool has_lines;   /* false for a define_method body whose block another target covers */
-    bool only_own;    /* likewise: that target also reports methods defined in the block */
-    /* a file loaded before: lines outside of its methods are not reported, as without YJIT */
-    bool has_run;
-    /* a block in it is a define_method body, so its lines belong to several functions */
-    bool lends_blocks;
-    bool is_eval;     /* the text of an eval that defines methods */
-    bool retired;     /* its place is free for another target */
-    bool wants_out;   /* a function of it was taken out (overhead.h) and called since */
-    bool out;         /* its calls are not hooked any more */
-    bool is_top;      /* a file, or the text of an eval: its methods can be split off */
-    bool foreign;     /* covered only while everything is */
-    bool waits;       /* a part of a split target, which still reports its calls */
-    ps_address whole; /* the target that it was a part of */
-    ID name;          /* of a define_method body, as in events */
-    struct {          /* the last entry, if `row` is NULL */
+    ps_row *row;       /* of its one method, once that was called; NULL: it covers several */
+    ps_row *line_row;  /* of `lines`, likewise */
+    bool several;      /* a whole file, or a method that defines others */
+    bool shared;       /* several classes had the method when the walk came to it */
+    bool superseded;   /* the target of a method around it covers it, too: it has no TracePoint */
+    bool has_lines;    /* false for a define_method body whose block another target covers */
+    bool only_own;     /* likewise: that target also reports methods defined in the block */
+    bool has_run;      /* a file that has run: no lines outside of its methods, as without YJIT */
+    bool lends_blocks; /* a block in it is a define_method body: its lines are of several functions */
+    bool is_eval;      /* the text of an eval that defines methods */
+    bool retired;      /* its place is free for another target */
+    bool wants_out;    /* a function of it was taken out (overhead.h) and called since */
+    bool out;          /* its calls are not hooked any more */
+    bool is_top;       /* a file, or the text of an eval: its methods can be split off */
+    bool foreign;      /* covered only while everything is */
+    bool waits;        /* a part of a split target, which still reports its calls */
+    ps_address whole;  /* the target that it was a part of */
+    ID name;           /* of a define_method body, as in events */
+    struct {           /* the last entry, if `row` is NULL */
         ps_address klass, method;
         ps_row *row;
         uint32_t epoch; /* of ps_known_epoch */
@@ -120,8 +117,7 @@ static struct {
     uint32_t evals;                  /* targets that are evals with methods */
     long line_evals[LINE_EVALS];     /* numbers of the last evals without methods; -1: none */
     uint32_t next_line_eval;
-    /* the number of walks that have begun; that of the last walk that came to its end */
-    uint32_t walks, whole_walk;
+    uint32_t walks, whole_walk; /* walks that have begun; the last one that came to its end */
     bool walk_now;
     bool outs;   /* some target has wants_out */
     VALUE parts; /* Array of ISeqs: methods of a target that is being split; else nil */
@@ -234,7 +230,8 @@ static VALUE keep_file(VALUE tracepoint)
 static void on_file(VALUE tracepoint, void *unused)
 {
     /*
-     * Without files attaching takes longer. What the application could see of each eval is worse.
+     * Without kept files an attach takes longer. That is better than an object of each eval that
+     * the application could see.
      */
     if (!ps_script_hide(tracepoint)) rb_tracepoint_disable(kept.hook);
     if (ps_contexts_on_main_ractor()) ps_objects_leave_out(keep_file, tracepoint);

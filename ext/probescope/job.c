@@ -118,8 +118,7 @@ static struct {
     queue *queue;   /* NULL: not found */
     void **running; /* the execution context that runs in the main Ractor, or ran last */
     entry *one;     /* the entry; NULL: there was no memory for it */
-    /* the entry is in the list, or Ruby has taken it out and freed it and is about to call run() */
-    bool queued;
+    bool queued;    /* the entry is in the list, or Ruby has freed it and will call run() */
     /*
      * Held while the list is changed and while a thread forks, so that a child's list is whole.
      * Only fork() waits for it.

@@ -30,9 +30,8 @@ struct method {
     VALUE module, name;             /* the name is a Symbol */
     VALUE original_name;            /* the name in events: `name` may be an alias */
     VALUE tracepoint, iseq, target; /* nil while it is not hooked */
-    /* the last TracePoint that was disabled: see disable_target() in functions.c */
-    VALUE retired;
-    uint64_t key; /* of its open calls: a new one each time that it is hooked */
+    VALUE retired;                  /* the last one that was disabled: see disable_target() in functions.c */
+    uint64_t key;                   /* of its open calls: a new one each time that it is hooked */
     struct ps_contents contents;
     bool gone; /* no longer traced */
 };

@@ -27,8 +27,7 @@
 static struct {
     VALUE hook;
     bool on;
-    /* the hook is out, but the flush was reading the rows: clear them at the next try */
-    bool clearing;
+    bool clearing;        /* the hook is out, but the flush read the rows: clear them at the next try */
     size_t slot;          /* bytes of the smallest slot */
     uint64_t left_out;    /* objects that the library allocated; written with the VM lock */
     ps_known_table known; /* class, path, line -> row of ps_objects */

@@ -70,10 +70,8 @@ struct thread {
     uint64_t charged_ns; /* its CPU time up to its last sample */
     uint64_t due_ns;     /* its CPU time at the next sample */
     VALUE ruby;          /* before 3.3: the Thread that the native thread runs, or ran last */
-    /* the request of its current fiber, while somebody listens to stats__by_request; else nil */
-    VALUE request;
-    /* written by the watcher: the CPU time at its last look whether the thread stands still */
-    uint64_t stood_ns;
+    VALUE request;       /* that of its current fiber, while stats__by_request is on; else nil */
+    uint64_t stood_ns;   /* the watcher's: its CPU time at the last look whether it stands still */
 };
 
 struct entry {

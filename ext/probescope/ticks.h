@@ -21,9 +21,8 @@ typedef struct ps_tick {
     uint64_t thread_id;
     uint64_t weight; /* CPU time that the tick stands for, ns */
     uint32_t count;
-    bool in_gc; /* a collection ran on that stack */
-    /* a Probescope::Native::Request; else: no request, or nobody listens to stats__by_request */
-    VALUE request;
+    bool in_gc;    /* a collection ran on that stack */
+    VALUE request; /* a Probescope::Native::Request; anything else: none, or not wanted */
     VALUE frames[PS_SAMPLE_FRAMES_MAX];
     int lines[PS_SAMPLE_FRAMES_MAX];
 } ps_tick;
