@@ -87,7 +87,7 @@ static bool has_room(struct room *room, const ps_row *row, const ps_site *label,
     uint32_t *refused = &room->refused[ps_fnv1a((const char *)key, sizeof(key)) % REFUSED_MAX];
     uint64_t came = *refused + size;
     bool large = came > room->all / (most - room->rows);
-    /* a count that needs 64 bits would have made its row long before */
+    /* A count that needs 64 bits would have made its row long before. */
     *refused = large ? 0 : (uint32_t)came;
     return large;
 }
@@ -158,7 +158,7 @@ ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request)
 /* Adds the counts of `row` to the route's row. */
 static void give(int table, ps_row *row, const ps_site *label)
 {
-    /* empty: a row of the rest that was made in advance */
+    /* Skips an empty row of the rest, which was made in advance. */
     if (memcmp(row->count, row->sent, sizeof(row->count)) == 0) return;
     uint64_t size = row->count[size_of[table]] - row->sent[size_of[table]];
     ps_row *to = row_of_route(table, (const ps_row *)row->key[0], label, size);

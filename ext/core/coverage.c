@@ -62,7 +62,7 @@ static bool matches_below_roots(const char *pattern, const char *path)
 static bool matches_path(const char *pattern, const char *path)
 {
     if (fnmatch(pattern, path, 0) == 0) return true;
-    /* not <frozen importlib>, (eval) */
+    /* Not for <frozen importlib> and (eval). */
     return *path && !strchr("/<(", *path) && matches_below_roots(pattern, path);
 }
 
@@ -90,7 +90,7 @@ bool ps_coverage_is_ours(const char *path)
 
 bool ps_coverage_is_own(const char *path)
 {
-    /* not <frozen importlib>, (eval) */
+    /* Not for <frozen importlib> and (eval). */
     if (!coverage.roots || !*path || *path == '<' || *path == '(') return false;
     /* A script that was started by a relative path belongs to the application. */
     if (*path == '/' && !starts_with_any(path, coverage.roots)) return false;

@@ -58,7 +58,7 @@ static int operand(char *text, int index, ArgType_t type)
 #else
     static const char *const registers[] = {"rdi", "rsi", "rdx", "rcx", "r8", "r9"};
     if (index < 6) return snprintf(text, OPERAND_SIZE, "%d@%%%s", size, registers[index]);
-    /* the return address comes first */
+    /* The return address comes first. */
     return snprintf(text, OPERAND_SIZE, "%d@%d(%%rsp)", size, 8 * (index - 5));
 #endif
 }

@@ -10,7 +10,7 @@
 struct thread {
     uint64_t id;
     clockid_t clock;
-    /* its CPU time in ns: at the tick, in this walk, and at its last sample */
+    /* Its CPU time in ns: at the tick, in this walk, and at its last sample. */
     uint64_t at_tick, now, charged;
     uint32_t walk; /* the last walk that saw it */
     bool fresh;    /* first seen in this walk: it has no reading from the tick */

@@ -59,7 +59,7 @@ static void gives_to_a_route_what_was_counted_before_it_was_known(void)
     ps_allocations_add(row, 40, NULL);
     flush();
     CHECK_EQUAL(objects_of(""), 1);
-    /* the route of the others is not known yet */
+    /* The route of the others is not known yet. */
     CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, NULL), 1);
 
     ps_by_request_known(&request, "GET", "/orders/:id");
@@ -93,7 +93,7 @@ static void keeps_requests_at_a_time_apart_and_their_rows_for_the_next(void)
     CHECK_EQUAL(objects_of("GET /a"), 300);
     CHECK_EQUAL(objects_of("POST /b"), 100);
     CHECK_EQUAL(objects_of("GET /late"), 0);
-    /* For the place and for the rest, of two requests and of two routes. */
+    /* Two rows each, for the place and for the rest, of two requests and of two routes. */
     CHECK_EQUAL(ps_objects.by_request->rows, 8);
 }
 

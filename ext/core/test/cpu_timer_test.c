@@ -83,7 +83,7 @@ static void no_timer_of_a_thread_that_is_not_there(void)
     CHECK_EQUAL(ps_cpu_timer_create(1 << 21, number(), VALUE), -1);
 }
 
-/* What ps_cpu_timer_seen() returns agrees with what a call experiences here. */
+/* What ps_cpu_timer_seen() returns agrees with what happens to a call here. */
 static void says_whether_a_call_sees_it(void)
 {
     sigset_t one;

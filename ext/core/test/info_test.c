@@ -153,7 +153,7 @@ static void *write_flag(void *unused)
     return NULL;
 }
 
-/* How often that thread has given up its CPU voluntarily. */
+/* How often a thread has given up its CPU voluntarily. */
 static int times_left(int thread)
 {
     char path[64], line[128];

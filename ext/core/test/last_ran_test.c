@@ -15,7 +15,7 @@
 static struct {
     int tid;
     bool spins, stop;
-    /* a file to read from, so that the thread spins in the kernel; 0: it spins in its own code */
+    /* A file to read from, so that the thread spins in the kernel. 0: it spins in its own code. */
     int zeros;
 } other;
 

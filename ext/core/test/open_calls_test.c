@@ -56,8 +56,8 @@ static void begins_again_when_the_vm_has_fewer_frames(void)
     for (uint64_t i = 1; i <= 2000; i++) enter(calls, 1, i);
     frames = 2000;
     CHECK_EQUAL(leave(calls, 1), 2000);
-    frames =
-        3; /* The recursion has turned back already. The VM is not asked until calls are entered again. */
+    /* The recursion has turned back already. The VM is not asked until calls are entered again. */
+    frames = 3;
     CHECK_EQUAL(leave(calls, 1), 1999);
     enter(calls, 1, 5000);
     CHECK_EQUAL(leave(calls, 1), 5000);

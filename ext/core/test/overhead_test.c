@@ -81,7 +81,7 @@ static void has_no_limit_and_says_so_where_it_is_no_percentage(void)
     limit(NULL);
 }
 
-/* Judges a window of 200 ms CPU time in which the hooks of calls took ns. */
+/* Judges a window of 200 ms CPU time in which the hooks of calls took `ns`. */
 static uint32_t judge_calls(uint64_t ns, uint64_t runs)
 {
     ps_overhead_window window = window_of(PS_LOOK_FUNCTION, ns, runs);
@@ -128,8 +128,8 @@ static void takes_the_most_called_functions(void)
 }
 
 /*
- * Hooks whose time belongs to no function. The VM's way to the hooks remains when it cannot leave a
- * function out (CPython 3.11).
+ * Hooks whose time belongs to no function. When the VM cannot leave a function out (CPython 3.11),
+ * it still calls the hooks.
  */
 static void takes_the_probe_where_functions_are_not_enough(void)
 {
@@ -151,7 +151,7 @@ static void takes_the_dearest_probe_where_the_others_alone_are_too_dear(void)
         window.looked.ns[PS_LOOK_OBJECT] = 30 * MS;
         window.looked.ns[PS_LOOK_EXCEPTION] = 20 * MS;
         window.looked.ns[PS_LOOK_BACKTRACE] = 15 * MS;
-        /* no tracer listens to lines: these runs are older than the window */
+        /* No tracer listens to lines: these runs are older than the window. */
         window.looked.ns[PS_LOOK_LINE] = 100 * MS;
         uint32_t out = ps_overhead_judge(&window, wanted, 12345);
         CHECK_EQUAL(out, i ? PS_EXCEPTION_PROBES | PS_BACKTRACE_PROBES : 0);

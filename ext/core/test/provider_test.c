@@ -492,8 +492,8 @@ static void finds_another_place(void)
 }
 
 /*
- * Mounts such a /tmp. The provider works from memory, and leaves nothing in other users'
- * directories.
+ * Mounts a /tmp of the given kind. The provider works from memory, and leaves nothing in other
+ * users' directories.
  */
 static void stays_in_memory_in(const char *what, unsigned long flags, const char *options,
                                const char *planted)

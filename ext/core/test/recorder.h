@@ -13,8 +13,8 @@
 #include "probe.h"
 
 /*
- * One event. arg[] is as a tracer sees it. A pointer is a number there, and text[] has copies of
- * some.
+ * One event. arg[] has the arguments as a tracer sees them: a string is a pointer there, as a
+ * number. text[] has copies of the first two strings.
  */
 struct recorded {
     enum ps_probe probe;
@@ -39,7 +39,10 @@ struct recorded {
 void recorder_semaphore(enum ps_probe probe, uint16_t value);
 void recorder_lower_all(void);
 
-/* Called at each event, for what the program does while a tracer takes its time. NULL: nothing. */
+/*
+ * Called at each event, in place of what the program does while a tracer works. NULL: nothing is
+ * called.
+ */
 extern void (*recorder_meanwhile)(void);
 
 void recorder_forget(void);

@@ -202,7 +202,7 @@ static void bounds_and_cleans_what_comes_from_outside(void)
                                   "31m\xc3\xa9\n";
     ps_text path = {hostile, sizeof(hostile) - 1};
     ps_request_start(&request, (ps_text){"GE\r\nT", 5}, path, path, text(NULL), true, "");
-    /* each bad byte becomes one '?', and U+009B has two */
+    /* Each bad byte becomes one '?', and U+009B has two bytes. */
     CHECK_STRING(request.path, "/a?b?[31m????31m\xc3\xa9?");
     CHECK_STRING(request.method, "GE??T");
     CHECK_STRING(request.scheme, "/a?b?[31m????31");
@@ -264,8 +264,8 @@ static void has_ids_of_its_own_in_a_forked_child(void)
     start(&before, "/", NULL, true, "");
     pid_t child = fork();
     if (child == 0) {
-        ps_request_done(&before, text(NULL), 500,
-                        ""); /* as the child unwinds from what its parent was doing */
+        /* As when the child unwinds from what its parent was doing. */
+        ps_request_done(&before, text(NULL), 500, "");
         if (recorder_count(PS_PROBE_REQUEST__DONE, NULL)) _exit(2);
         start(&there, "/", NULL, true, "");
         _exit(write(pipes[1], &there, sizeof(there)) == sizeof(there) ? 0 : 1);

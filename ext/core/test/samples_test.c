@@ -43,8 +43,8 @@ static void use_cpu(uint64_t ns)
 }
 
 /*
- * A sample that is weighed at once counts. It does not when another process had the CPU for too
- * long. Then it is tried again.
+ * Takes samples until one counts. A sample that is weighed at once counts, unless another process
+ * had the CPU for too long.
  */
 static uint64_t next_weight(void)
 {

@@ -388,8 +388,8 @@ static void leaves_nothing_behind_when_dropped_with_open_calls(void)
     ps_row *f = function(1);
     size_t with_rows = ps_memory_used();
     /*
-     * A new stack tends to get the address of the one just freed. It must not take over that one's
-     * calls.
+     * A new stack tends to get the address of the one just freed. The freed stack's calls must not
+     * count as its own.
      */
     for (int i = 0; i < 100; i++) {
         ps_stack *stack = ps_stack_new();

@@ -72,7 +72,7 @@ static void gives_its_memory_back_and_does_without(void)
     }
     CHECK(kept > 32 && kept < 64);
     ps_suspended none;
-    /* the search ends, although the table is nearly full */
+    /* The search ends, although the table is nearly full. */
     CHECK(!ps_suspended_take(&ps_suspended_calls, PS_ADDRESS(16 * 200), &none));
     CHECK(takes(16, 16));
     ps_suspended_clear(&ps_suspended_calls);

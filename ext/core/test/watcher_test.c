@@ -267,8 +267,8 @@ static void wakes_a_vm_that_waits_while_hooks_are_to_come_in(void)
     RAISE(EXCEPTION__STATS);
     RAISE(STATS__DONE);
     await_first_flush();
-    CHECK(PS_READ(vm_state.applied_ns) - raised >=
-          PS_HURRY_NS); /* it had time to switch without being woken */
+    /* The VM had time to switch without being woken. */
+    CHECK(PS_READ(vm_state.applied_ns) - raised >= PS_HURRY_NS);
     uint64_t woken = PS_READ(vm_state.wakes);
     CHECK(woken >= 1);
     /* Neither upkeep nor a tracer that leaves is a reason to wake the VM. */
@@ -542,7 +542,7 @@ static void is_a_thread_that_nobody_notices(void)
     pthread_sigmask(SIG_SETMASK, NULL, &before);
     ps_watcher_start(&vm);
     pthread_sigmask(SIG_SETMASK, NULL, &after);
-    /* the application's mask stays as it was */
+    /* The application's mask stays as it was. */
     CHECK(sigismember(&before, SIGINT) == sigismember(&after, SIGINT));
     RAISE(GC__START);
     AWAIT(PS_READ(vm_state.switches) >= 1);
