@@ -4,8 +4,8 @@
  *
  * Many frameworks tell the route only when the request is over. Until the route is known, the
  * request adds to rows of its own, which are not fired. Then their counts move to the route's rows.
- * The request's rows are kept for the next request, so there are only as many as there are requests
- * at a time.
+ * The request's rows are kept for the next request, so there are only as many sets of them as there
+ * are requests at a time.
  *
  * Called with the VM lock.
  */

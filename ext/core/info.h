@@ -33,7 +33,7 @@ void ps_info_off(enum ps_probe probe);
 void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason);
 enum ps_state ps_info_state_of(enum ps_probe probe);
 extern const char *const ps_state_names[];
-/* For the watcher: what it saw and counted. */
+/* The watcher records with these what it saw and counted. */
 void ps_info_refresh(void);
 void ps_info_hooks(uint64_t asked_ns, uint64_t hooks_in_ns);
 /* Adds the figures of one interval. */

@@ -3,10 +3,10 @@
  * finding a name at each event is expensive. So the row is kept under the addresses that the event
  * carries. Nothing of ours keeps the objects alive.
  *
- * After a garbage collection an address may belong to another object. The VM reports each
- * collection. Until then an entry is current. Afterwards it is a guess, which still saves most of
- * the work: code that finds the same names at the address again calls ps_known_renew(). When room
- * is needed, entries that were not renewed since the last collection are dropped.
+ * After a garbage collection an address may belong to another object. An entry is current until the
+ * VM reports the next collection. Afterwards it is a guess, which still saves most of the work:
+ * code that finds the same names at the address again calls ps_known_renew(). When room is needed,
+ * entries that were not renewed since the last collection are dropped.
  *
  * Called with the VM lock.
  */

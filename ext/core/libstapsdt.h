@@ -148,7 +148,10 @@ void providerDestroy(SDTProvider_t *provider);
  */
 void probeFire(SDTProbe_t *probe, ...);
 
-/* 1 while a tracer listens to this probe of this process, else 0. A tracer raises the semaphore. */
+/*
+ * 1 while a tracer listens to this probe of this process, else 0. A tracer that listens raises the
+ * probe's semaphore.
+ */
 int probeIsEnabled(SDTProbe_t *probe);
 
 /*

@@ -16,7 +16,7 @@
 enum { PS_OPEN_CALLS_MAX = 1 << 16, PS_OPEN_CALLS_SUSPECT = 512 };
 
 typedef struct ps_open_call {
-    uint64_t key; /* of what was entered; a new one each time that it is hooked */
+    uint64_t key; /* of the method that was entered; hooking it again gives it a new key */
     uint64_t start_ns;
     uint32_t raises; /* `raises` of the stack at the entry */
     bool unwinding;  /* it was called, from an ensure, while an exception propagated */

@@ -1,7 +1,7 @@
 /*
  * The parts of an extension. Each part hooks one kind of event, and each language has a table of
- * its parts. This file has what is common to all languages: it switches hooks to the probes that
- * have listeners, and reports the state of each probe in probescope_info.
+ * its parts. The functions here do what is common to all languages: they switch hooks to the probes
+ * that have listeners, and report the state of each probe in probescope_info.
  */
 #ifndef PS_PARTS_H
 #define PS_PARTS_H

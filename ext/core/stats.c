@@ -208,8 +208,8 @@ static const ps_site *site_of(const ps_row *row)
 
 /*
  * Takes what a row grew by. A row may be taken several times before it is fired. maximum: the
- * counter that is not summed, or -1. Between the hook's read and write of a maximum, its new value
- * may be missed once.
+ * counter that is not summed, or -1. A maximum that a hook raises at the same moment may be missed:
+ * one value, once.
  */
 static void cut_row(ps_row *row, int maximum)
 {

@@ -1,8 +1,8 @@
 /*
  * Time that this thread was on a CPU, in ticks. Wall time is too long: on a busy machine other
  * threads run in between, and the timed code may sleep. The CPU clock alone is too long, too: it is
- * read by a system call, and includes half of that call's time. So the smaller of the two is used,
- * which is the ticks where nothing came in between.
+ * read by a system call, and includes half of that call's time. So the smaller of the two is used.
+ * Where nothing came in between, that is the ticks.
  */
 #ifndef PS_STOPWATCH_H
 #define PS_STOPWATCH_H

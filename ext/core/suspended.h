@@ -1,7 +1,7 @@
 /*
  * Suspended calls: generators and coroutines between a yield and the resumption. A call is
  * identified by the address of its frame, which does not change meanwhile. A suspended call is on
- * no shadow stack. The thread that resumes it, which may be any, opens it again.
+ * no shadow stack. Any thread may resume it, and opens it again then.
  *
  * Called with the VM lock held.
  */

@@ -125,8 +125,8 @@ void ps_thread_clocks_see(uint64_t id, pthread_t pthread)
     clockid_t clock;
     if (!reserve() || !has_clock(pthread, &clock)) return;
     /*
-     * CPU time from before samples began is not charged. The thread cannot have used more since
-     * then than the time since the last walk.
+     * CPU time from before samples began is not charged. For a new thread, at most the time since
+     * the last walk is.
      */
     uint64_t now = ps_clock_try(clock);
     uint64_t since = clocks.walked_ns ? ps_monotonic_ns() - clocks.walked_ns : 0;

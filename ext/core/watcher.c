@@ -58,7 +58,7 @@ static struct {
     uint32_t applied;
     uint32_t covered;     /* the probes whose hooks were in when the VM last finished switching */
     uint64_t applied_ns;  /* when the VM last finished switching */
-    uint32_t marked;      /* the same probes, if no flush has come since; else 0 */
+    uint32_t marked;      /* the probes in `covered`, if no flush has come since; else 0 */
     uint64_t progress_ns; /* when the VM last did a slice of its switching */
     /* The thread's own. */
     uint32_t raised;                    /* the raised semaphores, as last seen */
@@ -73,7 +73,7 @@ static struct {
     uint64_t next_flush_ns, next_sample_ns;
     uint64_t asleep_ns;  /* when the thread last went to sleep */
     bool goes_first;     /* the thread gets a CPU at once when it wakes up */
-    uint32_t late_ticks; /* consecutive ones */
+    uint32_t late_ticks; /* number of late ticks in a row */
     uint64_t names_ns;   /* since when a due flush waits for names; 0: none does */
     bool flushing, sampling;
     uint32_t random;
@@ -297,7 +297,7 @@ static bool is_in_hurry(uint64_t now)
 /*
  * A tracer's interval begins at the first flush. So that flush waits until all probes of the tracer
  * are attached and the hooks are in. Probes attach one by one; they count as attached when nothing
- * has changed for a tick. While the VM does not switch its hooks, there is no interval, because its
+ * has changed for a tick. While the VM does not switch its hooks, there is no interval, because
  * events are not seen.
  */
 static bool may_begin(uint64_t now)

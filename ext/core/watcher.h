@@ -118,7 +118,7 @@ void ps_watcher_recheck(void);
 
 /* Starts the thread. Returns 0 or an errno. vm must stay valid. */
 int ps_watcher_start(const ps_vm *vm);
-/* Flushes a last time, then ends the thread and joins it. */
+/* Ends the thread, joins it, and flushes a last time. */
 void ps_watcher_stop(void);
 /*
  * For a VM that tolerates no other thread while it forks. pause() ends the thread and joins it;
