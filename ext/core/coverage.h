@@ -1,7 +1,7 @@
 /*
- * Which functions the probes cover. By default these are the application's own files. Otherwise
- * they are what PROBESCOPE_FUNCTIONS or the API names. While a tracer listens to functions__all,
- * they are all functions.
+ * Which functions the probes cover. By default, those of the application's own files. Otherwise
+ * those that PROBESCOPE_FUNCTIONS or the API names. While a tracer listens to functions__all, all
+ * functions.
  */
 #ifndef PS_COVERAGE_H
 #define PS_COVERAGE_H

@@ -53,8 +53,8 @@ extern uint64_t ps_samples_missed;
 extern uint64_t ps_samples_taken;
 
 /*
- * True when exception__detail may fire for this site: ten times a second. Refused ones are counted.
- * Called by hooks, with the VM lock.
+ * True when exception__detail may fire for this site: ten times a second. An event that is refused
+ * is counted. Called by hooks, with the VM lock.
  */
 bool ps_details_allow(ps_row *row);
 

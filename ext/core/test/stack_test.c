@@ -199,7 +199,7 @@ static void closes_abandoned_calls_as_raised(void)
     CHECK_EQUAL(call.elapsed, 100);
     check_counts(g, 2, 0, 0);
     CHECK_EQUAL(g->count[PS_FUNCTION_RAISED], 2);
-    /* h had 5, and they are counted only once. */
+    /* h took 5 ticks, which count only once. */
     check_counts(h, 1, 5, 5);
     check_counts(f, 1, 95, 100);
 

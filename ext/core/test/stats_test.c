@@ -181,7 +181,7 @@ static void counts_as_dropped_what_has_no_name_when_it_is_too_late(void)
     CHECK_EQUAL(recorder_last(PS_PROBE_OBJECT__STATS, "(overflow)").arg[3], 4);
     CHECK_EQUAL(recorder_last(PS_PROBE_STATS__DONE, NULL).arg[4], 4);
     CHECK(!ps_stats_wait_for_names());
-    /* Only once. From then on it has its name. */
+    /* They are dropped only once. From now on the row has its name. */
     row->site = place("String", "a.rb", 1);
     row->count[PS_OBJECT_COUNT] = 5;
     CHECK_EQUAL(flush().arg[4], 0);

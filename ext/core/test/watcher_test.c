@@ -166,7 +166,7 @@ static void asks_to_switch_until_it_is_done(void)
     begin_again();
 }
 
-/* Read like a host does, from outside the program. */
+/* Reads as a host does, from outside the program. */
 __attribute__((noinline, no_sanitize("thread"))) static uint32_t shown_semaphore(enum ps_probe probe)
 {
     return probescope_info.probes[probe].enabled;
@@ -371,7 +371,7 @@ static void holds_flushes_back_while_hooks_for_one_more_tracer_come_in(void)
     begin_again();
 }
 
-/* Lowers a semaphore once, as a tracer that detaches does. Returns when. */
+/* Lowers a semaphore once, as a tracer that detaches does. Returns the time of that. */
 static uint64_t let_go_of_one(void)
 {
     recorder_semaphore(PS_PROBE_GC__START, 2);
