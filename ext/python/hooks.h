@@ -45,7 +45,7 @@ void ps_turn_end(ps_turn *turn);
 void ps_turns_after_fork(void);
 #endif
 /*
- * For whoever clears a table: ps_stats_try_lock() when no hook is under way. False: try again
+ * Called before a table is cleared: ps_stats_try_lock(), if no hook is under way. False: try again
  * later.
  */
 bool ps_tables_try_lock(void);
@@ -146,8 +146,8 @@ void ps_exceptions_upkeep(void);
 /* Does the last of that work, before the process flushes for the last time. */
 void ps_exceptions_end(void);
 /*
- * The place that raised an exception first, named by its type; NULL when it was never raised, or
- * nobody listens. key: of its row.
+ * The place that raised an exception first, named after its type. NULL when it was never raised, or
+ * nobody listens. key: becomes the key of its row.
  */
 const ps_site *ps_exceptions_origin(PyObject *exception, uintptr_t key[3]);
 /*
@@ -412,7 +412,9 @@ enum {
     PS_ON_RERAISE = 256,
     PS_ON_LINE = 512,
 };
-/* Asks for these events, globally. False: *reason says why not; all tool ids are taken, mostly. */
+/*
+ * Enables these events, globally. False: *reason says why not, mostly that all tool ids are taken.
+ */
 bool ps_monitoring_ask(enum ps_monitoring_part part, unsigned events, const char **reason);
 /*
  * Disables these events, until the part that asked for them asks for others. Callbacks may call it:

@@ -50,11 +50,11 @@ struct thread {
     uintptr_t state;
     uint64_t id; /* of that state; no other state ever has it */
     clockid_t clock;
-    uint64_t charged; /* CPU time up to its last stack */
-    uint64_t at_tick; /* CPU time at the last tick */
-    uint64_t before;
-    bool unmet; /* it ran since the last tick, and does not run now */
-    bool gone;  /* it has no clock any more */
+    uint64_t charged; /* its CPU time up to its last stack */
+    uint64_t at_tick; /* its CPU time at the last tick */
+    uint64_t before;  /* its CPU time in this tick */
+    bool unmet;       /* it ran since the last tick, and does not run now */
+    bool gone;        /* it has no clock any more */
     bool makes_long_calls;
     struct ps_cpu_ticks asked; /* when that was last determined */
     uint8_t beside;            /* interruptions to come that do not count */
