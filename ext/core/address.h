@@ -1,7 +1,7 @@
 /*
- * Where an object of the VM was: to be compared with others, and for nothing else. The object may
- * be gone by now, so nothing of it may be read. It is a struct because VALUE is an integer and
- * PyObject * a pointer: no function of either VM takes this one.
+ * The address that an object of the VM had. It may only be compared with others: the object may be
+ * gone, so its memory must not be read. It is a struct because VALUE is an integer and PyObject *
+ * is a pointer. So no function of either VM accepts it.
  */
 #ifndef PS_ADDRESS_H
 #define PS_ADDRESS_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 typedef struct {
-    uintptr_t value; /* 0: of nothing */
+    uintptr_t value; /* 0: no object */
 } ps_address;
 
 /* object: a VALUE or a pointer. */

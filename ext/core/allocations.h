@@ -1,6 +1,4 @@
-/*
- * What is done for an allocation once its row is known.
- */
+/* The part of an allocation hook that runs once the row is known. */
 #ifndef PS_ALLOCATIONS_H
 #define PS_ALLOCATIONS_H
 
@@ -12,8 +10,8 @@
 #include "rows.h"
 
 /*
- * Counts it, and fires object__alloc to whoever listens; one whose row has no name yet goes without
- * a place. request: as ps_by_request().
+ * Counts an allocation, and fires object__alloc if a tracer listens. When the row has no name yet,
+ * the event has no place. request: as for ps_by_request().
  */
 static inline void ps_allocations_add(ps_row *row, size_t size, ps_counted *request)
 {

@@ -1,6 +1,6 @@
 /*
- * Relaxed reads and writes of words that one thread writes and another reads; names for the
- * builtins in use.
+ * Relaxed reads and writes of words that one thread writes and another reads, and names for the
+ * compiler builtins in use.
  */
 #ifndef PS_ATOMIC_H
 #define PS_ATOMIC_H
@@ -10,29 +10,31 @@
 #define PS_READ_ACQUIRE(place)     __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define PS_WRITE_RELEASE(place, v) __atomic_store_n(&(place), (v), __ATOMIC_RELEASE)
 #define PS_EXCHANGE(place, value)  __atomic_exchange_n(&(place), (value), __ATOMIC_ACQ_REL)
-/* False, and `before` is what is there, where that was another value. */
+/*
+ * Returns false when the place held another value than `before`: then `before` becomes that value.
+ */
 #define PS_REPLACE(place, before, value)                                                                     \
     __atomic_compare_exchange_n(&(place), &(before), (value), 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)
 #define PS_FETCH_OR(place, value)  __atomic_fetch_or(&(place), (value), __ATOMIC_ACQ_REL)
 #define PS_FETCH_ADD(place, value) __atomic_fetch_add(&(place), (value), __ATOMIC_RELAXED)
 
 /*
- * For a counter with a single writer: a plain addition that a reader on another thread never sees
- * torn.
+ * For a counter with a single writer: a plain addition. A reader on another thread never sees a
+ * torn value.
  */
 #define PS_ADD(place, value) PS_WRITE(place, PS_READ(place) + (value))
 
 /*
- * The counter of a row that says there is something to fire: added to last, so that the reader who
- * sees it sees the others.
+ * For the counter of a row that shows that there is something to fire. It is added to last: a
+ * reader that sees its new value also sees those of the other counters.
  */
 #define PS_ADD_LAST(place, value) PS_WRITE_RELEASE(place, PS_READ(place) + (value))
 
 #define PS_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define PS_UNLIKELY(x) __builtin_expect(!!(x), 0)
 /*
- * A function whose buffers and registers would cost each run of the function that calls it now and
- * then.
+ * For a function that is called rarely. Its buffers and registers would otherwise slow every run of
+ * the function that calls it.
  */
 #define PS_APART __attribute__((noinline))
 

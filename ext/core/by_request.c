@@ -9,33 +9,33 @@
 #include "probe.h"
 
 /*
- * Distinct routes until the last tracer leaves: where no framework tells a template they are paths,
- * of which whoever asks makes more.
+ * The maximum number of distinct routes until the last tracer leaves. Where no framework tells a
+ * template, the routes are paths, and clients can make up any number of paths.
  */
 enum { ROUTES_MAX = 1024 };
 enum { EXCEPTIONS, OBJECTS, SAMPLED, TABLES };
 
 static ps_table *const tables[TABLES] = {&ps_exceptions, &ps_objects, &ps_sampled};
-/* The counter that says how large a row is. */
+/* The counter that tells how large a row is. */
 static const int size_of[TABLES] = {PS_EXCEPTION_RAISED, PS_OBJECT_COUNT, PS_SAMPLE_TOTAL_SAMPLES};
-/* The counter that is no sum. */
+/* The counter that is not summed. */
 static const int maximum[TABLES] = {PS_EXCEPTION_DEPTH_MAX, -1, -1};
 
 /* The rows of one request whose route is not known yet. */
 struct ps_tally {
     struct {
         ps_row *first;
-        uint32_t cleared; /* of the table, when `first` was added */
+        uint32_t cleared; /* `cleared` of the table when `first` was added */
     } of[TABLES];
     struct ps_tally *next;
 };
 static struct ps_tally *spare;
 
-/* Open addressing, by the hash of the name; half of the places stay empty. */
+/* Open addressing, by the hash of the name. Half of the places stay empty. */
 static const ps_site *routes[ROUTES_MAX * 2];
 static uint32_t route_count;
 
-/* Ends a list, so that a row that is in one can be told from others. */
+/* Ends a list. So a row in a list always has a `next`, and other rows have none. */
 static ps_row last;
 
 static struct ps_tally *tally_of(ps_counted *request)
@@ -50,19 +50,20 @@ static struct ps_tally *tally_of(ps_counted *request)
 }
 
 /*
- * There may be a row for each route and each place, which is more than memory and a tracer's maps
- * have room for. Up to seven eighths of the room every row is made. Then a row is made when what
- * came for it reaches a part of all that came, the larger the less room is left: so there is room
- * for a large row whenever it comes. What came for others is in one row of the route, "(overflow)".
+ * There may be a row for each route and each place. That can be more than memory and a tracer's
+ * maps hold. While less than seven eighths of the room is used, every row is made. After that a row
+ * is made only when its count reaches a certain part of the total count. The less room is left, the
+ * larger that part. So there is always room for a large row. The counts of rows that are not made
+ * go to one row of the route, "(overflow)".
  */
 enum { BYTES_FOR_A_ROW = 800, FREE_EIGHTHS = 7, REFUSED_MAX = 4096 };
 static struct room {
-    uint32_t cleared; /* of the table, when this began */
-    uint32_t rows;    /* of routes */
-    uint64_t all;     /* sizes of all that came */
+    uint32_t cleared; /* `cleared` of the table when this began */
+    uint32_t rows;    /* rows in the table of routes */
+    uint64_t all;     /* total count */
     /*
-     * What came for rows that were not made, by their hashes. Two of one hash get a row earlier
-     * than they should.
+     * The counts of rows that were not made, by the rows' hashes. Rows with the same hash add up,
+     * and are made earlier than they should.
      */
     uint32_t refused[REFUSED_MAX];
 } rooms[TABLES];
@@ -86,12 +87,12 @@ static bool has_room(struct room *room, const ps_row *row, const ps_site *label,
     uint32_t *refused = &room->refused[ps_fnv1a((const char *)key, sizeof(key)) % REFUSED_MAX];
     uint64_t came = *refused + size;
     bool large = came > room->all / (most - room->rows);
-    /* a threshold that needs 64 bits has made a row long before */
+    /* A count that needs 64 bits would have made its row long before. */
     *refused = large ? 0 : (uint32_t)came;
     return large;
 }
 
-/* The row for what has none of its own. of: a route, or a tally. */
+/* Returns the row for counts that have no row of their own. of: a route or a tally. */
 static ps_row *rest_of(int table, const void *of)
 {
     return ps_table_row(tables[table]->by_request, 0, (uintptr_t)of, 0);
@@ -114,7 +115,7 @@ static void keep(struct ps_tally *tally, int table, ps_row *row)
     tally->of[table].first = row;
 }
 
-/* row: NULL for the rest. size: what is to be added to it. */
+/* row: NULL for the row of the rest. size: the count that is to be added. */
 static ps_row *row_of_route(int table, const ps_row *row, const ps_site *label, uint64_t size)
 {
     ps_table *routes = tables[table]->by_request;
@@ -122,7 +123,7 @@ static ps_row *row_of_route(int table, const ps_row *row, const ps_site *label, 
     room->all += size;
     ps_row *found = ps_table_find(routes, (uintptr_t)row, (uintptr_t)label, 0);
     if (found) return found;
-    ps_row *rest = rest_of(table, label); /* the first one: it is there when memory is full */
+    ps_row *rest = rest_of(table, label); /* made first, so that it exists when memory is full */
     if (row && has_room(room, row, label, size))
         found = ps_table_try_row(routes, (uintptr_t)row, (uintptr_t)label, 0);
     if (found) room->rows++;
@@ -131,7 +132,7 @@ static ps_row *row_of_route(int table, const ps_row *row, const ps_site *label, 
     return found;
 }
 
-/* A request that began under an earlier tracer may have a label whose name is gone. */
+/* A request that began under an earlier tracer may have a label whose name was freed. */
 static void drop_stale_label(ps_counted *request)
 {
     if (PS_UNLIKELY(request->label && request->generation != ps_sites_generation)) request->label = NULL;
@@ -145,7 +146,7 @@ ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request)
     if (request->label) return row_of_route(number, row, request->label, 1);
     struct ps_tally *tally = tally_of(request);
     if (!tally) return row;
-    /* Made before memory is full. */
+    /* The row of the rest is made first, so that it exists when memory is full. */
     if (tally->of[number].first == &last || tally->of[number].cleared != table->cleared)
         keep(tally, number, rest_of(number, tally));
     ps_row *found = ps_table_try_row(table->by_request, (uintptr_t)row, (uintptr_t)tally, 0);
@@ -154,10 +155,10 @@ ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request)
     return found;
 }
 
-/* Adds what the row has to the one of the route. */
+/* Adds the counts of `row` to the route's row. */
 static void give(int table, ps_row *row, const ps_site *label)
 {
-    /* nothing: the one that is made beforehand */
+    /* Skips an empty row of the rest, which was made in advance. */
     if (memcmp(row->count, row->sent, sizeof(row->count)) == 0) return;
     uint64_t size = row->count[size_of[table]] - row->sent[size_of[table]];
     ps_row *to = row_of_route(table, (const ps_row *)row->key[0], label, size);
@@ -167,14 +168,14 @@ static void give(int table, ps_row *row, const ps_site *label)
             if (row->count[i] > PS_READ(to->count[i])) PS_WRITE(to->count[i], row->count[i]);
             row->count[i] = 0;
         } else {
-            /* The first counter is the one that is added to last. */
+            /* In descending order, so that the first counter is added to last. */
             PS_ADD_LAST(to->count[i], count);
             row->sent[i] = row->count[i];
         }
     }
 }
 
-/* Its line is a number. */
+/* Returns the site whose name is method and route. Its line is a number for them. */
 static const ps_site *label_of(const char *method, const char *route)
 {
     static const ps_site others = {"(others)", "", "", 1};
@@ -195,7 +196,7 @@ static const ps_site *label_of(const char *method, const char *route)
 void ps_by_request_known(ps_counted *request, const char *method, const char *route)
 {
     drop_stale_label(request);
-    /* Nobody asks: a name is not worth its memory. */
+    /* No tracer listens, so the name is not worth its memory. */
     if (request->label || !(request->tally || PS_ENABLED(STATS__BY_REQUEST))) return;
     request->label = label_of(method, route);
     request->generation = ps_sites_generation;

@@ -1,10 +1,11 @@
 /*
- * Statistics of each route by itself, while somebody listens to stats__by_request: what is added to
- * a row during a request goes to a row of its own for the request's route.
+ * Statistics of each route, while a tracer listens to stats__by_request. What would be added to a
+ * row during a request goes to a row for the request's route instead.
  *
- * Many frameworks tell the route when the request is over. Until it is known a request adds to rows
- * that are its alone, which are not fired; then what they have becomes the route's. Those rows are
- * kept for the next request, so that there are as many as there are requests at a time.
+ * Many frameworks tell the route only when the request is over. Until the route is known, the
+ * request adds to rows of its own, which are not fired. Then their counts move to the route's rows.
+ * The request's rows are kept for the next request, so there are only as many sets of them as there
+ * are requests at a time.
  *
  * Called with the VM lock.
  */
@@ -16,16 +17,16 @@
 
 struct ps_tally;
 
-/* What a request is to this. Zeros at its start. */
+/* The state of one request in these statistics. Zeros at the start. */
 typedef struct ps_counted {
     const ps_site *label; /* method and route; NULL until they are known */
     struct ps_tally *tally;
-    uint32_t generation; /* of ps_sites_generation, when the label was made */
+    uint32_t generation; /* ps_sites_generation when the label was made */
 } ps_counted;
 
 /*
- * The row that counts in place of this one. request: the current one, or NULL where there is none,
- * or nobody wants to know.
+ * Returns the row that counts instead of `row`. request: the current one. It is NULL when there is
+ * none or no tracer listens to stats__by_request: then `row` itself counts.
  */
 ps_row *ps_by_request_row(ps_table *table, ps_row *row, ps_counted *request);
 static inline ps_row *ps_by_request(ps_table *table, ps_row *row, ps_counted *request)
@@ -33,13 +34,13 @@ static inline ps_row *ps_by_request(ps_table *table, ps_row *row, ps_counted *re
     return PS_UNLIKELY(request != NULL) ? ps_by_request_row(table, row, request) : row;
 }
 
-/* The route is known: at the end of the request at the latest. */
+/* Sets the route, at the end of the request at the latest. */
 void ps_by_request_known(ps_counted *request, const char *method, const char *route);
-/* The request is over. */
+/* Ends the request. */
 void ps_by_request_end(ps_counted *request);
 /*
- * Gives back what is kept from one request to the next, and forgets the routes: their names are
- * about to go.
+ * Frees what is kept from one request to the next, and forgets the routes, because the memory of
+ * their names is freed next.
  */
 void ps_by_request_clear(void);
 

@@ -1,4 +1,7 @@
-/* function__entry and function__return, for the hooks of every language. The row has its site. */
+/*
+ * Fires function__entry and function__return, for the hooks of every language. The row has its
+ * site.
+ */
 #ifndef PS_CALLS_H
 #define PS_CALLS_H
 
@@ -6,9 +9,9 @@
 
 #include "stack.h"
 
-/* For a call that was just entered, or resumed. */
+/* For a call that was just entered or resumed. */
 void ps_calls_fire_entry(const ps_row *row, const ps_stack *stack, bool resumed);
-/* For one that has just left this stack. */
+/* For a call that has just left this stack. */
 void ps_calls_fire_return(const ps_row *row, const ps_stack *stack, const ps_call *call, int outcome);
 
 #endif

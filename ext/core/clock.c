@@ -19,8 +19,8 @@ struct reading {
 static struct reading first;
 
 /*
- * The pair whose two halves are closest together, of a few: a preemption between them would skew
- * the rate.
+ * Takes a few pairs of readings, and returns the one whose halves are closest together. A
+ * preemption between the halves would distort the rate.
  */
 static struct reading read_both(void)
 {
@@ -56,7 +56,7 @@ static bool counter_is_invariant(void)
     return (d & (1u << 8)) && kernel_uses_tsc();
 }
 #elif defined(__aarch64__)
-/* The architecture promises a constant rate, the same on all cores. */
+/* The architecture guarantees a constant rate, the same on all cores. */
 static bool counter_is_invariant(void)
 {
     return true;

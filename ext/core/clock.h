@@ -1,11 +1,11 @@
 /*
- * Time, in ticks on the hot path and in ns everywhere else.
+ * Time: in ticks on the hot path, in ns everywhere else.
  *
- * A tick is a cycle of the CPU's counter (10 ns to read) where that counter is trustworthy, else a
- * ns of CLOCK_MONOTONIC from the vDSO (24-34 ns to read). The counter is trusted when the CPU calls
- * it invariant, the kernel itself keeps time with it, and two readings at least 40 ms apart agree
- * on its rate. Ticks of different epochs do not compare: ps_clock_choose() is called only while no
- * hook is in.
+ * A tick is a cycle of the CPU's counter (10 ns to read) where the counter can be trusted.
+ * Otherwise it is a ns of CLOCK_MONOTONIC from the vDSO (24-34 ns to read). The counter is trusted
+ * when the CPU reports it as invariant, the kernel itself uses it to keep time, and two readings at
+ * least 40 ms apart give a rate. Ticks from before and after ps_clock_choose() cannot be compared,
+ * so it is called only while no hook is in.
  */
 #ifndef PS_CLOCK_H
 #define PS_CLOCK_H
@@ -20,7 +20,7 @@
 
 struct ps_clock {
     bool counter;   /* ticks are cycles */
-    uint64_t scale; /* ns a tick, times 2^32 */
+    uint64_t scale; /* ns of a tick, times 2^32 */
 };
 extern struct ps_clock ps_clock;
 
@@ -31,7 +31,7 @@ static inline uint64_t ps_clock_read(clockid_t id)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The same, or 0 where there is no such clock: that of a thread that has ended. */
+/* The same, or 0 where there is no such clock, because the thread has ended. */
 static inline uint64_t ps_clock_try(clockid_t id)
 {
     struct timespec t;
@@ -72,18 +72,18 @@ static inline uint64_t ps_ticks_to_ns(uint64_t ticks)
     return ps_clock.counter ? (uint64_t)(((unsigned __int128)ticks * ps_clock.scale) >> 32) : ticks;
 }
 
-/* The least number of ticks that are so many ns. */
+/* The smallest number of ticks that last at least `ns`. */
 static inline uint64_t ps_ns_to_ticks(uint64_t ns)
 {
     if (!ps_clock.counter) return ns;
     return (uint64_t)((((unsigned __int128)ns << 32) + ps_clock.scale - 1) / ps_clock.scale);
 }
 
-/* Takes the first of the two readings. Call it as early as possible. */
+/* Takes the first of two readings. Call it as early as possible. */
 void ps_clock_start(void);
 /*
- * Takes the second one and decides; true when ticks are cycles. PROBESCOPE_CLOCK=vdso forces the
- * slow one.
+ * Takes the second reading and decides. Returns true when ticks are cycles. PROBESCOPE_CLOCK=vdso
+ * forces CLOCK_MONOTONIC.
  */
 bool ps_clock_choose(void);
 

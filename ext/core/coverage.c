@@ -37,7 +37,7 @@ static bool starts_with_any(const char *path, ps_strings prefixes)
     return false;
 }
 
-/* A pattern that can match a path holds a slash or ends like a file of the language. */
+/* A pattern matches paths when it has a slash or ends with the suffix of the language's files. */
 static bool is_path_pattern(const char *pattern)
 {
     const char *dot = strrchr(pattern, '.');
@@ -45,8 +45,8 @@ static bool is_path_pattern(const char *pattern)
 }
 
 /*
- * The file of a script that was started by a relative path has that path for its name. It lies
- * below one of the roots.
+ * A script that was started by a relative path has that path as its file name. The file lies below
+ * one of the roots.
  */
 static bool matches_below_roots(const char *pattern, const char *path)
 {
@@ -62,7 +62,7 @@ static bool matches_below_roots(const char *pattern, const char *path)
 static bool matches_path(const char *pattern, const char *path)
 {
     if (fnmatch(pattern, path, 0) == 0) return true;
-    /* <frozen importlib>, (eval) */
+    /* Not for <frozen importlib> and (eval). */
     return *path && !strchr("/<(", *path) && matches_below_roots(pattern, path);
 }
 
@@ -90,9 +90,9 @@ bool ps_coverage_is_ours(const char *path)
 
 bool ps_coverage_is_own(const char *path)
 {
-    /* <frozen importlib>, (eval) */
+    /* Not for <frozen importlib> and (eval). */
     if (!coverage.roots || !*path || *path == '<' || *path == '(') return false;
-    /* A script that was started by a relative path is the application itself. */
+    /* A script that was started by a relative path belongs to the application. */
     if (*path == '/' && !starts_with_any(path, coverage.roots)) return false;
     return !starts_with_any(path, coverage.ours) && !starts_with_any(path, coverage.outside) &&
            !strstr(path, "/vendor/") && !strstr(path, "/node_modules/");

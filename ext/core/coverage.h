@@ -1,6 +1,7 @@
 /*
- * Which functions the probes cover: by default the application's own files, else what
- * PROBESCOPE_FUNCTIONS or the API names, and everything while functions__all is listened to.
+ * Which functions the probes cover. By default, those of the application's own files. Otherwise
+ * those that PROBESCOPE_FUNCTIONS or the API names. While a tracer listens to functions__all, all
+ * functions.
  */
 #ifndef PS_COVERAGE_H
 #define PS_COVERAGE_H
@@ -8,36 +9,35 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Strings, each with a NUL, and a NULL at the end. */
+/* An array of strings, each with a NUL. NULL ends the array. */
 typedef char **ps_strings;
 
 /*
- * Takes the settings as the package prepares them, and owns them from now on:
- * roots    directories that hold the application, each with a slash at its end, and single files of
- *          it
- * outside  directories of packages and of the runtime itself, likewise; "/vendor/" and the like
- *          match anywhere
- * ours     start of the paths of probescope's own files, which are never covered
- * patterns globs over paths (with a slash, or that end as the language's files do) and over
- * function names, or NULL: the default
- * suffix   ".py"
+ * Takes over the settings that the package prepared, and frees them at the next call.
+ * - roots: directories of the application, each with a slash at its end, and single files
+ * - outside: directories of packages and of the runtime, likewise. "/vendor/" and the like match
+ *   anywhere.
+ * - ours: prefixes of the paths of probescope's own files, which are never covered
+ * - patterns: globs. A glob with a slash, or with the suffix of the language's files, matches
+ *   paths. Others match function names. NULL: the default.
+ * - suffix: for example ".py"
  */
 void ps_coverage_set(ps_strings roots, ps_strings outside, ps_strings ours, ps_strings patterns,
                      const char *suffix);
 
-/* Is this file one of probescope's? */
+/* True when the file is one of probescope's. */
 bool ps_coverage_is_ours(const char *path);
-/* Is this file one of the application's own? */
+/* True when the file is one of the application's own. */
 bool ps_coverage_is_own(const char *path);
 /*
- * May any function of this file be covered? Decides without a name; with patterns over names every
- * file may.
+ * True when any function of this file may be covered. The name of the function is not known yet:
+ * when there are patterns over names, every file may.
  */
 bool ps_coverage_file(const char *path, bool everything);
-/* Is this function covered? */
+/* True when the function is covered. */
 bool ps_coverage_function(const char *path, const char *name, bool everything);
 
-/* Do the patterns ask for names at all? */
+/* True when there are patterns over names. */
 bool ps_coverage_by_name(void);
 
 #endif

@@ -11,7 +11,7 @@
 #include "atomic.h"
 #include "clock.h"
 
-/* As the kernel has it; the C libraries differ in the name of the last field. */
+/* The kernel's struct sigevent. The C libraries differ in the name of the last field. */
 struct event {
     union sigval value;
     int signal, notify;
@@ -57,14 +57,13 @@ void ps_cpu_timer_delete(int timer)
 }
 
 /*
- * Without that option the signal is sent by the interrupt, while the read() is under way, and the
- * read() ends early: it looks for signals after each page. With it the read() comes to its end, and
- * the signal is there at once. One that ends early may have another reason: a tracer of the whole
- * process stops it at that moment. So most of them count.
+ * Without CONFIG_POSIX_CPU_TIMERS_TASK_WORK the timer's interrupt sends the signal during the
+ * read(). The read() looks for signals after each page, and ends early. With the option the read()
+ * is completed, and the signal comes right after it. A read() may also end early because a tracer
+ * of the whole process stops it at that moment. So several reads have to agree.
  */
 static enum ps_seen look(int timer, int zero, void *page, size_t size, const uint32_t *handled)
 {
-    /* One that has run out when it is started sends its signal at once, and tells nothing. */
     enum { VECTORS = 64, AGREE = 4, MOST_NS = 100000000, SOON_NS = 50000 };
     struct iovec vector[VECTORS];
     for (int i = 0; i < VECTORS; i++) vector[i] = (struct iovec){page, size};
@@ -73,6 +72,9 @@ static enum ps_seen look(int timer, int zero, void *page, size_t size, const uin
         if (ps_clock_read(CLOCK_THREAD_CPUTIME_ID) > until) return PS_SEEN_UNKNOWN;
         uint32_t before = PS_READ(*handled);
         ps_cpu_timer_start(timer, ps_clock_read(CLOCK_THREAD_CPUTIME_ID) + SOON_NS);
+        /*
+         * When the timer ran out before it was started, its signal came at once and tells nothing.
+         */
         if (PS_READ(*handled) != before) continue;
         ssize_t got = readv(zero, vector, VECTORS);
         if (PS_READ(*handled) == before) continue;

@@ -1,6 +1,6 @@
 /*
- * What a counter grew by since the last time it was asked; `before` is where that is kept, one for
- * each who asks.
+ * Returns what a counter grew by since the last call. `before` stores the counter's value at that
+ * call. Each caller has a `before` of its own.
  */
 #ifndef PS_GROWTH_H
 #define PS_GROWTH_H

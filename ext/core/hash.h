@@ -1,6 +1,6 @@
 /*
- * FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): for tables and names, where nobody
- * gains by a collision.
+ * FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/). It serves tables and names, where
+ * an attacker gains nothing by a collision.
  */
 #ifndef PS_HASH_H
 #define PS_HASH_H
@@ -16,8 +16,8 @@ static inline uint64_t ps_fnv1a(const void *bytes, size_t size)
 }
 
 /*
- * A number for a text, never 0, so small that it stays what it is as a double, which is what JSON's
- * numbers are to many.
+ * Returns a number for a text, never 0. It has 48 bits, so a double holds it exactly: many programs
+ * read JSON's numbers as doubles.
  */
 static inline uint64_t ps_number_of_text(const char *text, size_t size)
 {

@@ -12,7 +12,10 @@
 struct ps_info probescope_info = {.magic = PS_INFO_MAGIC};
 const char *const ps_state_names[] = {PS_STATE_NAMES};
 
-/* Writers are rare and may be on two threads (watcher, VM): whoever makes the number odd writes. */
+/*
+ * Writers are rare and may be on two threads (watcher, VM). The thread that makes the number odd
+ * writes.
+ */
 static void begin(void)
 {
     for (int tries = 0;; tries++) {
@@ -20,10 +23,7 @@ static void begin(void)
         if (__atomic_compare_exchange_n(&probescope_info.sequence, &sequence, sequence + 1, 0,
                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             break;
-        /*
-         * Who writes may be without a CPU, on the same one as this thread or below its priority: it
-         * has to get one.
-         */
+        /* Sleep: the writer may be waiting for this thread's CPU, or have a lower priority. */
         if (tries > 100) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
     __atomic_thread_fence(__ATOMIC_RELEASE);
@@ -104,7 +104,7 @@ enum ps_state ps_info_state_of(enum ps_probe probe)
 void ps_info_refresh(void)
 {
     begin();
-    probescope_info.memory_limit = ps_memory_limit(); /* it may be set after the start */
+    probescope_info.memory_limit = ps_memory_limit(); /* the limit may be set after the start */
     probescope_info.memory_used = ps_memory_used();
     probescope_info.overhead_limit = ps_overhead_limit;
     for (int i = 0; i < PS_PROBE_COUNT; i++) probescope_info.probes[i].enabled = ps_semaphores[i];
@@ -130,7 +130,7 @@ void ps_info_interval(uint64_t until_ns, uint64_t cpu_ns, uint64_t looking_ns)
 
 void ps_info_after_fork(void)
 {
-    /* The parent's writer may have been in the middle: its thread does not exist here. */
+    /* A thread of the parent may have been writing. That thread does not exist in the child. */
     PS_WRITE(probescope_info.sequence, PS_READ(probescope_info.sequence) & ~1u);
     begin();
     probescope_info.pid = getpid();

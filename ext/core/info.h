@@ -1,9 +1,9 @@
 /*
- * What the process says about itself, for a host that reads /proc/PID/mem: no socket, no file, no
- * signal. The host finds the symbol in .dynsym of the mapped file, so it stays exported under
- * -fvisibility=hidden and strip. Sequence-locked: odd while it is written. Its fields are those of
- * providers/info.yml, and are only ever appended; the host goes by the sizes and offsets in the
- * head.
+ * What the process reports about itself, for a host that reads /proc/PID/mem: no socket, no file,
+ * no signal. The host finds the symbol in .dynsym of the mapped file, so the symbol stays exported
+ * under -fvisibility=hidden and strip. A sequence lock guards the struct: the number is odd while
+ * the struct is written. The fields are those of providers/info.yml, and are only ever appended.
+ * The host uses the sizes and offsets at the start of the struct.
  */
 #ifndef PS_INFO_H
 #define PS_INFO_H
@@ -15,25 +15,28 @@
 
 extern struct ps_info probescope_info __attribute__((visibility("default")));
 
-/* Called once, before the watcher runs. The strings are cut where they are too long. */
+/* Called once, before the watcher runs. Strings that are too long are cut. */
 void ps_info_start(const char *runtime, const char *runtime_version, const char *library_version);
 void ps_info_flag(uint32_t flag, int on);
 void ps_info_note(const char *note);
-/* The state of one probe; reason may be NULL. Any thread. */
+/* Sets the state of one probe. reason may be NULL. Any thread. */
 void ps_info_state(enum ps_probe probe, enum ps_state state, const char *reason);
-/* Nobody listens any more. The reason stays: why it was refused or degraded when somebody did. */
+/*
+ * Sets the state to off, because no tracer listens any more. The reason stays: it tells why the
+ * probe was refused or degraded while a tracer listened.
+ */
 void ps_info_off(enum ps_probe probe);
 /*
- * Its hooks were taken out at that moment, and it is refused; 0: that is over, and it is off until
- * the VM says otherwise.
+ * Records that the probe's hooks were taken out at `ns`, and that the probe is refused. ns 0 ends
+ * that: the probe is off until the VM reports otherwise.
  */
 void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason);
 enum ps_state ps_info_state_of(enum ps_probe probe);
 extern const char *const ps_state_names[];
-/* The watcher's own: what it saw and counted. */
+/* The watcher records with these what it saw and counted. */
 void ps_info_refresh(void);
 void ps_info_hooks(uint64_t asked_ns, uint64_t hooks_in_ns);
-/* Adds an interval. */
+/* Adds the figures of one interval. */
 void ps_info_interval(uint64_t until_ns, uint64_t cpu_ns, uint64_t looking_ns);
 void ps_info_after_fork(void);
 

@@ -20,7 +20,9 @@ static bool is_of(const ps_known *known, ps_address a, ps_address b, ps_address 
            ps_address_equal(known->key[2], c);
 }
 
-/* Where it is, or where it would go. There is an empty place. */
+/*
+ * Returns the place of this key, or the one where it would go. The table must have an empty place.
+ */
 static ps_known *place_of(const ps_known_table *table, ps_address a, ps_address b, ps_address c)
 {
     uint32_t mask = table->capacity - 1, i = hash_of(a, b, c) & mask;
@@ -44,7 +46,7 @@ static uint32_t count_current(const ps_known_table *table)
     return count;
 }
 
-/* Makes room: what is not current goes, and where little would, the table grows. */
+/* Drops the entries that are not current. When few of them would go, the table grows. */
 static bool make_room(ps_known_table *table)
 {
     uint32_t current = count_current(table), capacity = table->capacity ? table->capacity : SMALLEST;

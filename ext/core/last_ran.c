@@ -8,9 +8,9 @@
 uint64_t ps_last_ran_ns(int tid)
 {
     static const char name[] = "se.exec_start";
-    char text[400]; /* a line for the thread's name, one of dashes, and that */
+    char text[400]; /* a line with the thread's name, a line of dashes, and the field's line */
     if (!ps_task_file_read(tid, "sched", text, sizeof(text))) return 0;
-    /* Behind the dashes: the thread's name is the application's. */
+    /* Search after the dashes, because the application chose the thread's name. */
     const char *field = strstr(text, "\n---");
     field = field ? strstr(field, name) : NULL;
     const char *value = field ? strchr(field, ':') : NULL;
@@ -22,7 +22,7 @@ uint64_t ps_last_ran_ns(int tid)
 
 bool ps_is_asleep(int tid)
 {
-    char text[64]; /* the function of the kernel that it waits in; 0: none */
+    char text[64]; /* the kernel function in which the thread waits; 0: none */
     return ps_task_file_read(tid, "wchan", text, sizeof(text)) && text[0] != '0';
 }
 
@@ -32,8 +32,8 @@ bool ps_cpu_ticks_of(int tid, struct ps_cpu_ticks *ticks)
     char text[400];
     if (!ps_task_file_read(tid, "stat", text, sizeof(text))) return false;
     /*
-     * Behind the name, which is in brackets: it is the application's, brackets and blanks of its
-     * own included.
+     * Search after the name, which is in brackets. The application chose the name, and it may have
+     * brackets and blanks of its own.
      */
     char *at = strrchr(text, ')');
     if (!at) return false;

@@ -1,4 +1,4 @@
-/* When a thread last had a CPU, and what for, as the kernel notes it. */
+/* When a thread last ran, and how its CPU time is divided, as the kernel records it. */
 #ifndef PS_LAST_RAN_H
 #define PS_LAST_RAN_H
 
@@ -6,29 +6,31 @@
 #include <stdint.h>
 
 /*
- * ns by the scheduler's clock of that CPU, of a thread of this process; 0: the kernel does not tell
- * (CONFIG_SCHED_DEBUG, which is always there from Linux 6.15 on), or there is no such thread. Of
- * two threads that had the same CPU the values compare. For a thread that runs the scheduler notes
- * it when it looks: when that thread asks for its CPU time, for example.
+ * When a thread of this process last ran, in ns of the scheduler's clock of that CPU. Values of two
+ * threads that ran on the same CPU can be compared. For a running thread the scheduler updates the
+ * value at certain events, for example when the thread asks for its CPU time. Returns 0 when there
+ * is no such thread, or the kernel does not report it (CONFIG_SCHED_DEBUG, which is always there
+ * from Linux 6.15 on).
  */
 uint64_t ps_last_ran_ns(int tid);
 
 /*
- * Does a thread of this process wait for something other than a CPU? By its `wchan`, for which the
- * kernel takes two thirds of the time that `sched` takes. False also where the kernel does not
- * tell.
+ * True when a thread of this process waits for something other than a CPU. It reads `wchan`, for
+ * which the kernel takes two thirds of the time that `sched` takes. False also where the kernel
+ * does not report it.
  */
 bool ps_is_asleep(int tid);
 
 /*
- * CPU time of a thread of this process in clock ticks of 10 ms, and the part of it that it spent in
- * the kernel: by what it did when the kernel's own clock interrupted it.
+ * CPU time of a thread of this process in clock ticks of 10 ms, and the part of it spent in the
+ * kernel. The kernel attributes a tick by what the thread did when the kernel's clock interrupted
+ * it.
  */
 struct ps_cpu_ticks {
     uint64_t all, system;
 };
 
-/* False: the kernel does not tell, or there is no such thread. */
+/* Returns false when there is no such thread, or the kernel does not report it. */
 bool ps_cpu_ticks_of(int tid, struct ps_cpu_ticks *ticks);
 
 #endif

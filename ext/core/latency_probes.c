@@ -63,7 +63,8 @@ void ps_latency_close(ps_latency *latency)
 {
     latency->closed = true;
     latency->reason = NULL;
-#ifdef LIBSTAPSDT_PROBESCOPE /* the other unmaps what the watcher may be about to look at */
+/* Upstream's library would unmap the semaphore, which the watcher may be about to read. */
+#ifdef LIBSTAPSDT_PROBESCOPE
     providerUnload(latency->provider);
 #endif
 }

@@ -1,7 +1,7 @@
 /*
  * USDT probes that a program defines while it runs. The API and the ABI are libstapsdt's
- * (https://github.com/linux-usdt/libstapsdt, documented at https://libstapsdt.readthedocs.io); what
- * that library does not have stands at the end, under "Beyond libstapsdt".
+ * (https://github.com/linux-usdt/libstapsdt, documented at https://libstapsdt.readthedocs.io). What
+ * libstapsdt does not have is marked "Beyond libstapsdt".
  *
  *   SDTProvider_t *provider = providerInit("shop");
  *   SDTProbe_t *checkout = providerAddProbe(provider, "checkout", 2, uint64, int32);
@@ -11,10 +11,10 @@
  *
  *   # bpftrace -p PID -e 'usdt:*:shop:checkout { printf("%s %d\n", str(arg0), arg1) }'
  *
- * Threads: every function may be called on any thread, and a probe may be fired while its provider
- * is unloaded or loaded again; providerDestroy() alone wants that nobody uses the provider and its
- * probes any more. None of them may be called in a signal handler but probeFire(), probeIsEnabled()
- * and probeFireArray(). A child made by fork() keeps the probes that were loaded.
+ * Threads: every function may be called on any thread. A probe may be fired while its provider is
+ * unloaded or loaded again. No thread may use the provider or its probes when providerDestroy() is
+ * called. A signal handler may call probeFire(), probeIsEnabled() and probeFireArray(), and no
+ * other function. A child made by fork() keeps the probes that were loaded.
  */
 #ifndef _LIBSTAPSDT_H
 #define _LIBSTAPSDT_H
@@ -22,8 +22,8 @@
 #include <stdint.h>
 
 /*
- * The member of that name is part of the API, and <errno.h> makes it a macro: such a file says
- * lastError.
+ * The member `errno` is part of the API, and <errno.h> defines errno as a macro. A file that
+ * includes <errno.h> uses the member lastError instead.
  */
 #pragma push_macro("errno")
 #undef errno
@@ -37,14 +37,14 @@ extern "C" {
 typedef enum {
     noError = -1,
     elfCreationError = 0,
-    tmpCreationError = 1, /* no place for the library; or the provider's name has a '/' */
+    tmpCreationError = 1, /* no place for the library, or a '/' in the provider's name */
     sharedLibraryOpenError = 2,
-    symbolLoadingError = 3,      /* not in use here: nothing is looked up by its name */
-    sharedLibraryCloseError = 4, /* not in use here: what is loaded can always be unloaded */
+    symbolLoadingError = 3,      /* not used here: nothing is looked up by its name */
+    sharedLibraryCloseError = 4, /* not used here: unloading always succeeds */
     /* Beyond libstapsdt: */
-    invalidNameError = 5,      /* of a provider or a probe */
-    invalidArgumentsError = 6, /* too many, or of a type that does not exist */
-    providerLoadedError = 7,   /* no probe can be added until it is unloaded */
+    invalidNameError = 5,      /* the name of a provider or a probe is not allowed */
+    invalidArgumentsError = 6, /* too many, or a type that does not exist */
+    providerLoadedError = 7,   /* no probe can be added until the provider is unloaded */
 } SDTError_t;
 
 typedef enum {
@@ -58,9 +58,13 @@ typedef enum {
     uint64 = 8,
     int64 = -8,
     /* Beyond libstapsdt: */
-    sdtDouble = 0x108, /* a double; tracers see the 64 bits of it as an unsigned integer */
-    sdtString =
-        0x208, /* a const char * or NULL; it is looked at before a tracer does, which cannot read untouched pages */
+    /* A double. Tracers see its 64 bits as an unsigned integer. */
+    sdtDouble = 0x108,
+    /*
+     * A const char * or NULL. probeFire() reads the string first, because a tracer cannot read
+     * pages that were never touched.
+     */
+    sdtString = 0x208,
 } ArgType_t;
 
 typedef enum {
@@ -72,7 +76,7 @@ struct SDTProvider;
 
 typedef struct SDTProbe {
     char *name;
-    ArgType_t argFmt[MAX_ARGUMENTS]; /* the first six; noarg behind the last */
+    ArgType_t argFmt[MAX_ARGUMENTS]; /* the first six; noarg after the last */
     void *_fire;
     struct SDTProvider *provider;
     int argCount;
@@ -85,12 +89,12 @@ typedef struct SDTProbeList_ {
 
 typedef struct SDTProvider {
     char *name;
-    SDTProbeList_t *probes; /* the one that was added last comes first */
+    SDTProbeList_t *probes; /* the probe that was added last comes first */
     union {
         SDTError_t errno; /* of the last call that failed */
         SDTError_t lastError;
     };
-    char *error; /* what it was, in words, or NULL */
+    char *error; /* the message for that error, or NULL */
 
     /* Private. */
     void *_handle;
@@ -100,73 +104,79 @@ typedef struct SDTProvider {
 } SDTProvider_t;
 
 /*
- * Any name is taken; providerLoad() refuses those that are not 1 to 127 of A-Z a-z 0-9 _ - . +.
- * NULL: no memory.
+ * Takes any name. providerLoad() refuses a name that is not 1 to 127 of A-Z a-z 0-9 _ - . +.
+ * Returns NULL when there is no memory.
  */
 SDTProvider_t *providerInit(const char *name);
 
 /*
- * Where providerLoad() puts the library that tracers read: memfd_disabled, the default here, a file
- * in a directory of this user's alone ($XDG_RUNTIME_DIR/probescope or /tmp/probescope-UID; in
- * memory all the same when neither takes it); memfd_enabled, in memory, where bpftrace 0.25 and
- * later do not look and nobody attaches by path. Returns 1, or 0 when the provider is loaded.
+ * Chooses where providerLoad() puts the library that tracers read.
+ * - memfd_disabled, the default here: a file in a directory that only this user can enter
+ *   ($XDG_RUNTIME_DIR/probescope or /tmp/probescope-UID). When neither works, the library is in
+ *   memory all the same.
+ * - memfd_enabled: in memory. bpftrace 0.25 and later do not look there, and no tracer can attach
+ *   by path.
+ *
+ * Returns 1, or 0 when the provider is already loaded.
  */
 int providerUseMemfd(SDTProvider_t *provider, const MemFDOption_t use_memfd);
 
 /*
- * Adds a probe of argCount types. NULL with provider->errno: the name (as above), the count, a
- * type, or it is loaded.
+ * Adds a probe with argCount types. Returns NULL with provider->errno when the name (see
+ * providerInit()), the count or a type is not allowed, or when the provider is loaded.
  */
 SDTProbe_t *providerAddProbe(SDTProvider_t *provider, const char *name, int argCount, ...);
 
-/* Shows the probes to tracers. 0, also when it is loaded already; -1 with provider->errno. */
+/*
+ * Shows the probes to tracers. Returns 0, also when the provider is already loaded; -1 with
+ * provider->errno on failure.
+ */
 int providerLoad(SDTProvider_t *provider);
 
 /*
- * Takes them back; they can be fired and say nothing. Probes can be added and the provider loaded
- * again. Always 0.
+ * Hides the probes from tracers. Firing them does nothing then. Probes can be added, and the
+ * provider can be loaded again. Always returns 0.
  */
 int providerUnload(SDTProvider_t *provider);
 
-/* Unloads it and frees it and its probes. NULL is fine. */
+/* Unloads the provider, and frees it and its probes. NULL is allowed. */
 void providerDestroy(SDTProvider_t *provider);
 
 /*
- * As many arguments as the probe has, each an integer, a pointer, or a double for sdtDouble. Does
- * nothing while nobody listens.
+ * Fires the probe. It takes as many arguments as the probe has: an integer or a pointer each, and a
+ * double for sdtDouble. It does nothing while no tracer listens.
  */
 void probeFire(SDTProbe_t *probe, ...);
 
 /*
- * 1 while a tracer listens to this probe of this process, else 0. Tracers say so by the probe's
- * semaphore.
+ * 1 while a tracer listens to this probe of this process, else 0. A tracer that listens raises the
+ * probe's semaphore.
  */
 int probeIsEnabled(SDTProbe_t *probe);
 
 /*
- * --- Beyond libstapsdt
- * ---------------------------------------------------------------------------------------------------
+ * --- Beyond libstapsdt --------------------------------------------------------------------------
  */
 
-#define LIBSTAPSDT_PROBESCOPE 1 /* that what follows is there */
+#define LIBSTAPSDT_PROBESCOPE 1 /* defined where the header has what follows */
 #define SDT_MAX_ARGUMENTS     12
 
 /*
  * providerAddProbe() with up to twelve types. bpftrace reads the seventh and later arguments from
- * 0.24 on; before, it refuses a program that names them.
+ * 0.24 on. Earlier versions refuse a program that names them.
  */
 SDTProbe_t *providerAddProbeArray(SDTProvider_t *provider, const char *name, int argCount,
                                   const ArgType_t *types);
 
 /*
- * probeFire() for bindings: as many values as the probe has arguments; those of a double are its
- * bits.
+ * probeFire() for bindings. It takes as many values as the probe has arguments. The value for a
+ * double is its 64 bits.
  */
 void probeFireArray(SDTProbe_t *probe, const uint64_t *values);
 
 /*
- * The path that tracers can attach to, or NULL when the provider is not loaded or is in memory.
- * Valid until it is unloaded.
+ * The path that tracers can attach to. NULL when the provider is not loaded or is in memory. Valid
+ * until the provider is unloaded.
  */
 const char *providerPath(const SDTProvider_t *provider);
 

@@ -11,7 +11,7 @@ struct ps_looks ps_looks[PS_LOOK_KINDS];
 static struct {
     int besides_ns[PS_LOOK_KINDS];
     uint64_t clock_ticks; /* what reading the clock takes */
-    /* Of what was added up before: the counters stay, their worth is counted once. */
+    /* The counters at the last sum. What they grow by is added to the sum once. */
     ps_looks_before counted;
     uint64_t ns;
     uint64_t jobs; /* ticks */
@@ -22,12 +22,12 @@ static struct {
         uint64_t counted_ns;
         bool runs;
     } threads[OUR_THREADS];
-    pthread_mutex_t lock; /* of `threads` and of the sums: never held in a hook */
+    pthread_mutex_t lock; /* guards `threads` and the sums; no hook takes it */
 } looking = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static __thread int own_thread = -1;
 
-/* Moves the middle towards what a run took. */
+/* Moves the middle towards the time that a run took. */
 static uint64_t moved(uint64_t middle, uint64_t ticks)
 {
     uint64_t step = middle / 16 + 1;
@@ -44,14 +44,11 @@ void ps_look_note(ps_look look)
     if (!looks->timed || (beginning && ticks < looks->middle)) looks->middle = ticks;
     PS_ADD(looks->timed, 1);
     /*
-     * The first ones find out what is usual: one interrupted run among them would count for more
-     * than all that come later.
+     * The first runs only find the usual time. An interrupted run among them would count for more
+     * than all later ones.
      */
     if (beginning) return;
-    /*
-     * One that was interrupted, or whose thread was without a CPU for a while, says nothing of the
-     * others.
-     */
+    /* A run that was interrupted, or whose thread lost its CPU, tells nothing about the others. */
     if (ticks > looks->middle * FAR_ABOVE) ticks = looks->middle;
     looks->middle = moved(looks->middle, ticks);
     PS_ADD(looks->ticks, ticks);
@@ -74,8 +71,8 @@ void ps_looking_besides(ps_look_kind kind, int ns)
 }
 
 /*
- * How far two readings are apart in half of the cases. Not the least: a CPU that does both at once
- * gives 1 tick now and then, where 25 are usual.
+ * Returns the median distance of two readings. The minimum would be wrong: a CPU that does both at
+ * once gives 1 tick now and then, where 25 are usual.
  */
 static uint64_t clock_ticks(void)
 {
@@ -125,8 +122,8 @@ void ps_looking_thread_ends(void)
 }
 
 /*
- * The ticks of a run, by those that were timed since then: hooks become cheaper or dearer. By all
- * of them where few were.
+ * Returns the mean ticks of the runs that were timed since then, because the cost of hooks changes.
+ * When few runs were timed, returns the mean of all.
  */
 static uint64_t mean_ticks(ps_look_kind kind, uint64_t added, uint64_t ticks)
 {
@@ -136,7 +133,7 @@ static uint64_t mean_ticks(ps_look_kind kind, uint64_t added, uint64_t ticks)
     return added ? PS_READ(ps_looks[kind].ticks) / added : PS_READ(ps_looks[kind].middle);
 }
 
-/* ns that so many runs of a kind took. */
+/* Returns the ns that this many runs of a kind took. */
 static uint64_t worth(ps_look_kind kind, uint64_t runs, uint64_t mean)
 {
     uint64_t inside = ps_ticks_to_ns(mean > looking.clock_ticks ? runs * (mean - looking.clock_ticks) : 0);

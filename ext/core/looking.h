@@ -1,11 +1,12 @@
 /*
- * What looking costs: the time that hooks take of the application's.
+ * What looking costs: the CPU time that hooks take from the application.
  *
- * Each kind of hook counts how often it ran, and about one run in PS_LOOK_EVERY is timed, at no
- * regular distance, because hooks do some things in every so many runs. The mean of those, without
- * what reading the clock takes and with what the VM takes to call a hook of that kind, times the
- * count is the cost. A raw probe fires inside of a hook, so the tracer's part is in it as well.
- * What threads of ours do is read from their own CPU clocks.
+ * Each kind of hook counts its runs. About one run in PS_LOOK_EVERY is timed. The distance between
+ * timed runs varies, because hooks do some work only every so many runs. The cost of a kind is its
+ * number of runs times the mean of the timed runs. From that mean the time to read the clock is
+ * subtracted, and the time that the VM takes to call such a hook is added. A raw probe fires inside
+ * a hook, so the cost includes the tracer's part. The time of our own threads comes from their CPU
+ * clocks.
  *
  *   ps_look look = ps_look_begin(PS_LOOK_FUNCTION);
  *   ...
@@ -25,10 +26,10 @@ enum { PS_LOOK_EVERY = 64 };
 typedef enum ps_look_kind {
     PS_LOOK_FUNCTION, /* an entry or an exit of a call */
     PS_LOOK_LINE,
-    PS_LOOK_EXCEPTION, /* a raise, a rescue, and what leads to them */
+    PS_LOOK_EXCEPTION, /* a raise, a rescue, and the events that lead to them */
     PS_LOOK_BACKTRACE,
     PS_LOOK_OBJECT,  /* an allocation */
-    PS_LOOK_BRACKET, /* an allocation or a free, while a raise is measured */
+    PS_LOOK_BRACKET, /* an allocation or a free while a raise is measured */
     PS_LOOK_COLLECTION,
     PS_LOOK_LOCK, /* a wait for the VM lock */
     PS_LOOK_REQUEST,
@@ -37,12 +38,13 @@ typedef enum ps_look_kind {
 } ps_look_kind;
 
 struct ps_looks {
-    uint64_t runs;   /* of hooks of this kind */
-    uint64_t next;   /* number of the run that is timed next */
-    uint64_t timed;  /* of these, how many were timed */
-    uint64_t added;  /* of these, how many are in `ticks` */
-    uint64_t ticks;  /* that those took, with a reading of the clock */
-    uint64_t middle; /* ticks: about half of them take more. What is far above it was interrupted. */
+    uint64_t runs;  /* of hooks of this kind */
+    uint64_t next;  /* number of the run that is timed next */
+    uint64_t timed; /* how many runs were timed */
+    uint64_t added; /* how many timed runs are in `ticks` */
+    uint64_t ticks; /* that those runs took, including one reading of the clock each */
+    /* Ticks: about half of the runs take more. A run that took far more was interrupted. */
+    uint64_t middle;
 };
 extern struct ps_looks ps_looks[PS_LOOK_KINDS];
 
@@ -51,7 +53,7 @@ typedef struct ps_look {
     uint64_t began; /* ticks; 0: this run is not timed */
 } ps_look;
 
-/* VM lock held, or a free-threaded VM: then a few runs may be missed. */
+/* Called with the VM lock. In a free-threaded VM there is none, and a few runs may be missed. */
 static inline ps_look ps_look_begin(ps_look_kind kind)
 {
     uint64_t run = PS_READ(ps_looks[kind].runs);
@@ -59,7 +61,7 @@ static inline ps_look ps_look_begin(ps_look_kind kind)
     return (ps_look){kind, PS_UNLIKELY(run >= ps_looks[kind].next) ? ps_ticks() : 0};
 }
 
-/* Every run is timed: for what is rare and takes long. */
+/* Times every run, for events that are rare and take long. */
 static inline ps_look ps_look_begin_rare(ps_look_kind kind)
 {
     PS_ADD(ps_looks[kind].runs, 1);
@@ -74,29 +76,29 @@ static inline void ps_look_end(ps_look look)
 }
 
 /*
- * Work on a thread of the application that is no hook: a sample, switching hooks, finding names.
- * Any thread.
+ * Adds work on a thread of the application that is not a hook: a sample, switching hooks, finding
+ * names. Any thread.
  */
 void ps_looking_add(uint64_t ticks);
 /* The same, in ns of CPU time. */
 void ps_looking_add_ns(uint64_t ns);
 
 /*
- * What a hook of a kind takes besides what is timed inside of it, in ns: mostly the VM's way to it.
- * bench/looking.rb compares the sum with what the application's work takes with and without a
- * tracer, and these are set so that both agree. Less than 0 where the timed part overlaps with the
- * application's instructions. Called before any hook is in.
+ * Sets the ns that a hook of this kind takes outside of its timed part: mostly the VM's call of the
+ * hook. bench/looking.rb compares the application's time with and without a tracer; the values are
+ * set so that the sum of all costs is the difference. A value is negative where the timed part
+ * overlaps with the application's instructions. Called before any hook is in.
  */
 void ps_looking_besides(ps_look_kind kind, int ns);
 
 /*
- * Called by each thread of ours at its start and at its end: its whole CPU time counts. False:
- * there are too many.
+ * Each thread of ours calls these at its start and at its end. Its whole CPU time counts. begins()
+ * returns false when there are too many threads.
  */
 bool ps_looking_thread_begins(void);
 void ps_looking_thread_ends(void);
 
-/* ns since the process started. The watcher's, or with ps_stats_lock. */
+/* ns since the process started. Called by the watcher, or with ps_stats_lock. */
 uint64_t ps_looking_ns(void);
 
 /* What hooks did between two moments, by their kind. */
@@ -107,7 +109,10 @@ typedef struct ps_looked {
 typedef struct ps_looks_before {
     uint64_t runs[PS_LOOK_KINDS], added[PS_LOOK_KINDS], ticks[PS_LOOK_KINDS];
 } ps_looks_before;
-/* What hooks did since then; and `before` becomes now. One thread for each `before`. */
+/*
+ * Returns what hooks did since `before`, and sets `before` to now. Each `before` belongs to one
+ * thread.
+ */
 ps_looked ps_looking_since(ps_looks_before *before);
 void ps_looking_after_fork(void);
 

@@ -25,8 +25,8 @@ size_t ps_memory_used(void)
 
 void *ps_memory_take(size_t size)
 {
-    if (size > PS_READ(limit)) return NULL; /* and the sum below cannot wrap around */
-    /* Reserve first, so that two threads cannot pass the limit together. */
+    if (size > PS_READ(limit)) return NULL; /* so the sum below cannot wrap around */
+    /* Reserve first, so that two threads cannot exceed the limit together. */
     size_t before = PS_FETCH_ADD(used, size);
     if (before + size > PS_READ(limit)) {
         PS_FETCH_ADD(used, -size);

@@ -44,11 +44,17 @@ ps_open_call *ps_open_calls_enter(ps_open_calls *calls, uint64_t key)
 
 bool ps_open_calls_leave(ps_open_calls *calls, uint64_t key, uint32_t (*real_depth)(void), ps_open_call *left)
 {
-    /* Where a recursion turns back: did it turn back much earlier, and nobody said so? */
+    /*
+     * True where a deep recursion turns back. Calls may have been unwound without exit events, so
+     * the VM is asked.
+     */
     bool turned = calls->deepening && calls->depth >= PS_OPEN_CALLS_SUSPECT;
     calls->deepening = false;
     if (turned && calls->depth + calls->untimed > real_depth()) {
-        /* The one on top is taken for the one that leaves, which was entered last. */
+        /*
+         * It is not known which calls are still open. The exit is taken for that of the call that
+         * was entered last.
+         */
         calls->list[0] = calls->list[calls->depth - 1];
         calls->depth = !calls->untimed;
         calls->untimed = 0;

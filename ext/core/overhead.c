@@ -16,7 +16,10 @@
 uint32_t ps_overhead_limit, ps_overhead_out;
 bool ps_overhead_functions;
 
-/* Probes whose hooks go together, and what these are counted as. The first is that of functions. */
+/*
+ * Probes whose hooks are taken out together, and the kinds that those hooks are counted as. The
+ * first group is that of functions.
+ */
 static const struct group {
     uint32_t probes, kinds;
 } groups[] = {
@@ -31,26 +34,29 @@ static const struct group {
 enum { GROUPS = sizeof(groups) / sizeof(groups[0]) };
 
 static struct {
-    char text[16]; /* of the limit, as the environment has it */
-    /* The window that has begun. */
+    char text[16]; /* the limit as the environment has it */
+    /* The current window. */
     bool begun;
     uint64_t began_ns, began_cpu_ns;
     ps_looks_before looks;
-    /* the last one was above the limit, and rows have what they counted at its end in `judged` */
+    /*
+     * The last window was above the limit. `judged` of each row has its events at the end of that
+     * window.
+     */
     bool over;
-    uint32_t cleared;   /* of ps_functions, when rows of it were last marked */
-    uint32_t functions; /* how many rows of it are marked since then */
+    uint32_t cleared;   /* `cleared` of ps_functions when its rows were last marked */
+    uint32_t functions; /* number of rows marked since then */
 } overhead;
 
 /* ---- The limit ---- */
 
 /*
- * In millionths; 0: the text is no percentage above 0 and up to 100. By hand: strtod() goes by the
- * application's locale.
+ * Returns millionths, or 0 when the text is not a percentage above 0 and up to 100. strtod() is not
+ * used, because it depends on the application's locale.
  */
 static uint32_t percentage(const char *text)
 {
-    uint64_t value = 0, unit = 10000; /* millionths in a digit */
+    uint64_t value = 0, unit = 10000; /* millionths that a 1 in this digit stands for */
     const char *at = text;
     for (; *at >= '0' && *at <= '9' && value <= 100 * unit; at++)
         value = value * 10 + (uint64_t)(*at - '0') * unit;
@@ -90,13 +96,15 @@ static uint64_t time_of(const struct group *group, const ps_looked *looked)
     return ns;
 }
 
-/* Is it more than so many millionths of the CPU time? */
+/* True when ns is more than `limit` millionths of the CPU time. */
 static bool is_above(uint64_t ns, uint64_t cpu_ns, uint64_t limit)
 {
     return ns > (uint64_t)((unsigned __int128)cpu_ns * limit / MILLION);
 }
 
-/* How much has to go, so that the rest is a share of what is left of the CPU time. */
+/*
+ * Returns how many ns have to go, so that the rest is `share` millionths of the remaining CPU time.
+ */
 static uint64_t excess(uint64_t ns, uint64_t cpu_ns, uint64_t share)
 {
     uint64_t allowed = (uint64_t)((unsigned __int128)cpu_ns * share / MILLION);
@@ -123,8 +131,8 @@ struct called {
 };
 
 /*
- * Of the functions that are in, those with most events, the first of them first. Returns how many;
- * *all: events of all of them.
+ * Finds the functions that are in and have the most events, and sorts them, most events first.
+ * Returns their number. *all: the events of all functions that are in.
  */
 static int find_most_called(struct called *most, int room, uint64_t *all)
 {
@@ -156,8 +164,8 @@ static void say_functions(uint32_t wanted)
 }
 
 /*
- * Takes out functions that took `excess` ns together. False, and nothing done, when all of them did
- * not.
+ * Takes out functions that together took `need` ns. Returns false, and does nothing, when all
+ * functions together took less.
  */
 static bool take_functions(const ps_looked *looked, uint64_t need, uint32_t wanted, uint64_t now)
 {
@@ -216,7 +224,7 @@ uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, ui
     return dearest(&window->looked, wanted, 0);
 }
 
-/* ---- The watcher's ---- */
+/* ---- For the watcher ---- */
 
 void ps_overhead_begin(void)
 {
@@ -228,7 +236,7 @@ uint32_t ps_overhead_look(uint32_t wanted, uint64_t now)
     if (overhead.begun && now - overhead.began_ns < PS_OVERHEAD_WINDOW_NS) return 0;
     uint64_t cpu_ns = ps_process_cpu_ns();
     if (overhead.begun && cpu_ns - overhead.began_cpu_ns < PS_OVERHEAD_LEAST_CPU_NS) return 0;
-    /* Who clears rows has it for a moment. */
+    /* Another thread is clearing rows, and holds the lock for a moment. */
     if (!ps_stats_try_lock()) return 0;
     uint32_t probes = 0;
     ps_overhead_window window = {cpu_ns - overhead.began_cpu_ns, ps_looking_since(&overhead.looks)};

@@ -1,24 +1,25 @@
 /*
  * PROBESCOPE_MAX_OVERHEAD=5%: hooks are taken out while they take more than that share of the
- * process's CPU time. No limit by default.
+ * process's CPU time. By default there is no limit.
  *
  * The watcher judges windows of PS_OVERHEAD_WINDOW_NS and at least PS_OVERHEAD_LEAST_CPU_NS of CPU
- * time: the time of all hooks (looking.h) as a share of the process's CPU time in the window. A
- * tenth of the limit is left to the threads of the library, which nothing makes cheaper. Two
- * windows in a row above the rest of it, and hooks go until the share is three quarters of the
- * limit, as is computed from the second window:
+ * time. It compares the time of all hooks (looking.h) with the process's CPU time in the window. A
+ * tenth of the limit is reserved for the threads of the library, whose cost cannot be reduced. When
+ * hooks take more than the other nine tenths in two windows in a row, hooks are taken out, until
+ * their computed share in the second window is three quarters of the limit:
  *
- *   1. Functions, the most called first, PS_OVERHEAD_AT_ONCE at a time, when that is enough: when
- *      the other hooks alone are below the limit, and when the functions that were counted are what
- *      takes the time.
- *   2. Otherwise one group of probes, the dearest in the window.
+ *   1. Functions, the most called first, at most PS_OVERHEAD_AT_ONCE at a time. This is done
+ *      when it is enough: when the other hooks alone are below the limit, and the counted
+ *      functions account for the time.
+ *   2. Otherwise one group of probes: the most expensive one in the window.
  *
- * Then new windows begin. The first one begins when stats__done has told a tracer that its interval
- * begins, or PS_OVERHEAD_GRACE_NS after the attach. What is out stays out until nobody listens to
- * any probe of its group: the next tracer has all hooks. A forked child begins with all of them.
+ * Then new windows begin. The first window begins when stats__done has told a tracer that its
+ * interval begins, or PS_OVERHEAD_GRACE_NS after the attach. Hooks that were taken out stay out
+ * until no tracer listens to any probe of their group. So the next tracer starts with all hooks. A
+ * forked child starts with all hooks, too.
  *
- * A function that is out has `excluded` and `out_ns` in its row. Its figures end there, its calls
- * are as if they were not covered: what they take is their caller's own time.
+ * A function that was taken out has `excluded` and `out_ns` in its row. Its figures end there. Its
+ * calls are treated as if they were not covered: their time counts as the caller's own time.
  */
 #ifndef PS_OVERHEAD_H
 #define PS_OVERHEAD_H
@@ -33,14 +34,14 @@ enum { PS_OVERHEAD_WINDOW_NS = 200000000, PS_OVERHEAD_LEAST_CPU_NS = 10000000, P
 
 /* The limit in millionths of the CPU time; 0: there is none. */
 extern uint32_t ps_overhead_limit;
-/* The probes whose hooks are out, as bits. The watcher's to write. */
+/* A bit for each probe whose hooks were taken out. Written by the watcher. */
 extern uint32_t ps_overhead_out;
-/* Functions were taken out, since the process started. */
+/* True when functions were taken out since the process started. */
 extern bool ps_overhead_functions;
 
 /*
- * Reads the environment. A value that is no percentage is said in probescope_info.note, and there
- * is no limit then.
+ * Reads the environment. When the value is not a percentage, probescope_info.note reports it, and
+ * there is no limit.
  */
 void ps_overhead_start(void);
 
@@ -52,22 +53,25 @@ typedef struct ps_overhead_window {
 
 /*
  * Judges a window, with ps_stats_lock. wanted: the probes whose hooks are in. Marks rows of
- * functions; what it returns is the group of probes that ps_overhead_take_out() is to be called
- * with, or 0.
+ * functions to take them out. Returns the group of probes to pass to ps_overhead_take_out(), or 0.
  */
 uint32_t ps_overhead_judge(const ps_overhead_window *window, uint32_t wanted, uint64_t now);
 
 /*
- * For the watcher, while there is a limit. look: when all hooks are as wanted; returns as judge
- * does. begin: they are not, so a new window begins. listened: raised are the probes that somebody
- * listens to; returns what is out of them.
+ * For the watcher, while there is a limit.
+ * - look: called when all hooks are as wanted. Returns what ps_overhead_judge() returns.
+ * - begin: called when they are not. A new window begins.
+ * - listened: called with the probes that have a listener. Returns those of them that are out.
  */
 uint32_t ps_overhead_look(uint32_t wanted, uint64_t now);
 void ps_overhead_begin(void);
 void ps_overhead_take_out(uint32_t probes, uint64_t now);
 uint32_t ps_overhead_listened(uint32_t raised);
 
-/* In a forked child: everything is in again. True when functions were out. */
+/*
+ * For a forked child: all hooks may be put in again. Returns true when functions had been taken
+ * out.
+ */
 bool ps_overhead_after_fork(void);
 
 #endif

@@ -15,7 +15,7 @@ static struct {
     size_t count;
     const ps_vm *vm; /* NULL before the first installation */
     bool installed;
-    bool any; /* is somebody listening? */
+    bool any; /* a tracer listens */
 } parts;
 
 static bool serves(const ps_part *part, int probe)
@@ -35,7 +35,7 @@ static void state_probes(uint32_t wanted)
         enum ps_state state = ps_info_state_of((enum ps_probe)i);
         bool on = (wanted >> i) & 1;
         if ((PS_READ(ps_overhead_out) >> i) & 1) continue;
-        /* What a hook refuses or degrades it says itself, while it is on. */
+        /* A hook that refuses or degrades a probe sets the state itself while the probe is on. */
         if (state == PS_STATE_UNSUPPORTED || (state >= PS_STATE_DEGRADED && on)) continue;
         if (on || refused[i])
             ps_info_state((enum ps_probe)i, refused[i] ? PS_STATE_REFUSED : PS_STATE_ON, refused[i]);
@@ -47,7 +47,7 @@ void ps_parts_init(const ps_part *table, size_t count)
 {
     parts.table = table;
     parts.count = count;
-    /* These are fired by the core, or change what others do. */
+    /* The core fires these, or they change what other probes do. */
     uint32_t served =
         PS_BIT(FUNCTIONS__ALL) | PS_BIT(STATS__BY_REQUEST) | PS_BIT(STATS__DONE) | PS_BIT(STATUS);
     for (size_t i = 0; i < count; i++) served |= table[i].probes;
@@ -58,8 +58,8 @@ void ps_parts_init(const ps_part *table, size_t count)
 }
 
 /*
- * The last listener has left, and every part has cleared its rows. False while the flush is under
- * way: try again later.
+ * Called when the last listener has left and every part has cleared its rows. Returns false while a
+ * flush holds the lock: try again later.
  */
 static bool forget_names(void)
 {
@@ -73,7 +73,7 @@ static bool forget_names(void)
     return true;
 }
 
-/* One slice for each part. True when every hook is as `wanted` has it. */
+/* Does one slice for each part. Returns true when every hook is as `wanted` requires. */
 static bool hook_all(uint32_t wanted)
 {
     bool done = true;
@@ -86,7 +86,7 @@ void ps_parts_switch(void)
 {
     uint32_t wanted = ps_watcher_switching();
     if (!parts.installed) wanted = 0;
-    /* Ticks of two clocks do not compare, so the clock is chosen while no hook is in. */
+    /* Ticks of two clocks cannot be compared. So the clock is chosen while no hook is in. */
     if (wanted && !parts.any) ps_info_flag(PS_INFO_CYCLE_CLOCK, ps_clock_choose());
     parts.any = wanted != 0;
     if (!hook_all(wanted)) {
@@ -100,8 +100,8 @@ void ps_parts_switch(void)
 int ps_parts_install(const ps_vm *vm)
 {
     /*
-     * The watcher comes last: it may look at once, and what a part asks for a reason may let a job
-     * in, whose word would be overwritten.
+     * The watcher starts last. It may request a job from the VM at once. state_probes() calls
+     * refused(), which may run that job, and would then overwrite the states that the job has set.
      */
     ps_overhead_start();
     state_probes(0);

@@ -1,7 +1,7 @@
 /*
- * The parts of an extension. Each hooks one kind of event, and its language has a table of them;
- * what does not depend on the language is done here: hooks are switched to what is listened to, and
- * probescope_info says how each probe is.
+ * The parts of an extension. Each part hooks one kind of event, and each language has a table of
+ * its parts. The functions here do what is common to all languages: they switch hooks to the probes
+ * that have listeners, and report the state of each probe in probescope_info.
  */
 #ifndef PS_PARTS_H
 #define PS_PARTS_H
@@ -26,41 +26,46 @@
 #define PS_REQUEST_PROBES   (PS_BIT(REQUEST__START) | PS_BIT(REQUEST__DONE))
 #define PS_SAMPLE_PROBES    (PS_BIT(SAMPLE) | PS_BIT(SAMPLE__STATS) | PS_BIT(SAMPLE__FRAME))
 
-/* What is not needed is NULL. Called with the VM lock, where nothing else is said. */
+/* A function that a part does not need is NULL. Called with the VM lock, unless noted otherwise. */
 typedef struct ps_part {
-    uint32_t probes; /* which it serves */
+    uint32_t probes; /* the probes that it serves */
     /*
-     * Makes its hooks match the probes that are listened to, or a slice of it; true when that is
-     * done.
+     * Makes the part's hooks match the probes that have listeners, or does a slice of that. Returns
+     * true when it is done.
      */
     bool (*hook)(uint32_t wanted);
-    /* Why its probes are refused for now, also while nobody listens; NULL: they are not. */
+    /*
+     * Returns the reason why the part's probes are refused for now, also while no tracer listens.
+     * NULL: they are not refused.
+     */
     const char *(*refused)(void);
     /*
-     * Is there small work that a hook left for later? Called on the watcher's thread, without the
-     * VM lock.
+     * True when a hook left small work for later. Called on the watcher's thread, without the VM
+     * lock.
      */
     bool (*needs_upkeep)(void);
     void (*do_upkeep)(void);
 } ps_part;
 
-/* Called once, after ps_info_start(). The table stays valid; hooks are switched in its order. */
+/*
+ * Called once, after ps_info_start(). The table must stay valid. Hooks are switched in its order.
+ */
 void ps_parts_init(const ps_part *table, size_t count);
-/* Starts the watcher; 0 or an errno. */
+/* Starts the watcher. Returns 0 or an errno. */
 int ps_parts_install(const ps_vm *vm);
 bool ps_parts_installed(void);
-/* From now on no hook comes in. */
+/* No hook is put in after this. */
 void ps_parts_uninstall(void);
 /*
- * After that, and when the watcher has ended, whose flush could be in the way: takes out all hooks,
- * or a slice of them; true when done.
+ * Takes out all hooks, or a slice of them. Returns true when done. Called after
+ * ps_parts_uninstall() and the end of the watcher, whose flush could hold the lock.
  */
 bool ps_parts_unhook(void);
 
-/* What the VM does when it is asked for PS_REQUEST_SWITCH and PS_REQUEST_UPKEEP. */
+/* The VM calls these when it handles PS_REQUEST_SWITCH and PS_REQUEST_UPKEEP. */
 void ps_parts_switch(void);
 void ps_parts_do_upkeep(void);
-/* For ps_vm. */
+/* For ps_vm.needs_upkeep. */
 bool ps_parts_need_upkeep(void);
 
 #endif

@@ -1,19 +1,20 @@
 /*
- * A probe site: what a tracer needs to find, in one function for each probe.
+ * A probe site: the instruction and the note by which a tracer finds one probe. Each probe has one
+ * function with one site.
  *
- *   nop          the note points here; every kernel can put its breakpoint on it without
- *                single-stepping. Nothing that the kernel could turn into a call (a nop5) stands
- *                behind it: see docs/decisions/031-one-nop.md
+ *   nop          the note points to it. Every kernel can put its breakpoint on a nop without
+ *                single-stepping. No nop5 follows, because the kernel could turn a nop5 into a
+ *                call: see docs/decisions/031-one-nop.md
  *   the note     section .note.stapsdt, as SystemTap's sys/sdt.h lays it out
  *                (https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation)
  *
  * Rules that keep the application whole:
- * - sites stand in functions that are never inlined or cloned, so each probe has exactly one
- *   address and its operands are the registers of the calling convention: the simplest form, which
- *   every parser of notes takes.
- * - all the semaphores are one array: one per name, because tracers lose events when sites of one
- *   name have several (bpftrace#3601), and close together, because the watcher looks at all of them
- *   in one cache line.
+ * - Sites stand in functions that are never inlined or cloned. So each probe has exactly one
+ *   address, and its operands are the registers of the calling convention. Every parser of notes
+ *   takes this form, which is the simplest.
+ * - All semaphores are one array. Each name has one semaphore, because tracers lose events when
+ *   sites of one name have several (bpftrace#3601). The semaphores lie close together, so that the
+ *   watcher reads all of them from one cache line.
  */
 #ifndef PS_PROBE_H
 #define PS_PROBE_H
@@ -22,10 +23,10 @@
 
 #include "probes.gen.h"
 
-/* The kernel raises and lowers these, by writing to the mapped page. */
+/* The kernel raises and lowers the semaphores by writing to the mapped page. */
 extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility("hidden")));
 
-/* Is somebody listening to this probe? */
+/* True while a tracer listens to the probe. */
 #define PS_ENABLED(probe) (__builtin_expect(ps_semaphores[PS_PROBE_##probe] != 0, 0))
 
 #if defined(__linux__) && defined(__x86_64__)
@@ -73,7 +74,7 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
     ".asciz \"" name "\"\n"                                                                                  \
     ".asciz \"" operands "\"\n"                                                                              \
     "994: .balign 4\n"                                                                                       \
-    ".popsection\n" /* Tools find by how much a prelinked file moved from the address of this section. */    \
+    ".popsection\n" /* From the address of this section tools compute how far a prelinked file moved. */     \
     ".ifndef _.stapsdt.base\n"                                                                               \
     ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"                                  \
     ".weak _.stapsdt.base\n"                                                                                 \
@@ -85,7 +86,7 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
 
 #define PS_REG(i, value)    register uint64_t reg##i __asm__(PS_R##i) = (value)
 #define PS_SEMAPHORE(probe) [semaphore] "i"((probe) * sizeof(ps_semaphores[0]))
-/* "memory": what the arguments point to is written before the tracer looks. */
+/* "memory": the compiler writes what the arguments point to before the tracer reads it. */
 #define PS_EMIT(name, operands, ...) __asm__ volatile(PS_NOTE(name, operands)::__VA_ARGS__ : "memory")
 
 #define PS_SITE0(name, probe) PS_EMIT(name, "", PS_SEMAPHORE(probe))
@@ -118,8 +119,8 @@ extern volatile uint16_t ps_semaphores[PS_PROBE_COUNT] __attribute__((visibility
                 PS_R3) " " PS_OPERAND(PS_R4) " " PS_OPERAND(PS_R5),                                          \
             PS_SEMAPHORE(probe), "r"(reg0), "r"(reg1), "r"(reg2), "r"(reg3), "r"(reg4), "r"(reg5))
 /*
- * stats__done has five plain arguments and `more`; a probe with exactly five and none does not
- * exist yet.
+ * There is no PS_SITE5: no probe has five plain arguments and no `more`. stats__done has five and
+ * `more`, which is six.
  */
 #else
 #define PS_SITE0(name, probe)                 (void)0

@@ -25,7 +25,7 @@ struct header {
     char signature[8];
     uint32_t version;
     uint32_t payload_size;
-    uint64_t published_at; /* ns of CLOCK_BOOTTIME; 0 while it changes */
+    uint64_t published_at; /* ns of CLOCK_BOOTTIME; 0 while the header changes */
     uint64_t payload;
 };
 
@@ -33,7 +33,7 @@ static struct header *header;
 static void *payload;
 static size_t payload_size;
 
-/* A page that a child does not inherit, or NULL. */
+/* Returns a page that a child does not inherit, or NULL. */
 static struct header *map_page(void)
 {
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
@@ -52,18 +52,23 @@ static struct header *map_page(void)
 
 static void name_page(void)
 {
-    /* What reads it may wait for this call, also where the kernel knows no such names. */
+    /*
+     * A reader may wait for this call. So it is made even where the kernel does not support such
+     * names.
+     */
     prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, header, sysconf(_SC_PAGESIZE), NAME);
 }
 
-/* Whoever reads takes the time before and after, and begins again when they differ. */
+/*
+ * A reader reads published_at before and after the rest, and starts again when the values differ.
+ */
 static bool write_header(void)
 {
     if (!header) header = map_page();
     if (!header) return false;
     uint64_t last = header->published_at, now = ps_clock_read(CLOCK_BOOTTIME);
     __atomic_store_n(&header->published_at, 0, __ATOMIC_SEQ_CST);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* aarch64 may let what follows go before that store */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* without it aarch64 may do the next stores before that one */
     header->version = VERSION;
     header->payload_size = (uint32_t)payload_size;
     header->payload = (uint64_t)(uintptr_t)payload;

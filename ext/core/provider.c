@@ -19,7 +19,7 @@ enum { NAME_LENGTH = 127 };
 typedef struct ps_provider {
     SDTProvider_t shown; /* first: users hold it */
     ps_region region;
-    /* Of what is loaded: */
+    /* Of the loaded library: */
     size_t text, semaphores, mapped;
     uint64_t digest;
     unsigned number;
@@ -29,7 +29,7 @@ typedef struct ps_provider {
 
 static ps_provider *all_loaded;
 
-/* Held by whatever creates, loads, unloads or destroys; never by what fires. */
+/* Held by every function that creates, loads, unloads or destroys; never by one that fires. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const volatile uint16_t nobody;
 
@@ -62,7 +62,7 @@ __attribute__((format(printf, 3, 4))) static int fail(SDTProvider_t *provider, S
     return -1;
 }
 
-/* What every tracer can be asked for by its name. */
+/* True for names that every tracer accepts. */
 static bool is_name(const char *name)
 {
     size_t length = name ? strnlen(name, NAME_LENGTH + 1) : 0;
@@ -201,10 +201,7 @@ static unsigned number_of(uint64_t digest)
     return number;
 }
 
-/*
- * Maps the image where it can be: /tmp may be mounted read-only, or so that nothing in it can be
- * executed.
- */
+/* Maps the image from the first place that works. /tmp may be mounted read-only or noexec. */
 static uint8_t *map_somewhere(ps_provider *provider, const ps_image *image)
 {
     SDTProvider_t *shown = &provider->shown;
@@ -221,7 +218,7 @@ static uint8_t *map_somewhere(ps_provider *provider, const ps_image *image)
         uint8_t *start = ps_region_map(&provider->region, image, file);
         if (!start) error = errno;
         made = true;
-        /* Older tracers find what is in memory by its descriptor. */
+        /* Older tracers find a library in memory by its descriptor. */
         if (start && place == PS_FILE_IN_MEMORY) shown->_memfd = file;
         else close(file);
         if (start) return start;
@@ -296,8 +293,8 @@ int providerLoad(SDTProvider_t *provider)
 }
 
 /*
- * Programs that become daemons close what they did not open, and may have something else under the
- * number since.
+ * A program that becomes a daemon may have closed this descriptor, and its number may belong to
+ * another file by now.
  */
 static void close_memory(SDTProvider_t *provider)
 {
@@ -311,7 +308,10 @@ static void close_memory(SDTProvider_t *provider)
     provider->_memfd = -1;
 }
 
-/* First nobody is sent to the sites any more; who is under way finds them covered. */
+/*
+ * First, threads are no longer sent to the sites. A thread that is already on its way finds them
+ * covered.
+ */
 static void unload(ps_provider *provider)
 {
     SDTProvider_t *shown = &provider->shown;
@@ -330,7 +330,7 @@ static void unload(ps_provider *provider)
     if (provider->next) provider->next->link = provider->link;
 }
 
-/* What is still loaded when the process exits. Other threads may still fire. */
+/* Unloads what is still loaded when the process exits. Other threads may still fire. */
 __attribute__((destructor)) static void leave_no_file(void)
 {
     if (pthread_mutex_trylock(&lock) != 0) return;
@@ -353,7 +353,7 @@ void providerDestroy(SDTProvider_t *provider)
     if (!provider) return;
     providerUnload(provider);
     ps_region_free(&own->region);
-    ps_file_leave(own->path); /* what could not be covered was in use until now */
+    ps_file_leave(own->path); /* a library that could not be covered used the file until now */
     for (SDTProbeList_t *node = provider->probes, *next; node; node = next) {
         next = node->next;
         free(node->probe.name);

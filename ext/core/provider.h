@@ -1,4 +1,4 @@
-/* What stands behind the structs of libstapsdt.h. */
+/* The private struct behind each SDTProbe_t of libstapsdt.h. */
 #ifndef PS_PROVIDER_H
 #define PS_PROVIDER_H
 
@@ -9,8 +9,8 @@
 typedef struct ps_provider_probe {
     SDTProbeList_t node; /* first: users hold &node.probe */
     /*
-     * Raised by the kernel; of a probe that is not loaded, a zero. Read by threads that fire,
-     * without a lock.
+     * Raised by the kernel. While the probe is not loaded, this points to a zero. Threads that fire
+     * read it without a lock.
      */
     const volatile uint16_t *semaphore;
     ArgType_t types[SDT_MAX_ARGUMENTS];

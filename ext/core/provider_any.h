@@ -1,10 +1,10 @@
 /*
- * Run-time probes for the languages: on our own providers, or, when this is compiled with
- * PS_OTHER_STAPSDT and the header of it comes first, on a libstapsdt.so. Upstream's knows neither
- * more than six arguments nor semaphores, and no types beyond integers.
+ * One interface to run-time probes for both languages. It uses our own providers, or a
+ * libstapsdt.so when this header is compiled with PS_OTHER_STAPSDT and that library's header comes
+ * first. Upstream's libstapsdt supports six arguments at most, integers alone, and no semaphores.
  *
- * To be included first: libstapsdt's own header has a member named errno, which <errno.h> makes a
- * macro.
+ * Include this header first: libstapsdt's own header has a member named errno, and <errno.h>
+ * defines errno as a macro.
  */
 #ifndef PS_PROVIDER_ANY_H
 #define PS_PROVIDER_ANY_H
@@ -47,7 +47,7 @@ static inline SDTProbe_t *ps_provider_add(SDTProvider_t *provider, const char *n
     return providerAddProbe(provider, name, count, t[0], t[1], t[2], t[3], t[4], t[5]);
 }
 
-/* It loads twice what is loaded. */
+/* Upstream's providerLoad() would load a loaded provider a second time. */
 static inline int ps_provider_load(SDTProvider_t *provider)
 {
     return provider->_handle ? 0 : providerLoad(provider);
@@ -71,9 +71,7 @@ static inline const char *ps_provider_library(void)
 #endif
 }
 
-/*
- * Whether an integer is one of that type: value as it is in 64 bits, negative when it is below 0.
- */
+/* True when the type can hold the integer. value: its 64 bits. negative: the integer is below 0. */
 static inline bool ps_type_holds(ArgType_t type, uint64_t value, bool negative)
 {
     int bits = 8 * (int)(type < 0 ? -type : type);

@@ -18,12 +18,12 @@
 #define MFD_EXEC 16u
 #endif
 
-/* What ends in this is ours to remove. */
+/* Files whose names end in this are ours to remove. */
 #define SUFFIX ".so"
 /*
- * Somebody else may look at what was just opened, or remove it, which is tried again: at once, and
- * then each millisecond, for he may have lost the CPU meanwhile. Whoever spoils every attempt wants
- * to.
+ * Another process may lock the file for a moment, or remove it. Then opening it is tried again: at
+ * once, and later each millisecond, because the other process may have lost its CPU. A process that
+ * spoils every attempt does so on purpose.
  */
 enum { ATTEMPTS = 100, AT_ONCE = 10 };
 
@@ -45,7 +45,7 @@ static bool locate(enum ps_file_place place, char *path)
         return snprintf(path, PS_FILE_PATH, "/tmp/probescope-%u", (unsigned)geteuid()) > 0;
     const char *base = secure_getenv("XDG_RUNTIME_DIR");
     struct stat status;
-    /* After `sudo` or `su` it may be another user's. */
+    /* After `sudo` or `su` the variable may name another user's directory. */
     if (base && base[0] == '/' && stat(base, &status) == 0 && status.st_uid == geteuid() &&
         snprintf(path, PS_FILE_PATH, "%s/probescope", base) < PS_FILE_PATH - PS_FILE_NAME)
         return true;
@@ -84,7 +84,7 @@ static bool is_ours(const char *name)
     return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
 }
 
-/* What killed processes left behind. */
+/* Removes the files of killed processes. */
 static void sweep(int directory)
 {
     if (swept_by == getpid()) return;
@@ -102,7 +102,7 @@ static void sweep(int directory)
 
 static bool write_all(int file, const uint8_t *bytes, size_t size)
 {
-    struct rlimit limit; /* beyond it the kernel sends a signal that ends the process */
+    struct rlimit limit; /* beyond this limit the kernel sends a signal that ends the process */
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur) {
         errno = EFBIG;
         return false;
@@ -116,7 +116,8 @@ static bool write_all(int file, const uint8_t *bytes, size_t size)
 }
 
 /*
- * Read and not mapped: in a mapping the kernel has put the breakpoints of whoever attached by path.
+ * True when the file has this content. The file is read and not mapped, because a mapping has the
+ * breakpoints of tracers that attached by path.
  */
 static bool has(int file, const uint8_t *bytes, size_t size)
 {
@@ -131,7 +132,7 @@ static bool has(int file, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* Makes the file under a name of its own first, so that nobody sees a part of it. */
+/* Makes the file under a temporary name first, so that no process sees a part of it. */
 static bool create(int directory, const char *name, const uint8_t *bytes, size_t size)
 {
     char unfinished[64];
@@ -148,7 +149,7 @@ static bool create(int directory, const char *name, const uint8_t *bytes, size_t
     return done;
 }
 
-/* A descriptor with a shared lock on the file of that name and content, or -1. */
+/* Returns a descriptor of the file of that name and content, with a shared lock on it, or -1. */
 static int open_shared(int directory, const char *name, const uint8_t *bytes, size_t size)
 {
     for (int i = 0; i < ATTEMPTS; i++) {
@@ -156,7 +157,7 @@ static int open_shared(int directory, const char *name, const uint8_t *bytes, si
         int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (file < 0) {
             if (errno != ENOENT) return -1;
-            /* Another process can have made it, or just be looking at it. */
+            /* Another process may have made the file, or locked it for a moment. */
             if (!create(directory, name, bytes, size) && errno != EEXIST && errno != ENOENT &&
                 errno != EWOULDBLOCK)
                 return -1;

@@ -8,16 +8,16 @@
 enum { IN_REGISTERS = 6, TOUCHED = 1024 };
 
 /*
- * The sites stand in no source: provider_image.c writes them, and the notes say where these
- * arguments are when one is called.
+ * The sites are in no source file: provider_image.c writes them. Their notes tell where these
+ * arguments are when a site is called.
  */
 typedef void site6(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 typedef void site12(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                     uint64_t, uint64_t, uint64_t);
 
 /*
- * The kernel writes it, and whoever unloads the provider covers it, which ThreadSanitizer takes for
- * a race.
+ * Not instrumented: ThreadSanitizer would report a race, because the kernel writes the semaphore,
+ * and the thread that unloads the provider covers it.
  */
 #ifdef __SANITIZE_THREAD__
 __attribute__((no_sanitize_thread))
@@ -31,8 +31,8 @@ listens(const ps_provider_probe *probe)
 }
 
 /*
- * A tracer reads nothing from a page that was never touched. It reads 1024 bytes at most, by
- * itself.
+ * Reads the strings, because a tracer cannot read a page that was never touched. A tracer reads
+ * 1024 bytes at most by default.
  */
 static void touch(const ps_provider_probe *probe, const uint64_t *values)
 {
@@ -71,8 +71,8 @@ void probeFire(SDTProbe_t *probe, ...)
             memcpy(&values[i], &value, sizeof(value));
         } else {
             /*
-             * The calling conventions of both CPUs pass what is smaller in the same place; the note
-             * says how much of it counts.
+             * Both CPUs' calling conventions pass smaller types in the same place. The note tells
+             * how many of the bytes count.
              */
             values[i] = va_arg(arguments, uint64_t);
         }

@@ -24,13 +24,13 @@ static const uint8_t site_code[PS_SITE_SIZE];
 enum { SEGMENTS = 4, OPERAND_SIZE = 24, ADDRESSES = 3 };
 enum { NONE, TEXT, PROBES, BASE, NOTES, SYMBOLS, STRINGS, BUILD_ID, SECTIONS };
 
-/* Each name ends in the section table's string table, in front of those of the symbols. */
+/* The string table begins with these names. Those of the symbols follow. */
 static const char section_names[] =
     "\0.text\0.probes\0.stapsdt.base\0.note.stapsdt\0.symtab\0.strtab\0.note.gnu.build-id";
 static const uint8_t name_offsets[SECTIONS] = {0, 1, 7, 15, 29, 43, 51, 59};
 static const uint8_t alignments[SECTIONS] = {0, 8, 2, 1, 4, 8, 1, 4};
 
-/* Without one of 20 bytes perf lists no probe of a file. */
+/* perf lists no probe of a file without a build-id of 20 bytes. */
 typedef struct build_id_note {
     Elf64_Nhdr header;
     char name[4];
@@ -47,7 +47,7 @@ static size_t round_up(size_t value, size_t to)
     return (value + to - 1) / to * to;
 }
 
-/* Where argument `index` stands when the site is called, in the notation of the assembler. */
+/* Where argument `index` is when the site is called, in the assembler's notation. */
 static int operand(char *text, int index, ArgType_t type)
 {
     int size = type == sdtDouble || type == sdtString ? 8 : (int)type;
@@ -58,15 +58,12 @@ static int operand(char *text, int index, ArgType_t type)
 #else
     static const char *const registers[] = {"rdi", "rsi", "rdx", "rcx", "r8", "r9"};
     if (index < 6) return snprintf(text, OPERAND_SIZE, "%d@%%%s", size, registers[index]);
-    /* the return address comes first */
+    /* The return address comes first. */
     return snprintf(text, OPERAND_SIZE, "%d@%d(%%rsp)", size, 8 * (index - 5));
 #endif
 }
 
-/*
- * Writes the operands, when there is a place for them, and returns how many bytes they take with
- * their NUL.
- */
+/* Writes the operands, unless text is NULL. Returns their size in bytes with the NUL. */
 static size_t operands(char *text, const ps_image_probe *probe)
 {
     char one[OPERAND_SIZE];
@@ -89,7 +86,7 @@ static size_t note_size(const char *provider, const ps_image_probe *probe)
     return sizeof(Elf64_Nhdr) + sizeof("stapsdt") + round_up(description, 4);
 }
 
-/* Gives each name a semaphore; returns the number of names. */
+/* Gives each name a semaphore. Returns the number of names. */
 static size_t share_semaphores(ps_image_probe *probes, size_t count)
 {
     size_t names = 0;
@@ -183,7 +180,7 @@ static void write_section(ps_image *image, const plan *at, int index, uint32_t t
                             .sh_addralign = alignments[index]};
     if (index == SYMBOLS) {
         section->sh_link = STRINGS;
-        section->sh_info = 1; /* the first that is not local */
+        section->sh_info = 1; /* the first symbol that is not local */
         section->sh_entsize = sizeof(Elf64_Sym);
     }
 }
@@ -220,7 +217,7 @@ static void write_notes(ps_image *image, const plan *at, const char *provider, c
     }
 }
 
-/* So that the place of an event has a name in a tracer's stack, and in `nm`. */
+/* The symbols give the place of an event a name in a tracer's stack, and in `nm`. */
 static void write_symbols(ps_image *image, const plan *at, const ps_image_probe *probes, size_t count)
 {
     Elf64_Sym *symbols = (Elf64_Sym *)(image->bytes + at->symbols);
@@ -236,7 +233,7 @@ static void write_symbols(ps_image *image, const plan *at, const ps_image_probe 
     }
 }
 
-/* When all else is written. */
+/* Called when all else is written, because the build-id is its hash. */
 static void write_build_id(ps_image *image, const plan *at)
 {
     image->digest = ps_fnv1a(image->bytes, image->size);

@@ -32,8 +32,8 @@ uint8_t *ps_region_map(ps_region *region, const ps_image *image, int file)
     if (!reserve(region, image->mapped)) return NULL;
     uint8_t *start = region->places[region->count - 1].start;
     /*
-     * Code last: then the kernel finds the semaphores when a tracer that attached by path is
-     * waiting for it.
+     * The code is mapped last. Where a tracer has attached by path, the kernel looks for the
+     * semaphores when the code is mapped.
      */
     size_t semaphores = image->mapped - image->semaphores;
     if (map(start + image->semaphores, semaphores, PROT_READ | PROT_WRITE, 0, file, image->semaphores) &&
@@ -45,7 +45,7 @@ uint8_t *ps_region_map(ps_region *region, const ps_image *image, int file)
     return NULL;
 }
 
-/* A file with nothing but sites. */
+/* Makes a file that has nothing but sites. */
 static int file_of_sites(size_t text, size_t size)
 {
     uint8_t *bytes = calloc(1, size);

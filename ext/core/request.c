@@ -9,7 +9,10 @@
 #include "sites.h"
 #include "thread_id.h"
 
-/* Whoever sends a request chooses these bytes, and they end up in terminals. */
+/*
+ * Copies text, with '?' for control characters. The client chooses these bytes, and they end up in
+ * terminals.
+ */
 static size_t copy(char *to, size_t capacity, ps_text text)
 {
     size_t size = ps_copy_utf8(to, capacity, text.bytes ? text.bytes : "", text.bytes ? text.size : 0);
@@ -22,8 +25,8 @@ static size_t copy(char *to, size_t capacity, ps_text text)
 }
 
 /*
- * Random enough for ids: where the kernel has no entropy yet, at boot, they are told apart by the
- * time.
+ * Random enough for ids. At boot the kernel may have no entropy yet: then the time makes ids
+ * differ.
  */
 static void random_bytes(void *to, size_t size)
 {
@@ -51,7 +54,7 @@ static void begin_trace(ps_request *request, ps_text header, bool own, const cha
     if (own || came) ps_traceparent_write(request->traceparent, &trace);
 }
 
-/* The two differ in name only. */
+/* The two probes differ in name only. */
 #define MORE(probe, request, current, full)                                                                  \
     {                                                                                                        \
         .thread_id = ps_thread_id(),                                                                         \
@@ -91,7 +94,7 @@ void ps_request_start(ps_request *request, ps_text method, ps_text path, ps_text
 {
     request->system[0] = request->queue[0] = '\0';
     copy(request->scheme, sizeof(request->scheme), scheme);
-    /* Whoever asks for it so. */
+    /* A client may send JOB as its method. Such a request must not count as a job. */
     if (method.bytes && method.size == sizeof(job) - 1 && memcmp(method.bytes, job, method.size) == 0)
         method = (ps_text){no_job, sizeof(no_job) - 1};
     start(request, method, path, header, own, current);
@@ -108,8 +111,8 @@ void ps_request_start_job(ps_request *request, ps_text name, ps_text header, boo
 }
 
 /*
- * A number, a UUID, the hexadecimal digits of a hash: at least eight of them with a number among
- * them, or numbers alone.
+ * True for a number, a UUID or a hash in hexadecimal digits. Unless it is all decimal digits, it
+ * has at least eight characters and a decimal digit among them.
  */
 static bool is_id(const char *segment, size_t size)
 {
@@ -125,8 +128,8 @@ static bool is_id(const char *segment, size_t size)
 }
 
 /*
- * What a path is counted as where nobody knows its template: ids become "*", or each order would be
- * a route of its own.
+ * Writes the route of a path without a known template. Ids become "*". Otherwise each order would
+ * be a route of its own.
  */
 static void without_ids(char *to, const char *path)
 {
@@ -146,7 +149,7 @@ static void write_route(char *to, const ps_request *request, const char *templat
     enum { NOT_FOUND = 404 };
     if (*template) strcpy(to, template);
     else if (strcmp(request->method, job) == 0) strcpy(to, request->path);
-    else if (status == NOT_FOUND) strcpy(to, "(not found)"); /* any path that anybody makes up */
+    else if (status == NOT_FOUND) strcpy(to, "(not found)"); /* clients can make up any path */
     else without_ids(to, request->path);
 }
 

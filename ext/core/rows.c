@@ -100,7 +100,7 @@ void ps_table_clear(ps_table *table)
     for (uint32_t i = 0; i < PS_ROW_CHUNKS && table->chunk[i]; i++)
         ps_memory_give(table->chunk[i], PS_ROWS_PER_CHUNK * sizeof(ps_row));
     ps_memory_give(table->index, table->index_capacity * sizeof(*table->index));
-    /* In place: it is too large for the stack of a fiber. */
+    /* Cleared in place, because a table is too large for the stack of a fiber. */
     uint64_t overflowed = table->overflowed;
     uint32_t cleared = table->cleared + 1;
     ps_table *by_request = table->by_request;

@@ -11,10 +11,10 @@
 #include "watcher.h"
 
 /*
- * A request that waited longer than this, while the CPU clock stood still, met a process that was
- * not on the CPU: asleep, or preempted. A preempted one would be sampled where the kernel takes the
- * CPU away, which is mostly at the end of a system call: on a busy machine a method that reads the
- * clock showed 16-31 % instead of 1.
+ * When a request waited longer than this while the CPU clock stood still, the process was not on
+ * the CPU: it was asleep or preempted. A sample of a preempted process would show where the kernel
+ * takes the CPU away, which is mostly at the end of a system call. On a busy machine a method that
+ * reads the clock showed 16-31 % instead of 1.
  */
 #define LATE_NS 100000u
 
@@ -28,8 +28,8 @@ struct stack {
 };
 
 /*
- * Stacks are added by the VM and fired by the watcher: the watcher takes the whole set away and
- * fires it at leisure.
+ * The VM adds stacks, and the watcher fires them. The watcher takes the whole set away first, so
+ * that the VM does not wait while the stacks are fired.
  */
 struct stack_set {
     uint32_t count;
@@ -39,13 +39,13 @@ static struct stack_set seen;
 static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
-    uint64_t asked_ns, asked_cpu_ns; /* the tick that waits for its sample; 0 when none does */
-    uint64_t tick_ns, tick_cpu_ns;   /* the last one; 0 before the first */
-    uint64_t unseen_ns;              /* CPU time without a sample, less than one is worth */
+    uint64_t asked_ns, asked_cpu_ns; /* the tick that waits for its sample; 0: none does */
+    uint64_t tick_ns, tick_cpu_ns;   /* the last tick; 0 before the first */
+    uint64_t unseen_ns;              /* CPU time without a sample; less than PS_SAMPLE_NS */
     uint64_t weighed_cpu_ns;         /* CPU time up to which samples have been weighed */
 } sampling;
 
-/* The whole set, for the caller to give back. */
+/* Takes the whole set. The caller frees the stacks. */
 static struct stack_set take_stacks(void)
 {
     pthread_mutex_lock(&seen_lock);
@@ -69,7 +69,7 @@ void ps_samples_end(void)
 
 void ps_samples_begin(void)
 {
-    /* What an earlier listener, or the parent of this process, left. */
+    /* Drops what an earlier listener, or the parent of this process, left. */
     ps_samples_end();
     PS_WRITE(sampling.weighed_cpu_ns, ps_process_cpu_ns());
     PS_WRITE(sampling.asked_ns, 0);
@@ -77,9 +77,9 @@ void ps_samples_begin(void)
 }
 
 /*
- * What the process used of the CPU while a request waited, or while the watcher had none and did
- * not tick: so many samples are missing. Time asleep is no loss, nor is time in which the machine
- * was elsewhere.
+ * Counts missing samples: by the CPU time that the process used while a request waited, or while
+ * the watcher had no CPU and did not tick. Time in which the process slept, or other processes had
+ * the CPU, is no loss.
  */
 static void count_missed(uint64_t now, uint64_t cpu, bool waiting)
 {
@@ -114,8 +114,8 @@ uint64_t ps_samples_weigh(void)
     bool slept = waited > LATE_NS && cpu - PS_READ(sampling.asked_cpu_ns) < waited / 2;
     PS_WRITE_RELEASE(sampling.asked_ns, 0);
     /*
-     * What it used before it slept is weighed with the next sample that counts: on average that is
-     * fair.
+     * CPU time that the process used before it slept is added to the next sample that counts. On
+     * average that is fair.
      */
     if (slept) return 0;
     uint64_t weight = cpu - PS_READ(sampling.weighed_cpu_ns);
@@ -135,8 +135,8 @@ static uint64_t stack_hash(const ps_sample_frame *frames, uint32_t count)
 }
 
 /*
- * Never waits: while the watcher takes the set away, a stack is left out and seen again with its
- * next sample.
+ * Never waits. While the watcher takes the set away, the stack is left out. Its next sample stores
+ * it again.
  */
 static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t count)
 {
@@ -159,9 +159,9 @@ static void keep_stack(uint64_t id, const ps_sample_frame *frames, uint32_t coun
 }
 
 /*
- * A function's self time in one builtin is in a row of its own, which is fired as one more row of
- * that function. Whoever adds up the rows of a function has its whole self time. Where memory has
- * no room for such a row, the function's own counts.
+ * A function's self time in one builtin has a row of its own, which is fired as one more row of
+ * that function. The sum of a function's rows is its whole self time. When there is no memory for
+ * such a row, the function's own row counts.
  */
 static ps_row *row_in(ps_row *function, const ps_row *builtin)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* True as well where the kernel does not say. */
+/* True also where the kernel does not tell. */
 static bool has_filter(void)
 {
     static const char field[] = "Seccomp:";

@@ -1,15 +1,15 @@
 /*
- * What a seccomp filter does not know it may answer with the end of the process, and nothing tells
- * beforehand. So under a filter no system call is made that the application might not make itself,
- * unless the user says that it answers with an error: PROBESCOPE_SECCOMP=errno. The default profile
- * of container runtimes does.
+ * A seccomp filter may end the process at a system call that it does not list, and the process
+ * cannot find that out beforehand. So under a filter no system call is made that the application
+ * might not make itself. With PROBESCOPE_SECCOMP=errno the user states that the filter returns an
+ * error instead. The default profile of container runtimes does so.
  */
 #ifndef PS_SECCOMP_H
 #define PS_SECCOMP_H
 
 #include <stdbool.h>
 
-/* May a system call that is new to this process end it? */
+/* True when a system call that the process has not made yet may end the process. */
 bool ps_seccomp_may_end_us(void);
 
 #endif

@@ -12,7 +12,7 @@
 const ps_site ps_site_overflow = {"(overflow)", "", "", 0};
 const ps_site ps_site_none = {"", "", "", 0};
 
-/* A set of pointers, open addressing, grown by doubling. */
+/* A set of pointers: open addressing, grown by doubling. */
 struct set {
     const void **slots;
     size_t capacity; /* 0 or a power of two */
@@ -22,9 +22,9 @@ struct set {
 static struct set strings;
 static struct set sites;
 
-/* Where the strings and sites are. */
+/* Holds the strings and sites. */
 static struct chunk {
-    struct chunk *before; /* the one that is full */
+    struct chunk *before; /* the previous chunk, which is full */
     char bytes[CHUNK_BYTES - sizeof(struct chunk *)];
 } * chunk;
 static size_t chunk_used;
@@ -89,7 +89,7 @@ static bool set_reserve(struct set *set, uint64_t (*hash)(const void *))
     return true;
 }
 
-/* There is room: set_reserve() said so. */
+/* set_reserve() has made room. */
 static void set_add(struct set *set, uint64_t hash, const void *slot)
 {
     size_t place = hash & (set->capacity - 1);
@@ -127,7 +127,8 @@ static const char *find_string(uint64_t hash, const char *bytes)
 }
 
 /*
- * bytes is valid UTF-8 with a NUL at bytes[size]. What is known is found even when memory is full.
+ * bytes: valid UTF-8, with a NUL at bytes[size]. Strings that are stored already are found even
+ * when memory is full.
  */
 static const char *intern_string(const char *bytes, size_t size)
 {
@@ -141,7 +142,9 @@ static const char *intern_string(const char *bytes, size_t size)
     return copy;
 }
 
-/* Length of the valid UTF-8 character at s, at most size bytes; 0 when there is none. */
+/*
+ * Returns the length of the valid UTF-8 character at s, at most size bytes. 0 when there is none.
+ */
 static size_t utf8_length(const unsigned char *s, size_t size)
 {
     size_t length;
@@ -210,7 +213,7 @@ const ps_site *ps_site_intern(const char *name, size_t name_size, const char *pa
     if (path_size > PS_NAME_MAX) {
         path += path_size - PS_NAME_MAX;
         path_size = PS_NAME_MAX;
-        /* Not in the middle of a character: it has at most three more bytes. */
+        /* Do not cut within a character: up to three more bytes may belong to it. */
         for (int i = 0; i < 3 && ((unsigned char)*path & 0xc0) == 0x80; i++) path++, path_size--;
     }
     size_t clean_name_size = ps_copy_utf8(clean_name, sizeof(clean_name), name, name_size);

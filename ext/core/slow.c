@@ -23,8 +23,8 @@ void ps_slow_listen(uint32_t wanted)
 }
 
 /*
- * Differs from process to process. A forked child has its parent's open calls: with a seed of its
- * own they get other ids.
+ * Differs from process to process. A forked child has copies of its parent's open calls. With its
+ * own seed it gives them other ids.
  */
 static uint64_t seed(void)
 {
@@ -40,8 +40,8 @@ static uint64_t seed(void)
 }
 
 /*
- * The id of a frame or finished call, given by its number: SplitMix64 (Steele, Lea, Flood 2014),
- * which gives different numbers different ids.
+ * The id that belongs to the number of a frame or finished call. SplitMix64 (Steele, Lea, Flood
+ * 2014) gives different numbers different ids.
  */
 static uint64_t span_id(uint64_t *number)
 {
@@ -54,7 +54,7 @@ static uint64_t span_id(uint64_t *number)
     return id ? id : 1; /* 0 is no id */
 }
 
-/* The three differ in name only. */
+/* The three probes differ in name only. */
 #define FIRE(threshold, probe, ms)                                                                           \
     if (PS_ENABLED(threshold) && elapsed >= (uint64_t)(ms)*MS) {                                             \
         struct ps_more_##probe more = {                                                                      \

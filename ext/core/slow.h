@@ -1,11 +1,11 @@
 /*
  * Slow calls: function__slow1ms, function__slow10ms, function__slow100ms. The tracer chooses the
- * threshold by the probe that it listens to; a call that ends costs one comparison unless it
- * reached the least of them, and then fires every one that it reached, with one span_id.
+ * threshold by the probe that it listens to. The end of a call costs one comparison with the lowest
+ * threshold. A call that reached it fires every probe whose threshold it reached, with one span_id.
  *
- * Only a call that fires needs an id, and the one around it, whose id it names: that call lasts at
- * least as long, so it fires too when it ends, with that id. So a frame is given a number when it
- * is first asked for its id, and nothing before.
+ * Two calls need a span id: the call that fires, and the call around it, whose id the event
+ * carries. The outer call lasts at least as long, so it fires when it ends, too, with that same id.
+ * So a frame gets its number when its id is first needed, and not before.
  */
 #ifndef PS_SLOW_H
 #define PS_SLOW_H
@@ -16,12 +16,12 @@
 #include "atomic.h"
 #include "stack.h"
 
-/* The least threshold that is listened to, in ticks; UINT64_MAX when none is. */
+/* The lowest threshold with a listener, in ticks. UINT64_MAX when there is none. */
 extern uint64_t ps_slow_threshold;
 
 /*
- * wanted: a bit for each probe that is listened to, as ps_watcher_wanted(). After the clock was
- * chosen.
+ * wanted: a bit for each probe with a listener, as ps_watcher_wanted() returns it. Called after
+ * ps_clock_choose(), because the threshold is in ticks.
  */
 void ps_slow_listen(uint32_t wanted);
 
@@ -31,8 +31,8 @@ static inline bool ps_slow_reached(const ps_call *call)
 }
 
 /*
- * Fires for a call that has just left this stack. traceparent, request_id: "" and 0 when there is
- * none.
+ * Fires for a call that has just left this stack. traceparent and request_id are "" and 0 when
+ * there is none.
  */
 void ps_slow_fire(const ps_row *row, ps_stack *stack, const ps_call *call, int outcome,
                   const char *traceparent, uint64_t request_id);

@@ -29,7 +29,7 @@ static void deactivate(const ps_stack *stack, const ps_frame *frame)
 void ps_stack_free(ps_stack *stack)
 {
     if (!stack) return;
-    /* Rows of an earlier epoch are gone, and their activations with them. */
+    /* Rows of an earlier epoch were freed, so its frames must not touch them. */
     if (stack->epoch == ps_stack_epoch)
         while (stack->depth) deactivate(stack, &stack->frames[--stack->depth]);
     ps_open_calls_free(stack->open);
@@ -51,9 +51,9 @@ static bool grow(ps_stack *stack)
 }
 
 /*
- * Is no activation of row open on this stack yet? Notes that there is one now. The row remembers
- * one stack that it is open on, so the answer costs nothing unless it is open on several at once:
- * then the frames are searched.
+ * Records that row is open on this stack. Returns true when it was not open on it before. A row
+ * stores one of the stacks that it is open on, so the answer usually costs nothing. The frames are
+ * searched only when the row is open on several stacks.
  */
 static bool activate(const ps_stack *stack, ps_row *row)
 {
@@ -67,13 +67,13 @@ static bool activate(const ps_stack *stack, ps_row *row)
     return true;
 }
 
-/* Closes the top call, which the VM left without a word: counted, but not timed. */
+/* Closes the top call, for which the VM sent no exit event. It is counted, but not timed. */
 static void abandon_top(ps_stack *stack)
 {
     const ps_frame *frame = &stack->frames[--stack->depth];
     PS_ADD(frame->row->count[PS_FUNCTION_RAISED], 1);
     PS_ADD_LAST(frame->row->count[PS_FUNCTION_CALLS], 1);
-    /* What its callees took stays theirs: its caller's self time is without it. */
+    /* Its callees' time does not become self time of its caller. */
     if (stack->depth) {
         stack->frames[stack->depth - 1].children += frame->children;
         stack->frames[stack->depth - 1].waited += frame->waited;
@@ -82,7 +82,8 @@ static void abandon_top(ps_stack *stack)
 }
 
 /*
- * Forgets calls on top whose function is not traced any more. What their callees took stays theirs.
+ * Drops the calls on top whose functions are no longer traced. The time of their callees does not
+ * become self time of the caller.
  */
 static void drop_excluded(ps_stack *stack)
 {
@@ -96,22 +97,25 @@ static void drop_excluded(ps_stack *stack)
     }
 }
 
-/* Makes room for one more frame. False when the call has to go untimed. */
+/* Makes room for one more frame. Returns false when the call has to stay untimed. */
 static bool make_room(ps_stack *stack, uint32_t (*real_depth)(void))
 {
     uint32_t open = stack->depth + stack->untimed;
     /*
-     * Asking the VM for its depth costs, so it is done when the stack would grow, or now and then
-     * while it cannot.
+     * Asking the VM for its depth is expensive. So it is done when the stack would grow, and now
+     * and then while it cannot.
      */
     bool suspect = stack->untimed ? ps_stack_lost % 256 == 0 : open >= PS_STACK_SUSPECT_DEPTH;
     if (suspect && real_depth && open > real_depth()) {
-        /* Deeper than the VM itself: calls were unwound without exits, and nobody can say which. */
+        /*
+         * The stack is deeper than the VM's own. Calls were unwound without exits, and it is not
+         * known which.
+         */
         while (stack->depth) abandon_top(stack);
         stack->untimed = 0;
         return stack->capacity > 0 || grow(stack);
     }
-    /* Nothing is pushed above an untimed call: exits would not meet their entries. */
+    /* Nothing is pushed above an untimed call. Otherwise exits would not match their entries. */
     if (!stack->untimed && grow(stack)) return true;
     PS_ADD(ps_stack_lost, 1);
     stack->untimed++;
@@ -159,7 +163,7 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     if (PS_UNLIKELY(PS_READ(ps_overhead_functions)) && ps_stack_depth(stack)) drop_excluded(stack);
     uint32_t depth = ps_stack_depth(stack);
     if (PS_UNLIKELY(stack->untimed && stack->epoch == ps_stack_epoch)) {
-        /* They are above all others, so this exit is one of theirs. */
+        /* Untimed calls are above all others, so this exit is that of one of them. */
         stack->untimed--;
         stack->unwinding = outcome == PS_OUTCOME_RAISED;
         if (outcome == PS_OUTCOME_RAISED) PS_ADD(row->count[PS_FUNCTION_RAISED], 1);
@@ -176,8 +180,8 @@ bool ps_stack_leave(ps_stack *stack, ps_row *row, uint64_t now, int outcome, ps_
     if (stack->depth) stack->frames[stack->depth - 1].children += elapsed;
 
     /*
-     * A call that an exception left passes it on to its caller; one that returned goes back to what
-     * was before.
+     * After a call that raised, the exception propagates in its caller. After a call that returned,
+     * the state from before the call is restored.
      */
     stack->unwinding = outcome == PS_OUTCOME_RAISED || frame->unwinding;
 
@@ -225,7 +229,7 @@ void ps_stack_bury(ps_address frame)
         count_call(call.row, call.last - call.first, call.self, true, PS_OUTCOME_RETURNED);
 }
 
-/* Takes frame number i out of the stack; those above it stay. */
+/* Takes frame number i out of the stack. Those above it stay. */
 static void remove_frame(ps_stack *stack, uint32_t i)
 {
     deactivate(stack, &stack->frames[i]);
@@ -233,7 +237,7 @@ static void remove_frame(ps_stack *stack, uint32_t i)
     memmove(&stack->frames[i], &stack->frames[i + 1], (stack->depth - i) * sizeof(ps_frame));
 }
 
-/* Closes calls above number i that its own exit leaves behind. */
+/* Closes the calls above number i that its exit leaves behind: those with the same owner. */
 static void abandon_above(ps_stack *stack, uint32_t i)
 {
     ps_address owner = stack->frames[i].owner;
@@ -251,7 +255,7 @@ ps_row *ps_stack_leave_frame(ps_stack *stack, ps_address frame, uint64_t now, in
     uint32_t i = ps_stack_depth(stack);
     while (i && PS_UNLIKELY(!ps_address_equal(stack->frames[i - 1].frame, frame))) i--;
     if (!i--) {
-        /* Perhaps one of those that there was no memory for: they are above all others. */
+        /* It may be the exit of an untimed call. Untimed calls are above all others. */
         if (stack->untimed && stack->epoch == ps_stack_epoch) stack->untimed--;
         return NULL;
     }

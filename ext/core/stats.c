@@ -30,8 +30,8 @@ struct moment {
 static struct {
     uint64_t sequence;
     struct moment began;
-    uint64_t dropped, suppressed, missed, taken, looking; /* as far as they were fired */
-    uint64_t rows;                                        /* that were fired since stats__done */
+    uint64_t dropped, suppressed, missed, taken, looking; /* their values when last fired */
+    uint64_t rows;                                        /* number of rows fired since stats__done */
 } flushed;
 
 bool ps_stats_try_lock(void)
@@ -76,7 +76,10 @@ void ps_stats_begin(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* What a counter grew by until the cut, since it was last fired; of a maximum that. */
+/*
+ * Returns what a counter grew by between its last firing and the cut. For a maximum, returns its
+ * value.
+ */
 static uint64_t take(ps_row *row, int counter)
 {
     uint64_t cut = row->cut[counter];
@@ -95,11 +98,11 @@ static const ps_site *site_or_none(const ps_site *const *place)
     return site ? site : &ps_site_none;
 }
 
-/* What a row is about. */
+/* What the row to fire is about. */
 struct subject {
     const ps_site *site;
-    const ps_row *places;   /* which has the others */
-    const ps_site *request; /* named by method and route; its line is a number for them */
+    const ps_row *places;   /* the row that has the further places */
+    const ps_site *request; /* the name is method and route, the line a number for them */
 };
 
 static bool fire_function(ps_row *row, const struct subject *of)
@@ -107,7 +110,10 @@ static bool fire_function(ps_row *row, const struct subject *of)
     const ps_site *site = of->site;
     uint64_t calls = take(row, PS_FUNCTION_CALLS), resumed = take(row, PS_FUNCTION_RESUMED);
     uint64_t out_ns = PS_READ(row->out_ns);
-    /* Who listens has to know of it, also one who came later. */
+    /*
+     * A function that was taken out is fired each time, so that a tracer that came later learns of
+     * it.
+     */
     if (!calls && !resumed && !out_ns) return false;
     uint64_t self = take_ns(row, PS_FUNCTION_SELF);
     struct ps_more_function__stats more = {
@@ -164,7 +170,7 @@ static bool fire_object(ps_row *row, const struct subject *of)
     return true;
 }
 
-/* Sample weights are ns already: they are CPU time, not ticks. */
+/* The weights of samples are CPU time in ns, not ticks. */
 static bool fire_sampled(ps_row *row, const struct subject *of)
 {
     const ps_site *site = of->site, *const *at = of->places->at;
@@ -187,13 +193,13 @@ static bool fire_sampled(ps_row *row, const struct subject *of)
 }
 
 /*
- * Events of rows that had place in their table but none for a name, or whose names did not come in
- * time: they are shown under (overflow) as well.
+ * Events of rows that are shown under (overflow), because there was no memory for their names, or
+ * the names did not come in time.
  */
 static uint64_t nameless;
-static bool late_names; /* is it too late for names? With the lock */
+static bool late_names; /* it is too late for names; read and written with the lock */
 
-/* The site to fire for a row; NULL: it is fired later, when it has a name. */
+/* Returns the site to fire for a row. NULL: the row is fired later, when it has a name. */
 static const ps_site *site_of(const ps_row *row)
 {
     const ps_site *site = PS_READ_ACQUIRE(row->site);
@@ -201,9 +207,9 @@ static const ps_site *site_of(const ps_row *row)
 }
 
 /*
- * Takes what a row grew by. It may be taken several times before it is fired. maximum: the counter
- * that is not summed, or -1. A raise of it between the two accesses of the hook may be missed: one
- * value, once.
+ * Takes what a row grew by. A row may be taken several times before it is fired. maximum: the
+ * counter that is not summed, or -1. A maximum that a hook raises at the same moment may be missed:
+ * one value, once.
  */
 static void cut_row(ps_row *row, int maximum)
 {
@@ -219,7 +225,7 @@ static void cut_row(ps_row *row, int maximum)
     }
 }
 
-/* Rows without a site are left to the VM. They are taken once they have one. */
+/* Rows without a site are not taken before the VM has found the site. */
 static void cut_rows(ps_table *table, int maximum, bool of_routes)
 {
     uint32_t rows = PS_READ_ACQUIRE(table->rows);
@@ -237,8 +243,8 @@ static void cut_table(ps_table *table, int maximum)
 }
 
 /*
- * What a row of a table of routes is about: the request is its site, all else is in the row that it
- * was split from, if any.
+ * The subject of a row in a table of routes. The row's site names the request. All else is in the
+ * row that it was split from, if there is one.
  */
 static struct subject subject_of_route(const ps_table *table, const ps_row *row, const ps_site *request)
 {
@@ -247,7 +253,7 @@ static struct subject subject_of_route(const ps_table *table, const ps_row *row,
     return (struct subject){site_of(whole), whole, request};
 }
 
-/* Fires the rows that grew by as much. */
+/* Fires the rows that grew by at least `least`. events: the counter that is compared. */
 static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct subject *), int events,
                           bool of_routes, uint64_t least)
 {
@@ -256,7 +262,8 @@ static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct s
     for (uint32_t number = 0; number < rows; number++) {
         ps_row *row = ps_table_at(table, number);
         const ps_site *site = of_routes ? PS_READ_ACQUIRE(row->site) : site_of(row);
-        if (!site) continue; /* nor has such a row been looked at: of a request, it is that request's */
+        /* Such a row was not cut. In a table of routes it still belongs to a request. */
+        if (!site) continue;
         uint64_t grown = row->cut[events];
         if (grown < least) continue;
         struct subject of =
@@ -267,10 +274,10 @@ static uint64_t fire_rows(ps_table *table, bool (*fire)(ps_row *, const struct s
     return fired;
 }
 
-/* A tracer's maps take so many at any rate. */
+/* The maps of every tracer hold at least this many rows. */
 enum { ROWS_IN_ANY_ORDER = 1024 };
 
-/* What the rows that grew grew by, on the average. */
+/* The mean growth of the rows that grew. 0 when there are few of them. */
 static uint64_t mean_growth(const ps_table *table, int events)
 {
     uint64_t sum = 0, number = 0;
@@ -290,7 +297,7 @@ static uint64_t fire_table(ps_table *table, bool (*fire)(ps_row *, const struct 
 {
     const struct subject overflow = {&ps_site_overflow, &table->overflow, &ps_site_none};
     uint64_t fired = 0, mean = mean_growth(table, events);
-    /* Large ones first: whoever has no room for all of them has the large ones. */
+    /* Large rows first: a tracer whose maps are too small for all rows gets the large ones. */
     if (mean > 1) fired += fire_rows(table, fire, events, of_routes, mean);
     fired += fire_rows(table, fire, events, of_routes, 0);
     if (PS_READ_ACQUIRE(table->overflow.site)) fired += fire(&table->overflow, &overflow);
@@ -324,8 +331,7 @@ static void fire_states(void)
 }
 
 /*
- * What is counted until the hooks of a probe are out, after it was told for the last time, is not
- * told.
+ * False for a probe whose hooks were taken out: what is counted after its last flush is not fired.
  */
 #define IS_TOLD(probe) (PS_ENABLED(probe) && !(ps_overhead_out >> PS_PROBE_##probe & 1))
 
@@ -358,10 +364,10 @@ static void cut_all(void)
 }
 
 /*
- * Runs `take` and says when that was: the rows that it goes through are of one moment, which is
- * where an interval begins or ends. On a busy machine this thread may lose its CPU meanwhile, most
- * of all where a system call ends, as that which reads the CPU clock does. So no such call comes
- * between the rows and the moment, and `take` is run again when the CPU was lost.
+ * Runs `take`, and returns the moment at which it ran. An interval begins or ends at that moment,
+ * so all rows must be taken at it. On a busy machine this thread may lose its CPU in between, most
+ * often at the end of a system call. Reading the CPU clock is one, so it is not done between the
+ * rows and the moment. When the CPU was lost nevertheless, `take` runs again.
  */
 static struct moment at_one_moment(void (*take)(void))
 {
@@ -379,9 +385,9 @@ static struct moment at_one_moment(void (*take)(void))
 }
 
 /*
- * What all rows grew by is taken before a probe is fired. Each of them may cost this thread its CPU
- * for long: rows that were taken as they are fired would be of different moments, and none of them
- * that of stats__done.
+ * All rows are cut before a probe is fired. Each firing may cost this thread its CPU for long. Rows
+ * that were cut as they are fired would belong to different moments, and none to that of
+ * stats__done.
  */
 bool ps_stats_flush_covered(bool all, bool (*covered)(void))
 {
@@ -418,7 +424,7 @@ bool ps_stats_flush_covered(bool all, bool (*covered)(void))
         ps_fire_stats__done(flushed.sequence, end.ns - began.ns, end.cpu_ns - began.cpu_ns, fired, dropped,
                             &more);
     flushed.rows = 0;
-    /* The host goes by this one: all of the flush is out. */
+    /* Last: the host takes this number as a sign that the whole flush was fired. */
     PS_WRITE(probescope_info.flushes, flushed.sequence);
     pthread_mutex_unlock(&lock);
     return true;
@@ -447,7 +453,7 @@ static void forget_unsent(ps_table *table, int maximum)
     if (table->by_request) forget_unsent(table->by_request, maximum);
 }
 
-/* What was counted so far is never fired. */
+/* Drops what was counted so far. It is never fired. */
 static void forget_all_unsent(void)
 {
     forget_unsent(&ps_functions, PS_FUNCTION_MAX);
@@ -463,7 +469,7 @@ static void forget_all_unsent(void)
 
 void ps_stats_after_fork(void)
 {
-    /* The watcher of the parent may have held it; it does not exist here. */
+    /* The parent's watcher may have held the lock. It does not exist in the child. */
     pthread_mutex_init(&lock, NULL);
     forget_all_unsent();
 }
@@ -475,7 +481,7 @@ void ps_stats_mark(void)
 
 void ps_stats_flush_since_mark(void)
 {
-    /* Without rows, and of no time: it begins the interval of whoever listens. */
+    /* A flush without rows and without duration. It begins the listener's interval. */
     const struct ps_more_stats__done none = {.cut = flushed.began.ns};
     PS_WRITE(flushed.sequence, flushed.sequence + 1);
     if (PS_ENABLED(STATS__DONE)) ps_fire_stats__done(flushed.sequence, 0, 0, 0, 0, &none);

@@ -1,7 +1,7 @@
 /*
- * The flush: each second the watcher fires, for every row that changed since the last one, the
- * difference, and then stats__done. It runs on the watcher's thread from memory of ours alone, so
- * it needs no VM lock and works while the application sleeps or sits in a long call.
+ * The flush: each second the watcher fires each row that changed, with what it grew by since the
+ * last flush, and then stats__done. It runs on the watcher's thread and reads only our own memory.
+ * So it needs no VM lock, and works while the application sleeps or is in a long call.
  */
 #ifndef PS_STATS_H
 #define PS_STATS_H
@@ -11,7 +11,7 @@
 
 #include "rows.h"
 
-/* Has any probe that the flush fires a listener? */
+/* True when any probe that the flush fires has a listener. */
 bool ps_stats_wanted(void);
 /* Begins the interval that the next flush covers. */
 void ps_stats_begin(void);
@@ -19,41 +19,42 @@ void ps_stats_begin(void);
 void ps_stats_flush(void);
 
 /*
- * The same with what rows without a name grew by: it goes to the (overflow) row, and is counted as
+ * Like ps_stats_flush(), but also fires rows without a name: as the (overflow) row, counted as
  * dropped.
  */
 void ps_stats_flush_all(void);
 /*
- * Either, for a tracer that may attach meanwhile: at stats__done its interval would begin. Where
- * `covered` says then that hooks are missing, stats__done does not fire, and the next flush ends
- * the interval. False: it did not.
+ * Flushes, unless a tracer attached during the flush: at stats__done its interval would begin,
+ * before its hooks are in. all: flush like ps_stats_flush_all(). covered: called when the rows are
+ * fired; it returns false when hooks are missing. Then stats__done does not fire, and this function
+ * returns false. The next flush ends the interval.
  */
 bool ps_stats_flush_covered(bool all, bool (*covered)(void));
-/* Are there rows that grew, and whose names the VM has not found yet? */
+/* True when there are rows that grew and whose names the VM has not found yet. */
 bool ps_stats_wait_for_names(void);
 
-/* With the lock. Has the next flush fire nothing of what was counted until now. */
+/* Makes the next flush fire nothing of what was counted until now. Called with the lock. */
 void ps_stats_mark(void);
 /*
- * For a listener who has heard no flush yet: one without rows, which begins its interval, and one
- * with what was counted since the mark.
+ * For a listener that has received no flush yet. The first flush has no rows and begins the
+ * listener's interval. The second one fires what was counted since the mark.
  */
 void ps_stats_flush_since_mark(void);
 
-/* Held by the flush. Whoever clears a table tries it, and never waits. */
+/* The flush holds this lock. A thread that clears a table tries it, and never waits for it. */
 bool ps_stats_try_lock(void);
 void ps_stats_unlock(void);
-/* In a forked child: what the parent had not fired yet is the parent's. */
+/* For a forked child: drops what the parent had counted and not fired yet. The parent fires it. */
 void ps_stats_after_fork(void);
 
-/* Counted by the hooks, fired with stats__done. */
+/* The hooks count these; stats__done fires them. */
 extern uint64_t ps_details_suppressed;
 extern uint64_t ps_samples_missed;
 extern uint64_t ps_samples_taken;
 
 /*
- * May exception__detail fire for this site? Ten times a second, and what is more is counted. The
- * hooks', with the VM lock.
+ * True when exception__detail may fire for this site: ten times a second. An event that is refused
+ * is counted. Called by hooks, with the VM lock.
  */
 bool ps_details_allow(ps_row *row);
 

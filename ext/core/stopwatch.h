@@ -1,7 +1,8 @@
 /*
- * Time that this thread was on a CPU, in ticks. On a busy machine most of the time between two
- * moments is others', and what is timed may sleep. The CPU's clock is a system call and counts half
- * of itself; where nothing came between, the ticks are fewer.
+ * Time that this thread was on a CPU, in ticks. Wall time is too long: on a busy machine other
+ * threads run in between, and the timed code may sleep. The CPU clock alone is too long, too: it is
+ * read by a system call, and includes half of that call's time. So the smaller of the two is used.
+ * Where nothing came in between, that is the ticks.
  */
 #ifndef PS_STOPWATCH_H
 #define PS_STOPWATCH_H
@@ -18,7 +19,7 @@ static inline ps_stopwatch ps_stopwatch_start(void)
     return (ps_stopwatch){.cpu = cpu, .ticks = ps_ticks()};
 }
 
-/* Ticks since the start, as far as this thread was on a CPU. */
+/* Ticks on a CPU since the start. */
 static inline uint64_t ps_stopwatch_stop(ps_stopwatch since)
 {
     uint64_t ticks = ps_ticks() - since.ticks;

@@ -3,8 +3,8 @@
 #include "memory.h"
 
 /*
- * Open addressing with linear probing. A place that is taken out is closed by moving up those
- * behind it.
+ * Open addressing with linear probing. When an entry is taken out, later entries move up into its
+ * place.
  */
 ps_suspended_table ps_suspended_calls;
 
@@ -13,7 +13,7 @@ static uint32_t place_of(ps_address frame, uint32_t capacity)
     return ps_address_hash(frame, 32) & (capacity - 1);
 }
 
-/* Where this frame is, or where it would go. */
+/* Returns the place of this frame, or the one where it would go. */
 static ps_suspended *find(const ps_suspended_table *table, ps_address frame)
 {
     uint32_t i = place_of(frame, table->capacity);
@@ -39,7 +39,7 @@ static bool grow(ps_suspended_table *table)
 bool ps_suspended_put(ps_suspended_table *table, const ps_suspended *call)
 {
     if (table->count + table->count / 2 >= table->capacity && !grow(table)) {
-        /* One place stays free in any case, or else a search would not end. */
+        /* At least one place must stay free. Otherwise a search would not end. */
         if (!table->capacity || table->count + 1 >= table->capacity) return false;
     }
     ps_suspended *place = find(table, call->frame);
@@ -57,7 +57,7 @@ bool ps_suspended_take(ps_suspended_table *table, ps_address frame, ps_suspended
     table->count--;
     uint32_t hole = (uint32_t)(place - table->calls), mask = table->capacity - 1;
     for (uint32_t i = (hole + 1) & mask; ps_address_known(table->calls[i].frame); i = (i + 1) & mask) {
-        /* One that has to stay between its place and here stays. */
+        /* An entry whose home is after the hole has to stay. */
         uint32_t home = place_of(table->calls[i].frame, table->capacity);
         if (((i - home) & mask) < ((i - hole) & mask)) continue;
         table->calls[hole] = table->calls[i];

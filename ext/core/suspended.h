@@ -1,7 +1,7 @@
 /*
- * Calls that are suspended: generators and coroutines between a yield and the resumption. Each is
- * known by its frame, whose address stays the same meanwhile. They are on no shadow stack: whoever
- * resumes one opens it again, on any thread.
+ * Suspended calls: generators and coroutines between a yield and the resumption. A call is
+ * identified by the address of its frame, which does not change meanwhile. A suspended call is on
+ * no shadow stack. Any thread may resume it, and opens it again then.
  *
  * Called with the VM lock held.
  */
@@ -17,9 +17,9 @@
 struct ps_latency;
 
 typedef struct ps_suspended {
-    ps_address frame; /* of nothing: an empty place */
+    ps_address frame; /* none: an empty place */
     ps_row *row;
-    /* latency_probes.h has a table of its own, of all open calls, in ns */
+    /* Used only in the table of latency_probes.h. That table holds all open calls, in ns. */
     const struct ps_latency *latency;
     uint64_t first;  /* ticks: when the call began */
     uint64_t last;   /* ticks: when it was suspended */
@@ -35,13 +35,13 @@ typedef struct ps_suspended_table {
 extern ps_suspended_table ps_suspended_calls;
 
 /*
- * Keeps it, in the place of what was known of a frame at the same address. False when there is no
- * memory.
+ * Stores the call. It replaces an older call whose frame had the same address. Returns false when
+ * there is no memory.
  */
 bool ps_suspended_put(ps_suspended_table *table, const ps_suspended *call);
-/* Takes out the call of this frame. False when none is known. */
+/* Takes out the call of this frame. Returns false when there is none. */
 bool ps_suspended_take(ps_suspended_table *table, ps_address frame, ps_suspended *call);
-/* Forgets all of them: nobody listens any more. */
+/* Drops all calls, because no tracer listens any more. */
 void ps_suspended_clear(ps_suspended_table *table);
 
 #endif

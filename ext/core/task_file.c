@@ -8,7 +8,7 @@
 
 #include "thread_id.h"
 
-/* Of Linux 5.9, which older headers do not know. */
+/* Added in Linux 5.9; older headers do not define it. */
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
@@ -19,8 +19,8 @@
 enum { KEPT = 32 };
 
 /*
- * Of a thread with a table of its own. A child that is forked has the table of the thread that
- * forked.
+ * For a thread with a table of files of its own. A forked child inherits the table of the thread
+ * that forked.
  */
 static __thread struct {
     bool tried, apart;
@@ -50,7 +50,7 @@ static struct kept *keep(int tid, const char *name)
     return oldest;
 }
 
-/* A thread that has ended has no text any more, and its number may become another one's. */
+/* The file of a thread that has ended has no text, and its id may be given to another thread. */
 static ssize_t read_kept(int tid, const char *name, char *text, size_t size)
 {
     struct kept *kept = keep(tid, name);
@@ -78,7 +78,7 @@ bool ps_task_file_read(int tid, const char *name, char *text, size_t size)
     return length > 0;
 }
 
-/* What takes Linux's place, and may not know that flag, has no `sched`. */
+/* A system that emulates Linux may ignore the flag. Such systems have no `sched`. */
 static bool is_linux(void)
 {
     char text[64];
@@ -91,8 +91,8 @@ bool ps_task_files_apart(void)
     own.tried = true;
     if ((int)ps_thread_id() == (int)getpid() || !is_linux()) return false;
     /*
-     * As empty, not as a copy that is closed: a copy would hold the ends of the application's pipes
-     * open meanwhile.
+     * An empty table, and not a copy that is closed: a copy would keep the ends of the
+     * application's pipes open meanwhile.
      */
     own.apart = syscall(SYS_close_range, 0u, ~0u, CLOSE_RANGE_UNSHARE) == 0;
     return own.apart;

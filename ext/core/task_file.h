@@ -1,4 +1,4 @@
-/* What the kernel tells of one thread of this process, in a file of /proc/self/task. */
+/* What the kernel reports of one thread of this process, in a file of /proc/self/task. */
 #ifndef PS_TASK_FILE_H
 #define PS_TASK_FILE_H
 
@@ -6,17 +6,18 @@
 #include <stddef.h>
 
 /*
- * Reads the beginning of the file `name`, a literal, of a thread, as text. False: there is none, or
- * nothing in it.
+ * Reads the beginning of a thread's file as text. name: a string literal. Returns false when there
+ * is no such file, or it is empty.
  */
 bool ps_task_file_read(int tid, const char *name, char *text, size_t size);
 
 /*
- * From now on the calling thread has a table of open files of its own, in which there are none of
- * the application's, and keeps such files open in it. Else a program that closes all files, or that
- * closes one and expects its number from the next open(), may get a number in the way of what this
- * thread does. False: the kernel cannot do that (before 5.9), and nothing has changed. Not for the
- * first thread of a process: nobody else may have its table.
+ * Gives the calling thread an empty table of open files of its own, in which it keeps such files
+ * open. With the shared table, a program that closes all files would close ours. A program that
+ * closes a file and expects its number from the next open() could get another number. Returns
+ * false, and changes nothing, when the kernel cannot do that (before 5.9), or on the first thread
+ * of a process: where no other thread shares its table, the kernel would close the application's
+ * files.
  */
 bool ps_task_files_apart(void);
 

@@ -10,9 +10,9 @@
 struct thread {
     uint64_t id;
     clockid_t clock;
-    /* its CPU time, ns: at the tick, in this walk, up to its last sample */
+    /* Its CPU time in ns: at the tick, in this walk, and at its last sample. */
     uint64_t at_tick, now, charged;
-    uint32_t walk; /* the last one that saw it */
+    uint32_t walk; /* the last walk that saw it */
     bool fresh;    /* first seen in this walk: it has no reading from the tick */
 };
 
@@ -22,9 +22,9 @@ static struct {
     uint32_t count, capacity;
     uint32_t walk;
     bool walking;       /* a thread was seen in this walk */
-    uint32_t cursor;    /* where the next thread probably is: walks go in the same order */
+    uint32_t cursor;    /* where the next thread probably is: all walks have the same order */
     uint64_t walked_ns; /* when the last walk was; 0 before the first */
-    uint64_t most;      /* that any thread used since the tick; 0 until it is asked for */
+    uint64_t most;      /* the most CPU time that a thread used since the tick */
 } clocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void forget(void)
@@ -72,7 +72,7 @@ bool ps_thread_clocks_begin_walk(void)
     return true;
 }
 
-/* The number of the thread, or count. */
+/* Returns the number of the thread, or `count` when it is unknown. */
 static uint32_t find(uint64_t id)
 {
     for (uint32_t i = 0; i < clocks.count; i++) {
@@ -85,9 +85,9 @@ static uint32_t find(uint64_t id)
 }
 
 /*
- * A VM may know threads that ended without a word (native ones; all others after a fork that it did
- * not see). Their descriptors are 0 inside or unmapped, and the C library looks into them without a
- * check.
+ * A VM may list threads that ended without its notice: native threads, and after a fork that the VM
+ * did not see, all other threads. Their descriptors hold zeros or are unmapped, and the C library
+ * reads them without a check.
  */
 static bool has_clock(pthread_t thread, clockid_t *clock)
 {
@@ -96,8 +96,8 @@ static bool has_clock(pthread_t thread, clockid_t *clock)
     if (mincore((void *)at, 2 * page, resident) != 0 && mincore((void *)at, page, resident) != 0)
         return false;
     /*
-     * The kernel's own number of a thread's clock holds its id; that of 0 would be the calling
-     * thread's.
+     * The kernel's number for a thread's clock contains the thread's id. Id 0 would mean the clock
+     * of the calling thread.
      */
     return pthread_getcpuclockid(thread, clock) == 0 && ~(*clock >> 3) != 0;
 }
@@ -125,8 +125,8 @@ void ps_thread_clocks_see(uint64_t id, pthread_t pthread)
     clockid_t clock;
     if (!reserve() || !has_clock(pthread, &clock)) return;
     /*
-     * What it used before samples began is nobody's; after that it cannot have used more than the
-     * time since the last walk.
+     * CPU time from before samples began is not charged. For a new thread, at most the time since
+     * the last walk is.
      */
     uint64_t now = ps_clock_try(clock);
     uint64_t since = clocks.walked_ns ? ps_monotonic_ns() - clocks.walked_ns : 0;
@@ -146,8 +146,8 @@ uint64_t ps_thread_clocks_take(uint64_t id, uint64_t *thread_id)
     if (place == clocks.count) return 0;
     struct thread *thread = &clocks.thread[place];
     /*
-     * On the CPU as long as the busiest, or nearly: with several that take turns each has a share
-     * of the time since the tick.
+     * The thread counts as on the CPU when it used at least half as much as the busiest thread.
+     * When several threads take turns, each has a share of the time since the tick.
      */
     uint64_t used = thread->now > thread->at_tick ? thread->now - thread->at_tick : 0;
     if (!thread->fresh && (!used || used < clocks.most / 2)) return 0;

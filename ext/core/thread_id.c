@@ -8,13 +8,13 @@
 
 static __thread uint64_t id;
 
-/* On the one thread that the child has. */
+/* Runs on the only thread of the child. */
 static void after_fork_in_child(void)
 {
     id = 0;
 }
 
-/* Here and not at the first call, which may be in a hook: it takes memory. */
+/* Registered here and not at the first call, which may be in a hook: registering takes memory. */
 __attribute__((constructor)) static void init(void)
 {
     pthread_atfork(NULL, NULL, after_fork_in_child);

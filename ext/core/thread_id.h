@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* gettid(), cached for the thread: what the probes call thread_id. */
+/* The gettid() of the calling thread, cached. The probes call it thread_id. */
 uint64_t ps_thread_id(void);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As the OTEP has it: no padding. */
+/* The OTEP's layout, without padding. */
 struct record {
     uint8_t trace_id[16];
     uint8_t span_id[8];
@@ -32,8 +32,8 @@ void ps_thread_record_set(const char *traceparent)
 {
     static __thread struct record record;
     /*
-     * It is read while this thread stands still, so that the order alone matters in which the
-     * compiler writes.
+     * A reader stops this thread while it reads. So only the order of the compiler's writes
+     * matters.
      */
     __atomic_store_n(&otel_thread_ctx_v1, NULL, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);

@@ -5,7 +5,7 @@
 
 #include "info.h"
 
-/* Lowercase, as the standard has it. */
+/* Reads lowercase digits only, as the standard requires. */
 static bool hex(const char *text, int digits, uint64_t *number)
 {
     *number = 0;
@@ -26,11 +26,10 @@ bool ps_traceparent_read(ps_trace *trace, const char *text, size_t size)
         !hex(text + 19, 16, &trace->trace_id[1]) || !hex(text + 36, 16, &trace->span_id) ||
         !hex(text + 53, 2, &flags))
         return false;
-    /* Later versions may say more. */
+    /* Later versions may have more fields. */
     if (version == 0xff || (size > LENGTH && (version == 0 || text[LENGTH] != '-'))) return false;
-    trace->flags =
-        /* sampled, and a random id: what else is set means nothing yet, and is not passed on */
-        (uint8_t)flags & 3;
+    /* Only these flags have a meaning yet: sampled, and a random id. Others are not passed on. */
+    trace->flags = (uint8_t)flags & 3;
     return (trace->trace_id[0] || trace->trace_id[1]) && trace->span_id;
 }
 

@@ -1,6 +1,6 @@
 /*
- * The W3C trace context of the application's current OpenTelemetry span, or of the request, as the
- * probes that carry it have it. https://www.w3.org/TR/trace-context/
+ * The W3C trace context of the application's current OpenTelemetry span, or of the request, in the
+ * form in which probes carry it. https://www.w3.org/TR/trace-context/
  */
 #ifndef PS_TRACEPARENT_H
 #define PS_TRACEPARENT_H
@@ -17,13 +17,13 @@ typedef struct ps_trace {
     uint8_t flags;
 } ps_trace;
 
-/* What a header says. False: it is not as the standard has it. */
+/* Parses a header. Returns false when it does not follow the standard. */
 bool ps_traceparent_read(ps_trace *trace, const char *text, size_t size);
 void ps_traceparent_write(char *to, const ps_trace *trace);
 
 /*
- * OpenTelemetry is there and cannot be read: says so of those of these probes that are on, until
- * the detach.
+ * OpenTelemetry is loaded, but its context cannot be read. Marks those of these probes that are on
+ * as degraded, until the detach.
  */
 void ps_traceparent_is_unknown(uint32_t probes);
 

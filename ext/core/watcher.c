@@ -21,24 +21,25 @@
 
 #define STACK_BYTES (128 * 1024)
 /*
- * The thread-local variables of all libraries lie on the stack, too. Where they leave no room on
- * it, it is doubled, up to this.
+ * The thread-local variables of all libraries lie on the thread's stack, too. Where they leave no
+ * room, the stack is doubled, up to this.
  */
 #define STACK_BYTES_MOST (64 * 1024 * 1024)
-/* The VM that was asked to switch is in a hurry for so long after it last made progress. */
+/* How long the watcher stays in a hurry after the VM's last progress with a switch. */
 #define HURRY_FOR_NS 100000000u
 /*
- * Nothing tells whether a VM that was woken came to what it was asked for before it waits again: it
- * is woken at each look while it is in a hurry, and then once in a while.
+ * Nothing tells whether a VM that was woken handled the request before it began to wait again. So
+ * it is woken at each look while the watcher is in a hurry, and after that at this interval.
  */
 #define WAKE_AGAIN_NS 1000000000u
 /*
- * A tracer that leaves lets go of its probes one by one. The kernel takes 70 ms for each, and now
- * and then 2 s on a busy machine: then a flush may come in between, which the command notices and
- * says.
+ * A tracer that leaves detaches its probes one by one. The kernel takes 70 ms for each, and now and
+ * then 2 s on a busy machine. In that case a flush may come in between: the command notices that
+ * and says so.
  */
-#define LEAVES_FOR_NS  1000000000u
-#define LEAVING_FOR_NS 3000000000u /* all of it, where one after the other leaves */
+#define LEAVES_FOR_NS 1000000000u
+/* The upper limit where tracers leave one after the other. */
+#define LEAVING_FOR_NS 3000000000u
 _Static_assert(PS_PROBE_COUNT <= 30,
                "ps_watcher_wanted() has a bit for each probe, and two words are no set of probes");
 enum { SWITCHING = 0x80000000, RECHECK = 0xc0000000 };
@@ -48,30 +49,32 @@ static struct {
     const ps_vm *vm;
     pthread_t thread;
     bool running, paused;
-    uint32_t stop; /* to end it: a futex */
+    uint32_t stop; /* 1 to end the thread; a futex */
     /* Shared with the VM. */
     uint32_t wanted;
-    /* the probes whose hooks are in and no others; SWITCHING while that changes, RECHECK before */
+    /*
+     * The probes whose hooks are in, exactly. SWITCHING while that changes; RECHECK when it has to.
+     */
     uint32_t applied;
     uint32_t covered;     /* the probes whose hooks were in when the VM last finished switching */
-    uint64_t applied_ns;  /* when that was */
-    uint32_t marked;      /* those probes, where no flush came since */
-    uint64_t progress_ns; /* when the VM last did a slice of what is under way */
+    uint64_t applied_ns;  /* when the VM last finished switching */
+    uint32_t marked;      /* the probes in `covered`, if no flush has come since; else 0 */
+    uint64_t progress_ns; /* when the VM last did a slice of its switching */
     /* The thread's own. */
-    uint32_t raised;                    /* the semaphores, as last seen */
-    uint16_t listeners[PS_PROBE_COUNT]; /* their values, as last seen */
-    /* when a tracer let go of a probe, last and first; 0: none is leaving */
+    uint32_t raised;                    /* the raised semaphores, as last seen */
+    uint16_t listeners[PS_PROBE_COUNT]; /* the values of the semaphores, as last seen */
+    /* When a tracer last and first detached from a probe. 0: none is leaving. */
     uint64_t left_ns, leaving_ns;
-    bool heard;          /* stats__done has told of a flush since they changed */
+    bool heard;          /* stats__done has fired since a semaphore changed */
     uint64_t changed_ns; /* when a semaphore last changed */
-    uint64_t asked_ns;   /* since when the VM is asked to switch; 0: it is not */
-    uint64_t woken_ns;   /* when it was last woken */
-    bool told;           /* probescope_info says that the hooks for that change are in */
+    uint64_t asked_ns;   /* since when the VM is asked to switch; 0: it is not asked */
+    uint64_t woken_ns;   /* when the VM was last woken */
+    bool told;           /* probescope_info shows the time at which the hooks for that change were in */
     uint64_t next_flush_ns, next_sample_ns;
-    uint64_t asleep_ns;  /* when it last went to sleep */
-    bool goes_first;     /* it has a CPU at once when it wakes up */
-    uint32_t late_ticks; /* one after the other */
-    uint64_t names_ns;   /* since when a flush that is due waits for names; 0: none does */
+    uint64_t asleep_ns;  /* when the thread last went to sleep */
+    bool goes_first;     /* the thread gets a CPU at once when it wakes up */
+    uint32_t late_ticks; /* number of late ticks in a row */
+    uint64_t names_ns;   /* since when a due flush waits for names; 0: none does */
     bool flushing, sampling;
     uint32_t random;
 } watcher;
@@ -83,14 +86,14 @@ uint32_t ps_watcher_wanted(void)
 
 uint32_t ps_watcher_switching(void)
 {
-    /* Where all is applied the VM was asked for something else, such as latency probes. */
+    /* When all hooks are as wanted, the VM was asked for something else, such as latency probes. */
     if (PS_READ(watcher.applied) != ps_watcher_wanted()) PS_EXCHANGE(watcher.applied, SWITCHING);
     return ps_watcher_wanted();
 }
 
 /*
- * The process may end before the first flush. Then the last one tells what was counted since these
- * hooks came in.
+ * The process may end before the first flush. Then its last flush fires what was counted since
+ * these hooks came in.
  */
 static void mark(uint32_t probes)
 {
@@ -106,7 +109,7 @@ void ps_watcher_applied(uint32_t probes)
     if (PS_EXCHANGE(watcher.covered, probes) != probes) PS_ADD(probescope_info.switches, 1);
     PS_WRITE(watcher.applied_ns, ps_monotonic_ns());
     mark(probes);
-    /* A change of the coverage that came while the VM switched is not applied. */
+    /* A RECHECK that came while the VM switched stays: the switch did not apply that change. */
     uint32_t before = PS_READ(watcher.applied);
     while (before != RECHECK && !PS_REPLACE(watcher.applied, before, probes)) {
     }
@@ -128,8 +131,8 @@ void ps_watcher_recheck(void)
 }
 
 /*
- * While hooks for one more tracer come in, no flush may begin its interval. What others count is
- * fired later, none of it is lost.
+ * While the hooks of one more tracer are not all in, no flush may begin its interval. What others
+ * count is fired later. None of it is lost.
  */
 static bool may_flush(void)
 {
@@ -144,9 +147,9 @@ static uint32_t read_semaphores(void)
 }
 
 /*
- * A tracer that leaves has let go of the probes of its rows when it still hears stats__done: an
- * interval that ended then would have no rows. So no flush ends one until it has let go of that as
- * well. What others count is fired later, none of it is lost.
+ * A tracer that leaves may have detached from the probes of rows, and still listen to stats__done.
+ * An interval that ended then would have no rows. So no flush ends an interval until the tracer has
+ * detached from stats__done as well. What others count is fired later. None of it is lost.
  */
 static void look_who_leaves(uint64_t now)
 {
@@ -169,8 +172,9 @@ static bool somebody_leaves(uint64_t now)
 }
 
 /*
- * As may_flush(), of this moment: firing the rows takes a while, in which a tracer may attach all
- * its probes, or begin to leave. A tracer that is not gone in time holds up nobody.
+ * Like may_flush(), but reads the semaphores now. Firing the rows takes a while, in which a tracer
+ * may attach all its probes or begin to leave. A tracer that takes too long to leave does not hold
+ * up the flush.
  */
 static bool is_covered(void)
 {
@@ -180,7 +184,7 @@ static bool is_covered(void)
     return !left && !(read_semaphores() & ~PS_READ_ACQUIRE(watcher.covered) & ~ps_overhead_out);
 }
 
-/* Within 10 % of the period, so that samples do not march in step with the program. */
+/* Within 10 % of the period, so that samples do not fall into step with the program. */
 static uint64_t jittered(uint64_t period)
 {
     watcher.random ^= watcher.random << 13;
@@ -189,7 +193,9 @@ static uint64_t jittered(uint64_t period)
     return period - period / 10 + watcher.random % (period / 5);
 }
 
-/* Has probescope_info say when the semaphores last changed and when the hooks for that were in. */
+/*
+ * Reports in probescope_info when the semaphores last changed and when the hooks for that were in.
+ */
 static void tell_of_change(void)
 {
     if (watcher.told || watcher.wanted != PS_READ_ACQUIRE(watcher.applied)) return;
@@ -199,8 +205,8 @@ static void tell_of_change(void)
 }
 
 /*
- * Since the VM last did something about what it is asked for. It is noted by another thread, a
- * moment after `now` perhaps.
+ * The time since the VM last made progress with its request. Another thread notes the progress, so
+ * it may be a moment after `now`.
  */
 static uint64_t since_progress(uint64_t now)
 {
@@ -210,7 +216,7 @@ static uint64_t since_progress(uint64_t now)
     return progress < now ? now - progress : 0;
 }
 
-/* A VM that waits may do so for as long as it likes when nothing is to come in. */
+/* Wakes a waiting VM only when hooks are to come in. */
 static void wake_when_due(uint64_t now)
 {
     bool comes_in = !may_flush() || ps_latency_changed();
@@ -227,12 +233,12 @@ static void ask_to_switch(uint64_t now)
     wake_when_due(now);
 }
 
-/* Takes hooks out when they take too much. */
+/* Takes hooks out when they take too much time. */
 static void limit_overhead(uint64_t now)
 {
     uint32_t out = ps_overhead_look(watcher.wanted, now);
     if (!out) return;
-    /* What was counted so far, before its rows go. */
+    /* Flushes first, because what is taken out is not fired any more. */
     if (watcher.flushing) {
         ps_stats_flush_all();
         watcher.next_flush_ns = now + PS_FLUSH_NS;
@@ -265,30 +271,34 @@ static void look(uint64_t now)
     if ((raised || ps_latency_any_hooked()) && watcher.vm->needs_upkeep())
         watcher.vm->request(PS_REQUEST_UPKEEP);
     if (!ps_overhead_limit || !raised) return;
-    /* Not before the tracer's interval has begun: it would know nothing of what goes. */
+    /*
+     * Not before the tracer's interval has begun. Otherwise the tracer would not learn of what is
+     * taken out.
+     */
     if (watcher.heard || now - watcher.changed_ns > PS_OVERHEAD_GRACE_NS) limit_overhead(now);
     else ps_overhead_begin();
 }
 
 /*
- * Is the VM about to switch hooks, or in the middle of it? Not when it sleeps or sits in a long
- * call: no hurry then.
+ * True while the VM is about to switch hooks, or in the middle of it. False when it sleeps or runs
+ * a long call: then the watcher need not hurry.
  */
 static bool is_switching(uint64_t now)
 {
     return watcher.asked_ns && since_progress(now) < HURRY_FOR_NS;
 }
 
-/* Is it to look again soon? */
+/* True when the next look has to follow soon. */
 static bool is_in_hurry(uint64_t now)
 {
     return is_switching(now) || watcher.names_ns;
 }
 
 /*
- * A tracer's interval begins at the first flush, so that waits until all its probes are attached
- * (they come one by one: nothing changed for a tick) and the hooks are in. A VM that does not come
- * to it, however long, has no interval: what it did meanwhile was not seen.
+ * A tracer's interval begins at the first flush. So that flush waits until all probes of the tracer
+ * are attached and the hooks are in. Probes attach one by one; they count as attached when nothing
+ * has changed for a tick. While the VM does not switch its hooks, there is no interval, because
+ * events are not seen.
  */
 static bool may_begin(uint64_t now)
 {
@@ -296,8 +306,8 @@ static bool may_begin(uint64_t now)
 }
 
 /*
- * A flush that is due waits for the names of its rows, not for long: an idle VM comes to nothing.
- * Nothing else waits for them.
+ * A due flush waits for the names of its rows, but not for long: an idle VM finds none. Nothing but
+ * the flush waits for names.
  */
 static bool waits_for_names(uint64_t now)
 {
@@ -329,14 +339,16 @@ static void flush_when_due(uint64_t now)
 }
 
 /*
- * A VM whose stacks this thread reads at the tick is not read at one that came late: this thread
- * waited for a CPU then, and got it where another one began to wait. Those stacks are no choice of
- * the clock's. Another tick comes soon; on a machine where all of them are late one counts.
+ * Some VMs have this thread read the stacks of other threads at the tick. Then a late tick is left
+ * out. It was late because this thread waited for a CPU, and it got the CPU at the moment when
+ * another thread began to wait. Stacks at such a moment are not a random choice. Another tick
+ * follows soon. On a machine where all ticks are late, one of them counts.
  *
- * A thread that goes first and has slept for a while waits for a system call alone, in which a
- * kernel that is not preemptible takes no CPU away. Who made the call still stands there when it is
- * over. To leave that tick out would leave out long system calls. So the tick after a late one is
- * not so soon that this thread would not have slept for a while.
+ * A watcher that goes first, and has slept for a while, waits for a CPU only during a system call
+ * of another thread: a kernel that is not preemptible takes no CPU away in a system call. When the
+ * call is over, that thread still has the stack of the call. Leaving out such ticks would leave out
+ * long system calls, so for them the limit of lateness is higher. For that the watcher must have
+ * slept, so the tick after a late one does not come too soon.
  */
 static bool is_late(uint64_t now)
 {
@@ -367,8 +379,8 @@ static void sample_when_due(uint64_t now)
 }
 
 /*
- * Sleeps until the moment given, or until the watcher is to stop: false then. In one system call,
- * without a lock: it is most of what a sample costs.
+ * Sleeps until the given moment, and returns true. Returns false when the watcher is to stop. It
+ * takes one system call and no lock, because sleeping is most of the cost of a sample.
  */
 static bool sleep_until(uint64_t ns)
 {
@@ -394,7 +406,10 @@ static void *watch(void *unused)
             next_look = now + (is_in_hurry(now) ? PS_HURRY_NS : PS_POLL_NS);
         }
         sample_when_due(now);
-        /* It looks around when it is up anyway, where there is no hurry: to wake up is dear. */
+        /*
+         * Waking up is expensive. So the watcher looks when it is awake for a tick anyway, unless
+         * it is in a hurry.
+         */
         bool at_ticks = watcher.sampling && (watcher.next_sample_ns < next_look || !is_in_hurry(now));
         next = at_ticks ? watcher.next_sample_ns : next_look;
         uint64_t next_step = watcher.vm->step ? watcher.vm->step(now) : 0;
@@ -415,7 +430,7 @@ static int start_thread(void)
     pthread_attr_init(&attributes);
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits it */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits the mask */
     int error = EINVAL;
     for (size_t bytes = STACK_BYTES; error == EINVAL && bytes <= STACK_BYTES_MOST; bytes *= 2) {
         pthread_attr_setstacksize(&attributes, bytes);
@@ -435,14 +450,14 @@ static void after_fork_in_child(void)
     if (!watcher.running && !watcher.paused) return;
     watcher.paused = false;
     ps_info_after_fork();
-    ps_looking_after_fork(); /* the next one asks it */
+    ps_looking_after_fork(); /* before ps_stats_after_fork(), which takes its lock */
     if (ps_overhead_after_fork() && watcher.vm->cover_again) watcher.vm->cover_again();
     ps_stats_after_fork();
     ps_samples_after_fork();
     ps_process_context_after_fork();
     /*
-     * Who listens to the parent listens here. Said at once: the child may end before the new thread
-     * has looked around.
+     * Tracers that listen to the parent listen to the child. Flush at once: the child may end
+     * before the new thread's first look.
      */
     if (watcher.flushing && may_flush()) {
         ps_stats_flush();
@@ -456,13 +471,13 @@ int ps_watcher_start(const ps_vm *vm)
     static bool registered;
     if (watcher.running || watcher.paused) return 0;
     watcher.vm = vm;
-    /* Raised semaphores are news to it: after a stop the hooks are out. */
+    /* After a stop the hooks are out, so raised semaphores have to count as changes. */
     PS_WRITE(watcher.wanted, 0);
     watcher.raised = 0;
     memset(watcher.listeners, 0, sizeof(watcher.listeners));
     watcher.told = watcher.flushing = false;
     watcher.asked_ns = watcher.left_ns = watcher.leaving_ns = 0;
-    /* A child that was forked while no watcher ran has the parent's number still. */
+    /* A child that was forked while no watcher ran still has the parent's pid here. */
     ps_info_after_fork();
     if (!registered) registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
     return start_thread();
@@ -484,8 +499,8 @@ void ps_watcher_stop(void)
     else if (ps_stats_wanted() && (read_semaphores() & ~ps_overhead_out) == watcher.marked)
         ps_stats_flush_since_mark();
     /*
-     * Last: a child that another thread forks until here has its own watcher and sound tables
-     * (after_fork_in_child()).
+     * Last. A child that another thread forks before this gets its own watcher and sound tables
+     * from after_fork_in_child().
      */
     watcher.running = watcher.paused = false;
     ps_overhead_listened(0);

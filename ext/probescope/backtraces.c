@@ -1,16 +1,16 @@
 /*
- * Backtraces that become strings: who asks for them, and how long it takes. At 100 frames that is
- * 25 us, five times what the capture cost, and a raise of the same exception again asks too, before
- * anybody reads a line.
+ * Backtraces that become strings: which code asks for them, and how long it takes. At 100 frames it
+ * takes 25 us, five times what the capture cost. Raising the same exception again asks for them
+ * too, before anybody reads a line.
  *
- * Ruby has no event for it that leaves YJIT whole. So modules that are empty while nobody listens
- * are prepended at the first listen, to Exception for `backtrace` and `full_message`, to Kernel for
- * `caller` and `caller_locations`; while somebody listens they hold a method that calls super and
- * looks at the clocks. A method that was taken out again leaves nothing behind, unlike one that was
- * replaced and put back: each raise would call it for ever.
+ * Ruby has no event for it that leaves YJIT's code whole. So at the first listen modules are
+ * prepended: to Exception for `backtrace` and `full_message`, to Kernel for `caller` and
+ * `caller_locations`. While somebody listens, they hold methods that call super and read the
+ * clocks; otherwise they are empty. A method that was removed leaves nothing behind. A method that
+ * was replaced and put back would be called at each raise for ever.
  *
- * An exception that passes through is not touched, and there is nothing to undo: no state outlives
- * a call.
+ * An exception that passes through is not changed. No state outlives a call, so there is nothing to
+ * undo.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -32,16 +32,16 @@ enum { LOOK_AT = 128, KNOWN_FRAMES = 256 };
 
 static struct {
     /*
-     * The modules, or nil before the first listen; that of Kernel's singleton is for
+     * The modules; nil before the first listen. The one of Kernel's singleton class is for
      * `Kernel.caller`.
      */
     VALUE of_exceptions, of_kernel, of_singleton;
     bool exceptions_wanted, kernel_wanted;
     bool exceptions_on, kernel_on;
-    const char *exceptions_reason, *kernel_reason; /* why it is wanted and not on */
+    const char *exceptions_reason, *kernel_reason; /* why they are wanted and not on */
     /*
-     * What is known of frames on the way to the one that asked, until the next collection: an
-     * address may come to mean another.
+     * Frames between the probe and the asking code. Known until the next collection: then an
+     * address may belong to another frame.
      */
     struct {
         ps_address frame;
@@ -49,7 +49,7 @@ static struct {
         int line;
         bool builtin, own;
     } known[KNOWN_FRAMES];
-    /* The last answer of `backtrace`: full_message has just asked for it. */
+    /* The last answer of `backtrace`. full_message uses it: it has just called `backtrace`. */
     VALUE exception, strings;
 } backtraces = {
     .of_exceptions = Qnil, .of_kernel = Qnil, .of_singleton = Qnil, .exception = Qnil, .strings = Qnil};
@@ -76,10 +76,10 @@ void ps_backtraces_forget(void)
 }
 
 /*
- * An application that gives one of these methods another name while somebody listens, to redefine
- * it and call the old one, gives it to ours, whose super is then the redefined one: it would go
- * round and round, also after the detach. What is called by another name therefore calls the
- * original, with one frame more between.
+ * While somebody listens, an application may give one of these methods an alias, to redefine the
+ * method and call the old one. The alias is then our method, whose super is the redefined one: an
+ * endless recursion, also after the detach. So a call by another name calls the original, with one
+ * frame more in between.
  */
 static bool is_aliased(void)
 {
@@ -130,8 +130,8 @@ static bool is_full_message(VALUE frame)
 }
 
 /*
- * The nearest line of the application's own code, else the nearest line of Ruby: a logger's says
- * little. Sets *in_full_message when it was full_message that called us.
+ * The nearest line of the application's own code; else the nearest line of Ruby code: a line in a
+ * logger says little. Sets *in_full_message when full_message called us.
  */
 static const ps_site *find_asker(bool *in_full_message)
 {
@@ -153,8 +153,8 @@ static const ps_site *find_asker(bool *in_full_message)
 /* ---- Exceptions ---- */
 
 /*
- * "app.rb:12:in `name'" -> the place, named by the exception's class; without a place where it
- * reads otherwise.
+ * "app.rb:12:in `name'" -> its place, under the name of the exception's class. Text in another form
+ * gives no place.
  */
 static const ps_site *place_of(VALUE exception, VALUE first)
 {
@@ -173,9 +173,7 @@ static const ps_site *place_of(VALUE exception, VALUE first)
     return ps_site_intern(name, size, "", 0, 0);
 }
 
-/*
- * The first one that is not inside of Ruby itself, where Integer() and others are written in Ruby.
- */
+/* The first line that is not inside of Ruby itself: Integer() and others are written in Ruby. */
 static VALUE first_line(VALUE strings)
 {
     static const char internal[] = "<internal:";
@@ -202,7 +200,7 @@ static void fire(const char *kind, const ps_site *asked, const ps_site *raised, 
     ps_fire_backtrace__done(kind, asked->file, asked->line, depth, ps_ticks_to_ns(ticks), &more);
 }
 
-/* strings: the backtrace of the exception, an Array. held: what the exception had for it. */
+/* strings: the exception's backtrace, an Array. held: the exception's "bt". */
 static void record(const char *kind, const ps_site *asked, VALUE exception, VALUE held, VALUE strings,
                    uint64_t ticks)
 {
@@ -214,10 +212,10 @@ static void record(const char *kind, const ps_site *asked, VALUE exception, VALU
 }
 
 /*
- * Called instead of Exception#backtrace, on any thread and Ractor: by the application, by functions
- * written in C that show exceptions, and by Ruby at each raise, to see whether there is one
- * already. Only the first time that there is does it make strings, which the count of allocations
- * tells.
+ * Called instead of Exception#backtrace, on any thread and in any Ractor: by the application, by C
+ * functions that show exceptions, and by Ruby at each raise, to see whether there is a backtrace
+ * already. Only the first call after a capture makes strings. The count of allocations shows which
+ * call that is.
  */
 static VALUE backtrace(VALUE self)
 {
@@ -226,8 +224,8 @@ static VALUE backtrace(VALUE self)
     if (NIL_P(held) || !backtraces.exceptions_on || !ps_contexts_on_main_ractor())
         return rb_call_super(0, NULL);
     /*
-     * Strings that are there already, as at `raise E, "message", []` and when an exception is
-     * raised on and on: no clock.
+     * The strings exist already, as at `raise E, "message", []` and when an exception is raised
+     * again and again. No clock is read.
      */
     if (!RB_TYPE_P(held, T_DATA) || backtraces.exception == self) return rb_call_super(0, NULL);
     size_t allocated = rb_gc_stat(allocated_objects);
@@ -235,7 +233,7 @@ static VALUE backtrace(VALUE self)
     VALUE strings = rb_call_super(0, NULL);
     uint64_t ticks = ps_stopwatch_stop(start);
     allocated = rb_gc_stat(allocated_objects) - allocated;
-    /* Taken out in the meantime? What is redefined may have run for long. */
+    /* Were the methods taken out meanwhile? A redefined method may have run for long. */
     if (!backtraces.exceptions_on || !RB_TYPE_P(strings, T_ARRAY)) return strings;
     backtraces.exception = self;
     backtraces.strings = strings;
@@ -243,20 +241,23 @@ static VALUE backtrace(VALUE self)
     ps_look look = ps_look_begin_rare(PS_LOOK_BACKTRACE);
     bool in_full_message;
     const ps_site *asked = find_asker(&in_full_message);
-    /* That one counts it itself. */
+    /* full_message() records it itself. */
     if (!in_full_message) record("backtrace", asked, self, held, strings, ticks);
     ps_look_end(look);
     return strings;
 }
 
 /*
- * Called instead of Exception#full_message, which makes its text anew each time, of the message as
- * well.
+ * Called instead of Exception#full_message, which makes its text anew each time, also that of the
+ * message.
  */
 static VALUE full_message(int argc, VALUE *argv, VALUE self)
 {
     VALUE options;
-    /* As the original refuses them: from here there is one frame less above ours. */
+    /*
+     * Bad options are refused here, so that the error's backtrace has no frame more than without
+     * us.
+     */
     rb_scan_args(argc, argv, "0:", &options);
     if (PS_UNLIKELY(is_aliased())) return call_original(own_full_message, self, argc, argv);
     if (!backtraces.exceptions_on || !ps_contexts_on_main_ractor())
@@ -285,9 +286,9 @@ static VALUE one_more(VALUE level)
 }
 
 /*
- * The arguments of `caller`, one frame further: ours is between. Bad ones are refused here, in
- * Ruby's words, for then there is one frame of a function in C in the backtrace, as there would be
- * without us. Returns how many there are.
+ * The arguments of `caller`, one frame further, because ours is between. Bad ones are refused here,
+ * in Ruby's words: the error's backtrace then has one frame of a C function, as it would have
+ * without us. Returns how many arguments there are.
  */
 static int shift(int argc, const VALUE *argv, VALUE *to)
 {
@@ -313,8 +314,8 @@ static int shift(int argc, const VALUE *argv, VALUE *to)
 }
 
 /*
- * Does a Range that counts from the end begin with the first frame of all, which is ours? Then one
- * more is out of range.
+ * A Range that counts from the end may begin with the innermost frame, which is ours. Then a Range
+ * that begins one frame further is out of range.
  */
 static bool begins_with_ours(VALUE level)
 {
@@ -361,8 +362,8 @@ static VALUE caller_locations(int argc, VALUE *argv, VALUE self)
 /* ---- On and off ---- */
 
 /*
- * Shown by `ancestors`. From Ruby 3.4 on backtraces name a method's module, if that has a name for
- * ever; 3.3 has others.
+ * `ancestors` shows the module. From Ruby 3.4 on backtraces name a method's module, if the module
+ * has a permanent name. So the name is temporary where Ruby has temporary names (from 3.3 on).
  */
 static VALUE new_module(const char *constant, const char *temporary)
 {
@@ -396,7 +397,7 @@ void ps_backtraces_init(void)
 }
 
 /*
- * Why methods of this class may not be taken over; NULL when they may. To prepend and to define
+ * Why methods of this class may not be overridden; NULL when they may. To prepend and to define
  * must run no code of the application and must not raise.
  */
 static const char *objection(VALUE klass, VALUE module, ID first, ID second)
@@ -420,7 +421,7 @@ static void begin_exceptions(void)
         backtraces.of_exceptions = new_module("Backtraces", "probescope's backtraces");
         rb_prepend_module(rb_eException, backtraces.of_exceptions);
     }
-    /* Callable on any Ractor. */
+    /* Callable in any Ractor. */
     rb_ext_ractor_safe(true);
     rb_define_method(backtraces.of_exceptions, "backtrace", backtrace, 0);
     rb_define_method(backtraces.of_exceptions, "full_message", full_message, -1);
@@ -463,8 +464,8 @@ static VALUE remove_protected(VALUE pointer)
 }
 
 /*
- * NameError: it is gone already, and what is bound there is another module's. The application must
- * not see that.
+ * NameError: the method is gone already, and the bound one is another module's. The application
+ * must not see that error.
  */
 static void remove_method(VALUE module, ID name)
 {
@@ -478,8 +479,8 @@ static void remove_method(VALUE module, ID name)
 }
 
 /*
- * Has the application frozen what it is in, or would be told of it? Then it stays and is a frame
- * that only passes on.
+ * The methods stay if the application has frozen the module, or would be told of their removal.
+ * Then they are frames that only call super.
  */
 static void take_out(VALUE module, ID first, ID second)
 {
@@ -506,7 +507,7 @@ static void end_kernel(void)
     backtraces.kernel_reason = NULL;
 }
 
-/* What degrades a probe for another reason has said so. */
+/* A probe that is degraded already keeps its first reason. */
 static void degrade(uint32_t wanted, enum ps_probe probe, const char *reason)
 {
     if (reason && (wanted >> probe & 1) && ps_info_state_of(probe) < PS_STATE_DEGRADED)
@@ -526,7 +527,10 @@ bool ps_backtraces_switch(uint32_t wanted)
         else end_kernel();
         backtraces.kernel_wanted = kernel;
     }
-    /* Tracers raise one semaphore after the other, so the reason may be there before the probe. */
+    /*
+     * Tracers raise one semaphore after the other, so the reason may be known before the probe is
+     * wanted.
+     */
     degrade(wanted, PS_PROBE_BACKTRACE__DONE, backtraces.exceptions_reason);
     degrade(wanted, PS_PROBE_BACKTRACE__DONE, backtraces.kernel_reason);
     degrade(wanted, PS_PROBE_EXCEPTION__STATS, backtraces.exceptions_reason);

@@ -1,7 +1,7 @@
 /*
- * Garbage collections: Ruby stops the program in several short steps between the start of a
- * collection and the end of its sweep, and GC_ENTER and GC_EXIT bracket each of them. gc__done sums
- * them up. Inside these hooks nothing may be allocated.
+ * Garbage collections. Ruby stops the program in several short steps between the start of a
+ * collection and the end of its sweep. GC_ENTER and GC_EXIT bracket each step, and gc__done reports
+ * the sum. Inside these hooks nothing may be allocated.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -17,7 +17,7 @@ static struct {
     VALUE hook;
     bool on, under_way, inside;
     const char *kind;
-    uint64_t generation, entered, elapsed; /* ticks */
+    uint64_t generation, entered, elapsed; /* entered, elapsed: ticks */
 } collection = {.hook = Qnil};
 
 static VALUE major_by, live_slots;
@@ -40,7 +40,7 @@ static void leave(void)
 static void finish(void)
 {
     if (!collection.under_way) return;
-    /* The last step is still under way: count it as far as it got. */
+    /* The last step is still under way: count it up to now. */
     if (collection.inside) {
         uint64_t now = ps_ticks();
         collection.elapsed += now - collection.entered;
@@ -79,8 +79,8 @@ void ps_collections_init(void)
     major_by = rb_id2sym(rb_intern("major_by"));
     live_slots = rb_id2sym(rb_intern("heap_live_slots"));
     /*
-     * Each makes its symbols when it is first called, and inside a collection that is a crash: call
-     * them here.
+     * At its first call each function makes its symbols, which crashes inside a collection. So the
+     * first call is here.
      */
     rb_gc_latest_gc_info(major_by);
     rb_gc_stat(live_slots);

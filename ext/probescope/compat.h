@@ -1,4 +1,4 @@
-/* What differs between Ruby versions, once, as small functions named after what they do. */
+/* Differences between Ruby versions, as small functions that are named after what they do. */
 #ifndef PS_RUBY_COMPAT_H
 #define PS_RUBY_COMPAT_H
 
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 
 /*
- * RUBY_EVENT_RESCUE exists from 3.3 on; before, no public event tells of a rescue at a price worth
- * paying.
+ * RUBY_EVENT_RESCUE exists from 3.3 on. Before, no public event reports a rescue at an acceptable
+ * cost.
  */
 #ifdef RUBY_EVENT_RESCUE
 #define PS_HAVE_RESCUE_EVENT 1

@@ -10,28 +10,29 @@
 #include "known.h"
 
 /*
- * A shadow stack for each fiber, held by a fiber-local variable (Thread#[] is fiber-local), so that
- * the stack ends when the fiber is collected. The look-up costs 9-13 ns, so each native thread
+ * Each fiber has a shadow stack. A fiber-local variable holds it (Thread#[] is fiber-local), so the
+ * stack is freed when the fiber is collected. The look-up costs 9-13 ns, so each native thread
  * remembers the address of its last fiber. After a collection another fiber may have that address
  * while the old fiber's stack still waits for its sweep, so every thread looks up once more then.
  */
 static ID key_of_stack;
 static rb_ractor_local_key_t key_of_main_ractor;
-/* Raised when a stack is freed: what threads remember may point to it. */
+/* Incremented when a stack is freed: what threads remember may point to it. */
 static uint64_t generation = 1;
 
 static __thread struct {
     ps_address fiber;
-    uint32_t epoch; /* of ps_known_epoch, when the fiber was there */
+    uint32_t epoch; /* ps_known_epoch at the look-up */
     ps_stack *stack;
     uint64_t generation;
 } last;
 
 /*
- * The stack that each thread runs on, while calls are hooked: what it leaves when it switches
- * fibers. By Ruby's thread and not by the native one, which may have run another thread last
- * (RUBY_MN_THREADS=1). A thread that another one displaced is not known; then the calls that it
- * leaves count the time until their fiber goes on as their own.
+ * While calls are hooked: the shadow stack that each thread runs on, which it leaves at its next
+ * fiber switch. Keyed by Ruby's thread: the native thread may have run another Ruby thread last
+ * (RUBY_MN_THREADS=1). A thread loses its place to another one with the same hash. Then the stack
+ * that it leaves is not known, and open calls there count the time until their fiber goes on as
+ * their own.
  */
 enum { RUNNING_BITS = 10 };
 static struct running {
@@ -39,7 +40,7 @@ static struct running {
     ps_stack *stack; /* NULL: not known */
 } running[1 << RUNNING_BITS];
 
-/* Its place, without a stack when it had none yet. */
+/* The thread's place. It has no stack yet when it belonged to another thread. */
 static struct running *running_of(ps_address thread)
 {
     struct running *place = &running[ps_address_hash(thread, RUNNING_BITS)];
@@ -67,15 +68,15 @@ void ps_contexts_init(void)
     key_of_stack = rb_intern("__probescope__");
     key_of_main_ractor = rb_ractor_local_storage_ptr_newkey(&rb_ractor_local_storage_type_free);
     /*
-     * Freed with the Ractor by free(); any non-null pointer marks the Ractor that installs us as
-     * the main one.
+     * Any non-null pointer marks the Ractor that installs us as the main one. It is freed with the
+     * Ractor, by free().
      */
     rb_ractor_local_storage_ptr_set(key_of_main_ractor, calloc(1, 1));
 }
 
 /*
- * Asked anew each time: native threads are used again across Ractors, up to Ruby 3.2 and with
- * RUBY_MN_THREADS=1 after that.
+ * Looked up each time: Ractors share native threads, up to Ruby 3.2, and after that with
+ * RUBY_MN_THREADS=1.
  */
 bool ps_contexts_on_main_ractor(void)
 {
@@ -104,8 +105,8 @@ static ps_stack *find_stack(VALUE fiber)
         }
     }
     /*
-     * That a fiber has none is not kept: nothing would tell when its address comes to mean another
-     * one.
+     * A fiber without a stack is not remembered: nothing would show that its address belongs to
+     * another fiber later.
      */
     last.fiber = stack ? PS_ADDRESS(fiber) : PS_NO_ADDRESS;
     last.epoch = ps_known_epoch;

@@ -5,7 +5,7 @@
 
 #include "coverage.h"
 
-/* Raises before anything is taken. */
+/* Raises before anything is copied. */
 static void check_strings(VALUE array)
 {
     for (long i = 0; i < RARRAY_LEN(array); i++) {
@@ -14,7 +14,7 @@ static void check_strings(VALUE array)
     }
 }
 
-/* NULL when there is no memory: as if the Array were empty, and nothing is covered. */
+/* NULL without memory: then the Array counts as empty, and nothing is covered. */
 static ps_strings copy_strings(VALUE array)
 {
     size_t count = (size_t)RARRAY_LEN(array);
@@ -37,7 +37,7 @@ void ps_cover(VALUE roots, VALUE outside, VALUE ours, VALUE patterns)
     ps_coverage_set(copies[0], copies[1], copies[2], copies[3], ".rb");
 }
 
-/* Ruby ends a String's bytes with a NUL when it makes one for a path. */
+/* Strings that Ruby makes for paths end with a NUL. */
 static const char *path_or_empty(VALUE path)
 {
     return RB_TYPE_P(path, T_STRING) ? RSTRING_PTR(path) : "";

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 /*
- * Takes the settings as lib/probescope/coverage.rb prepares them: Arrays of Strings; patterns may
+ * Takes the settings as lib/probescope/coverage.rb prepares them: Arrays of Strings. patterns may
  * be nil.
  */
 void ps_cover(VALUE roots, VALUE outside, VALUE ours, VALUE patterns);

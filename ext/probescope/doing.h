@@ -1,9 +1,10 @@
 /*
- * Which Ruby threads are in the middle of something. For code with the VM lock on the main Ractor.
+ * Lists of the Ruby threads that are inside some piece of work. For code with the VM lock on the
+ * main Ractor.
  *
- * A thread-local variable would not do: with RUBY_MN_THREADS=1 (3.3 and later) a Ruby thread goes
- * on on another native thread after it let go of the VM lock, and the variable stays behind. The
- * list is of entries on the machine stacks of those threads.
+ * A thread-local variable would not do. With RUBY_MN_THREADS=1 (3.3 and later) a Ruby thread that
+ * released the VM lock may go on on another native thread, and the variable stays behind. So the
+ * entries of a list are on the machine stacks of the Ruby threads.
  */
 #ifndef PS_RUBY_DOING_H
 #define PS_RUBY_DOING_H
@@ -26,17 +27,17 @@ static inline void ps_doing_begin(ps_doing **list, ps_doing *entry)
     *list = entry;
 }
 
-/* A forked child forgets what threads of its parent did: the entry may not be in the list. */
+/* The entry may be missing: a forked child forgets the threads of its parent. */
 static inline void ps_doing_end(ps_doing **list, const ps_doing *entry)
 {
     while (*list && *list != entry) list = &(*list)->next;
     if (*list) *list = entry->next;
 }
 
-/* doing.c: work(argument), with an entry in the list meanwhile. May be left by an exception. */
+/* doing.c: runs work(argument) with an entry in the list. An exception may leave it. */
 VALUE ps_doing_while(ps_doing **list, VALUE (*work)(VALUE), VALUE argument);
 
-/* Is the current thread? */
+/* Is the current thread in the list? */
 static inline bool ps_doing_here(const ps_doing *list)
 {
     if (PS_LIKELY(!list)) return false;

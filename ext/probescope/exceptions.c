@@ -1,29 +1,29 @@
 /*
- * Exceptions: a :raise TracePoint, which costs a program that does not raise nothing.
+ * Exceptions: a :raise TracePoint, which costs nothing in a program that does not raise.
  *
- * What a backtrace costs. The VM captures it before the :raise event, and the first thing the
- * capture does is to allocate a T_DATA. So the time from that allocation to the event is the cost,
- * and the exception's "bt" is that very object, or else it was a re-raise or an explicit backtrace
- * and nothing was captured. The allocation is seen by a NEWOBJ hook, which would cost every
- * allocation 20-40 ns: it is armed for one raise in 16, later one in 64, at random distances so
- * that no rhythm of the program meets it, and by each raise site that has not been measured yet.
- * The other raises of a site are charged what its measured ones cost for their depth; while none
- * was measured, what frames cost when the library was loaded.
+ * What a backtrace costs. The VM captures it before the :raise event, and the capture first
+ * allocates a T_DATA. The time from that allocation to the event is the cost. If the exception's
+ * "bt" is another object, the raise was a re-raise or had an explicit backtrace, and nothing was
+ * captured. A NEWOBJ hook sees the allocation; hook and event are a bracket. The hook would cost
+ * every allocation 20-40 ns, so it is armed for one raise in 16, later one in 64. The distances are
+ * random, so that no rhythm of the program meets them. A raise site that has not been measured yet
+ * arms it as well. The other raises of a site are charged what its measured ones cost for their
+ * depth. While none was measured, they are charged what frames cost when the library was loaded.
  *
- * Giving the memory back costs too, later, in the sweep of a garbage collection: a quarter of the
- * whole in a parser whose heap is large. While a bracket is armed a FREEOBJ hook is in as well, and
- * times the objects of that type: from their event to the next one. Every captured backtrace is
+ * Freeing the memory costs too, later, in the sweep of a garbage collection: a quarter of the whole
+ * in a parser whose heap is large. While a bracket is armed, a FREEOBJ hook is in as well. It times
+ * the objects of that type, each from its event to the next one. Every captured backtrace is
  * charged its share of that, by its depth.
  *
- * The depth is read in O(1) from the size of that T_DATA; how the size depends on the depth is
- * found out when the library is loaded, by raising at known depths. Where that fails the frames are
+ * The depth is read in O(1) from the size of that T_DATA. How the size depends on the depth is
+ * found out when the library is loaded, by raises at known depths. If that fails, the frames are
  * counted.
  *
- * A program that allocates and does not raise pays for neither hook. A bracket that no raise came
- * to ends after DISARM_NS. The next one waits until nine times as long has passed, and lasts twice
- * as long, so that a raise a second is measured, too. Frees are watched once a backtrace was
- * captured, and for FREES_NS after the last bracket began. All that is CPU time of the process:
- * hooks cost one that sleeps nothing, and it takes none out before it wakes up.
+ * A program that allocates and does not raise pays for neither hook. A bracket without a raise ends
+ * after DISARM_NS. The next one comes after nine times as long, and lasts twice as long, so that
+ * even a raise a second is measured. Frees are watched once a backtrace was captured, for FREES_NS
+ * after the last bracket began. All these times are CPU time of the process: hooks cost a sleeping
+ * process nothing, and it takes none out before it wakes up.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -50,22 +50,22 @@ enum {
     BRACKET_RARELY = 64,
     BRACKETS_FIRST = 1024,
     OUTLIER = 8,
-    RECENT = 8, /* exceptions on their way at a time: all of them are looked at, so there are few */
+    RECENT = 8, /* exceptions to remember: each look-up goes through all of them, so there are few */
     RESCUERS = 32,
     MESSAGE_MAX = 255,
     FRAMES_COUNTED = 2048,
     LOOK_NEAR = 6
 };
 #define DISARM_NS 50000000u
-/* It is twice as long after each bracket without a raise, up to so often. */
+/* DISARM_NS is doubled after each bracket without a raise, at most so many times. */
 #define EMPTY_MOST 5u
-/* After such a one none is armed for so many times as long. */
+/* After a bracket without a raise none is armed for so many times as long. */
 #define EMPTY_REST 9u
 #define FREES_NS   250000000u
-/* So many freed backtraces are timed before the hook for that comes and goes with the bracket. */
+/* Once so many freed backtraces were timed, the hook of frees goes out with the bracket. */
 #define FREES_FIRST 256u
 /*
- * What a capture costs besides its frames, in frames: so that sites of varying depth are charged
+ * What a capture costs besides its frames, counted in frames. So sites of varying depth are charged
  * fairly.
  */
 #define FIXED_FRAMES 64u
@@ -73,47 +73,47 @@ enum {
 enum depth_method { BY_COUNTING, BY_DSIZE, BY_MALLOC };
 
 /*
- * Where a raise was, to be compared with where its rescue is. The rescuing method is on the stack
- * since before the raise, so what has its address at the rescue is the raising method, or the
- * raising method had another address (docs/decisions/157).
+ * The place of a raise, to compare with the place of its rescue. The rescuing method is on the
+ * stack since before the raise, so no other method had its address at the raise. Equal addresses
+ * therefore mean one method (docs/decisions/157).
  */
 struct place {
     ps_address frame;
-    /* of code outside of methods, which has a frame for each block; of nothing in a method */
-    ps_address file;
+    ps_address file; /* of code outside of methods, which has a frame for each block; else unset */
 };
 
 static struct {
     VALUE raise_hook, newobj_hook, free_hook, rescue_hook;
     bool on, rescue_on, armed, free_armed;
-    /* hooks are out, but the flush was reading the rows: clear them at the next try */
-    bool clearing;
-    uint64_t armed_ns;                    /* CPU time of the process, like all times of brackets */
-    uint64_t rest_from_ns, rest_until_ns; /* no bracket between */
-    /* brackets without a raise, since one was measured or since the attach */
-    uint32_t empty;
-    uint32_t until_bracket; /* raises to go */
+    bool clearing;     /* hooks are out, but the flush read the rows: clear them at the next try */
+    uint64_t armed_ns; /* CPU time of the process, like all times of brackets */
+    uint64_t rest_from_ns, rest_until_ns; /* no bracket between them */
+    uint32_t empty;         /* brackets without a raise since the last measured one, or since the attach */
+    uint32_t until_bracket; /* raises until the next bracket */
     uint32_t random;
     uint64_t brackets;    /* measured raises */
-    uint64_t cost, depth; /* of all of them, for a site without one */
+    uint64_t cost, depth; /* of all measured raises, for a site without one */
     struct {
         uint64_t ns;
         uint32_t depth;
-    } at_load; /* what so many frames cost there: while nothing is measured */
+    } at_load; /* what so many frames cost there; used until a raise is measured */
     struct {
         uint64_t cost, depth, count; /* of all measured frees */
-        uint64_t began;              /* ticks; 0 when none is under way */
+        uint64_t began;              /* ticks; 0: no free is being timed */
         uint32_t of_depth;
         const rb_data_type_t *type; /* of a backtrace, once one was seen */
     } freeing;
     struct {
-        ps_address object; /* the last T_DATA while armed */
+        ps_address object; /* the last T_DATA that was allocated while armed */
         uint64_t at;       /* ticks */
     } capture;
-    /* The last raises: to know a re-raise, and to time a rescue. Nothing of them is kept alive. */
+    /*
+     * The last raises: to recognise a re-raise, and to time a rescue. Their objects are not kept
+     * alive.
+     */
     struct {
         ps_address exception, backtrace;
-        struct place raised_in; /* of nothing when no rescue will ask */
+        struct place raised_in; /* unset when no rescue is hooked */
         ps_row *row;
         ps_row *origin; /* of the first raise, when this is a re-raise */
         uint64_t at;    /* ticks */
@@ -121,8 +121,8 @@ static struct {
     } recent[RECENT];
     uint32_t next_recent;
     /*
-     * Where exceptions were rescued: a name takes longer to make than all else at a rescue, and few
-     * places rescue most.
+     * Places where exceptions were rescued. Making a name takes longer than all else at a rescue,
+     * and few places rescue most exceptions.
      */
     struct rescuer {
         ps_address path, klass, method_id;
@@ -147,10 +147,7 @@ void ps_exceptions_mark(void)
     rb_gc_mark(raises.newobj_hook);
     rb_gc_mark(raises.free_hook);
     rb_gc_mark(raises.rescue_hook);
-    /*
-     * What is known by address is known until the next collection: the address may come to mean
-     * something else.
-     */
+    /* Valid until the next collection: after it an address may belong to another object. */
     memset(raises.rescuers, 0, sizeof(raises.rescuers));
 }
 
@@ -176,10 +173,7 @@ static uint32_t count_frames(void)
     return count > 0 ? (uint32_t)count : 0;
 }
 
-/*
- * Frames in the backtrace, which is what the exception's "bt" holds: the VM's T_DATA, an Array, or
- * nil.
- */
+/* The number of frames in a backtrace, the exception's "bt": the VM's T_DATA, an Array, or nil. */
 static uint32_t depth_of(VALUE backtrace)
 {
     if (RB_TYPE_P(backtrace, T_ARRAY)) return (uint32_t)RARRAY_LEN(backtrace);
@@ -190,8 +184,8 @@ static uint32_t depth_of(VALUE backtrace)
 }
 
 /*
- * times: ns of each raise, with its rescue in the same frame, so that the difference is that of the
- * backtraces.
+ * times: ns of each raise with its rescue in the same frame, so that the difference of two is that
+ * of their backtraces.
  */
 static void learn_at_load(VALUE known_depths, VALUE times)
 {
@@ -203,7 +197,7 @@ static void learn_at_load(VALUE known_depths, VALUE times)
     raises.at_load.depth = (uint32_t)depth;
 }
 
-/* Does size = base + frame * depth hold for all of them, within a frame? */
+/* Does size = base + frame * depth hold for all raises, within `slack`? */
 static bool fits(const size_t *size, const long *depth, long count, size_t slack)
 {
     for (long i = 0; i < count; i++) {
@@ -230,9 +224,7 @@ VALUE ps_exceptions_calibrate(VALUE self, VALUE exceptions, VALUE known_depths, 
             size[i] = usable ? backtrace_size(backtrace, method) : 0;
         }
         if (size[count - 1] <= size[0] || depth[count - 1] <= depth[0]) continue;
-        /*
-         * Frames are multiples of 8 bytes; malloc rounds up to 16, which is what the slack is for.
-         */
+        /* A frame is a multiple of 8 bytes. malloc rounds up to 16, which the slack allows for. */
         double slope = (double)(size[count - 1] - size[0]) / (double)(depth[count - 1] - depth[0]);
         depths.frame = (size_t)(slope / 8 + 0.5) * 8;
         if (!depths.frame || size[0] < depths.frame * (size_t)depth[0]) continue;
@@ -255,7 +247,10 @@ static void note_allocation(VALUE tracepoint, void *unused)
     raises.capture.at = ps_ticks();
 }
 
-/* Called by Ruby at each allocation while a bracket is armed. No allocation, no look at a class. */
+/*
+ * Called by Ruby at each allocation while a bracket is armed. It neither allocates nor reads a
+ * class.
+ */
 static void on_newobj(VALUE tracepoint, void *unused)
 {
     ps_look look = ps_look_begin(PS_LOOK_BRACKET);
@@ -273,9 +268,7 @@ static void end_freeing(uint64_t now)
     uint64_t cost = now - raises.freeing.began;
     uint64_t expected = per_depth(raises.freeing.cost, raises.freeing.depth, raises.freeing.of_depth);
     raises.freeing.began = 0;
-    /*
-     * As in learn(); and the last one of a step may be followed by others of the collector's work.
-     */
+    /* As in learn(). Besides, other work of the collector may follow the last free of a step. */
     if (expected && cost > OUTLIER * expected) cost = expected;
     if (expected > OUTLIER * cost) raises.freeing.cost = raises.freeing.depth = 0;
     raises.freeing.cost += cost;
@@ -292,13 +285,13 @@ static void note_free(VALUE tracepoint, void *unused)
     VALUE object = rb_tracearg_object(arg);
     if (RB_BUILTIN_TYPE(object) != RUBY_T_DATA || !RTYPEDDATA_P(object)) return;
     if (RTYPEDDATA_TYPE(object) != raises.freeing.type) return;
-    /* Its first touch is part of what freeing costs, so the time began before it. */
+    /* The first access to the object is part of what freeing costs, so the time began before it. */
     raises.freeing.of_depth = depth_of(object);
     raises.freeing.began = now;
 }
 
 /*
- * Called by Ruby inside the collector: before an object is freed, and when a step of the collector
+ * Called by Ruby inside the collector, before an object is freed and when a step of the collector
  * ends.
  */
 static void on_free(VALUE tracepoint, void *unused)
@@ -321,7 +314,7 @@ static void arm(void)
 {
     if (raises.armed || !ps_newobj_allowed()) return;
     uint64_t now = ps_process_cpu_ns();
-    /* The clock of a forked child begins anew. */
+    /* In a forked child this clock begins anew. */
     if (now >= raises.rest_from_ns && now < raises.rest_until_ns) return;
     raises.armed = true;
     raises.armed_ns = now;
@@ -381,7 +374,7 @@ static uint32_t next_distance(void)
     return 1 + raises.random % (2 * mean - 1);
 }
 
-/* From what was measured; 0: nothing was. */
+/* By measured raises; 0: there are none. */
 static uint64_t expected_cost(const ps_row *row, uint32_t depth)
 {
     if (row->u.bracket.depth) return per_depth(row->u.bracket.cost, row->u.bracket.depth, depth);
@@ -395,9 +388,10 @@ static uint64_t estimate(const ps_row *row, uint32_t depth)
 }
 
 /*
- * Learns from a measured raise. A descheduled thread or an interrupt would show as a capture of
- * microseconds to milliseconds: what is so far from what is known says nothing. When it was the
- * first one nothing was known: then the next one shows, and what seemed to be known is forgotten.
+ * Learns from a measured raise. If the thread was descheduled or interrupted, the capture seems to
+ * take microseconds to milliseconds. A cost so far above the expected one is replaced by that. If
+ * the first measured raise was such a one, the next one costs far less than expected, and what was
+ * learnt is forgotten.
  */
 static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 {
@@ -410,7 +404,7 @@ static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
     raises.brackets++;
     raises.cost += cost;
     raises.depth += depth + FIXED_FRAMES;
-    /* Fade the past, so that a site that changes is followed. */
+    /* Halve the past, so that the cost follows a site that changes. */
     if (row->u.bracket.depth > 512u * (depth + FIXED_FRAMES)) {
         row->u.bracket.cost /= 2;
         row->u.bracket.depth /= 2;
@@ -423,8 +417,8 @@ static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 }
 
 /*
- * The row of the first raise, if this exception was raised a moment ago with the same backtrace;
- * else NULL.
+ * The row of the first raise, if this exception with this backtrace is among the last raises; else
+ * NULL.
  */
 static ps_row *find_origin(VALUE exception, VALUE backtrace)
 {
@@ -436,8 +430,8 @@ static ps_row *find_origin(VALUE exception, VALUE backtrace)
 }
 
 /*
- * Ticks that this exception's backtrace costs: its capture, which ended at `now`, and to give its
- * memory back some day.
+ * Ticks that this exception's backtrace costs: its capture, which ended at `now`, and the freeing
+ * of its memory later.
  */
 static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, uint32_t depth, uint64_t now)
 {
@@ -451,7 +445,7 @@ static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, ui
         raises.empty = 0;
         raises.until_bracket = next_distance();
     } else if (captured && !find_origin(exception, backtrace)) {
-        /* Had it an origin, nothing was captured now. */
+        /* An exception with an origin was raised again: nothing was captured now. */
         cost = estimate(row, depth);
     }
     if (captured && raises.until_bracket) raises.until_bracket--;
@@ -462,7 +456,7 @@ static uint64_t backtrace_cost(ps_row *row, VALUE exception, VALUE backtrace, ui
 
 /* ---- Raise ---- */
 
-/* The nearest frame of the application's own code, when the raise itself is not in it. */
+/* The nearest frame of the application's own code. */
 static const ps_site *find_app_site(void)
 {
     enum { LOOK_AT = 128 };
@@ -484,9 +478,8 @@ static bool is_internal(VALUE path)
 }
 
 /*
- * The frame of the nearest method that is neither a function in C, which has no path, nor one that
- * Ruby has in Ruby, as it has Integer() from 3.3 on in <internal:kernel>. 0 when none of the
- * nearest is.
+ * The nearest frame that is neither a C function, which has no path, nor a method that Ruby has in
+ * Ruby, such as Integer() from 3.3 on in <internal:kernel>. 0: none of the nearest frames is.
  */
 static VALUE nearest_frame(int *line)
 {
@@ -502,7 +495,7 @@ static VALUE nearest_frame(int *line)
     return 0;
 }
 
-/* frame: of nearest_frame(). */
+/* frame: returned by nearest_frame(). */
 static struct place place_of(VALUE frame)
 {
     if (!frame) return (struct place){PS_NO_ADDRESS, PS_NO_ADDRESS};
@@ -512,7 +505,7 @@ static struct place place_of(VALUE frame)
 }
 
 #if PS_HAVE_RESCUE_EVENT
-/* Are both of one method, blocks included? */
+/* Are both places in one method, blocks included? */
 static bool is_same_method(struct place one, struct place other)
 {
     if (!ps_address_known(one.frame) || !ps_address_known(other.frame)) return false;
@@ -528,7 +521,7 @@ static ps_row *row_of_site(const ps_site *site)
     return row;
 }
 
-/* The row of a raise at this place: a class of the same name raised there has the same one. */
+/* The row of a raise at this place. Classes of the same name that are raised there share it. */
 static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long line)
 {
     ps_address by_class = PS_ADDRESS(klass), by_path = PS_ADDRESS(path), by_line = PS_ADDRESS(line);
@@ -544,7 +537,7 @@ static ps_row *row_of_raise(rb_trace_arg_t *arg, VALUE klass, VALUE path, long l
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_APP_AT], find_app_site());
         PS_WRITE_RELEASE(row->at[PS_EXCEPTION_RAISED_IN], ps_ruby_site(name, size, path, line));
     }
-    /* The overflow row is found anew each time: ps_table_row() counts what goes there. */
+    /* The overflow row is looked up each time: ps_table_row() counts what goes there. */
     if (!ps_row_is_overflow(&ps_exceptions, row))
         ps_known_put(&known_raises, by_class, by_path, by_line, row);
     return row;
@@ -567,7 +560,7 @@ static ps_row *find_row(rb_trace_arg_t *arg, VALUE exception, struct place *rais
     return row_of_raise(arg, rb_obj_class(exception), path, line);
 }
 
-/* The counters to add to. */
+/* The counters of this row to add to. */
 static uint64_t *counted(ps_row *row)
 {
     return ps_by_request(&ps_exceptions, row, ps_requests_counted())->count;
@@ -591,7 +584,7 @@ static void fire_detail(ps_row *row, VALUE exception, uint32_t depth, uint64_t c
 {
     if (!ps_details_allow(row)) return;
     /*
-     * Only a String that is already there: `message` may be the application's, and computing one
+     * Only a String that is stored: `message` may be the application's method, and making a message
      * may call inspect.
      */
     VALUE stored = rb_attr_get(exception, id_mesg);
@@ -674,11 +667,11 @@ void ps_exceptions_charge(VALUE exception, VALUE backtrace, const ps_site *origi
     if (!raises.on) return;
     ps_row *row = find_origin(exception, backtrace);
     /*
-     * One that was raised before the attach, or too long ago to be known by its address, has a row
-     * by its place.
+     * The exception was raised before the attach, or is not among the last raises any more: its
+     * place gives the row.
      */
     if (!row) row = row_of_site(origin);
-    /* Nobody asked where Ruby itself reports an exception that ends a thread. */
+    /* There is no asking site when Ruby itself reports an exception that ends a thread. */
     if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
     PS_ADD_LAST(counted(row)[PS_EXCEPTION_STRINGS], ticks);
 }
@@ -708,7 +701,9 @@ static void count_rescue(VALUE tracepoint, void *unused)
     if (PS_UNLIKELY(!ps_contexts_on_main_ractor())) return;
     rb_trace_arg_t *arg = rb_tracearg_from_tracepoint(tracepoint);
     VALUE exception = rb_tracearg_raised_exception(arg), path = rb_tracearg_path(arg);
-    /* `loop` rescues its StopIteration in <internal:kernel>: nobody's rescue. */
+    /*
+     * `loop` rescues its StopIteration in <internal:kernel>, which no code of the application does.
+     */
     if (is_internal(path)) return;
     for (uint32_t back = 1; back <= RECENT; back++) {
         uint32_t i = (raises.next_recent - back) % RECENT;

@@ -1,25 +1,25 @@
 /*
- * Functions and lines: targeted TracePoints, one for each method that is loaded, one for each file
- * that is loaded while somebody listens. Each has the events of all the probes that are listened
- * to: several on one method would cost more.
+ * Functions and lines: targeted TracePoints, one for each loaded method, and one for each file that
+ * is loaded while somebody listens. Each has the events of all the probes that are listened to:
+ * several on one method would cost more.
  *
- * Targeted, because a global :call, :return or :line hook leaves YJIT slower for the rest of the
- * process's life. Switching on:
- *   1. all modules are listed, once;
- *   2. their methods are looked at, in slices of 2 ms so that no request waits long: what is
- *      covered gets a TracePoint on its ISeq (a define_method body has no :call of its own, so
- *      there the target is the method, and it comes last: the lines of its block belong to the
- *      method around it, where that has a TracePoint);
- *   3. :script_compiled hands over each file loaded from now on, whose top-level ISeq covers all it
- *      defines;
- *   4. when loading pauses, step 1 and 2 again for the define_method bodies of those files.
- * When other probes are listened to, each TracePoint gives way to one with other events, in slices.
- * Switching off disables them, in slices too. None of it happens while nobody listens: the library
- * holds no ISeq, but for the files' under YJIT.
+ * They are targeted, because a global :call, :return or :line hook leaves YJIT slower for the rest
+ * of the process's life. Switching on:
+ *   1. All modules are listed, once.
+ *   2. Their methods are looked at, in slices of 2 ms so that no request waits long. A covered
+ *      method gets a TracePoint on its ISeq. A define_method body has no :call of its own, so there
+ *      the target is the method. Such methods come last: the lines of a body's block belong to the
+ *      method around the block, where that has a TracePoint.
+ *   3. :script_compiled reports each file that is loaded from now on. A TracePoint on the file's
+ *      top-level ISeq covers all that the file defines.
+ *   4. When loading pauses, steps 1 and 2 are repeated for the define_method bodies of those files.
+ * When other probes are listened to, each TracePoint is replaced by one with other events, in
+ * slices. Switching off disables them, in slices too. While nobody listens, the library holds no
+ * ISeq, except those of files under YJIT.
  *
- * A TracePoint of one method carries its row, so the hook looks nothing up. One that covers several
- * finds the row by method id and class. No class is kept alive for that: a singleton class keeps
- * the application's object.
+ * A TracePoint of one method carries its row, so the hook looks nothing up. A TracePoint of several
+ * methods finds the row by method id and class. No class is kept alive for that: a singleton class
+ * keeps the application's object.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -48,54 +48,52 @@
 #include "stats.h"
 
 #define SLICE_NS 2000000u
-/* A slice that takes longer gives the application as much time before the next one. */
+/* After a slice that takes longer, the application gets as much time before the next one. */
 #define LONG_SLICE_NS 10000000u
 #define LOAD_PAUSE_NS 200000000u
 #define CALL_EVENTS   (RUBY_EVENT_CALL | RUBY_EVENT_RETURN)
 /*
- * Evals that are hooked at a time: those that define methods, and those without whose lines are
- * told. An application can evaluate texts without end, and what is hooked stays in memory.
+ * Limits of evals that are hooked: those that define methods, and those without methods, whose
+ * lines are reported. An application can evaluate texts without end, and what is hooked stays in
+ * memory.
  */
 enum { EVALS_MAX = 4096, LINE_EVALS = 256 };
 
 struct target {
-    /* of the one method that it covers, once it was called; NULL when it covers several */
-    ps_row *row;
-    ps_row *line_row; /* of `lines`, likewise */
-    bool several;     /* a whole file, or a method that defines others */
-    bool shared;      /* several classes had the method when the walk came to it */
-    bool superseded;  /* the target of a method around it covers it, too: it stays out */
-    bool has_lines;   /* false for a define_method body whose block another target covers already */
-    bool only_own;    /* likewise: that one tells of the methods that are defined in the block, too */
-    /* a file loaded before: lines outside of its methods are not told, as without YJIT */
-    bool has_run;
-    /* a block in it is a define_method body, so its lines belong to several functions */
-    bool lends_blocks;
-    bool is_eval;     /* a text that defines methods */
-    bool retired;     /* its place is free for another */
-    bool wants_out;   /* a function of it was taken out (overhead.h) and called since */
-    bool out;         /* its calls are not hooked any more */
-    bool is_top;      /* a file, or the text of an eval: what it covers can be split */
-    bool foreign;     /* covered while everything is */
-    bool waits;       /* it is one of those parts, and the whole tells of its calls for now */
-    ps_address whole; /* the target that it was a part of */
-    ID name;          /* of a define_method body, under which Ruby tells of it */
-    struct {          /* the last entry, where `row` is NULL */
+    ps_row *row;       /* of its one method, once that was called; NULL: it covers several */
+    ps_row *line_row;  /* of `lines`, likewise */
+    bool several;      /* a whole file, or a method that defines others */
+    bool shared;       /* several classes had the method when the walk came to it */
+    bool superseded;   /* the target of a method around it covers it, too: it has no TracePoint */
+    bool has_lines;    /* false for a define_method body whose block another target covers */
+    bool only_own;     /* likewise: that target also reports methods defined in the block */
+    bool has_run;      /* a file that has run: no lines outside of its methods, as without YJIT */
+    bool lends_blocks; /* a block in it is a define_method body: its lines are of several functions */
+    bool is_eval;      /* the text of an eval that defines methods */
+    bool retired;      /* its place is free for another target */
+    bool wants_out;    /* a function of it was taken out (overhead.h) and called since */
+    bool out;          /* its calls are not hooked any more */
+    bool is_top;       /* a file, or the text of an eval: its methods can be split off */
+    bool foreign;      /* covered only while everything is */
+    bool waits;        /* a part of a split target, which still reports its calls */
+    ps_address whole;  /* the target that it was a part of */
+    ID name;           /* of a define_method body, as in events */
+    struct {           /* the last entry, if `row` is NULL */
         ps_address klass, method;
         ps_row *row;
         uint32_t epoch; /* of ps_known_epoch */
     } last;
     uint32_t added; /* the number of the walk before it was added */
     uint32_t seen;  /* the number of the last walk that saw a method of it */
-    long next_free; /* of the retired: the number of the next one, or -1 */
+    long next_free; /* of a retired target: the number of the next one, or -1 */
     struct ps_contents contents;
-    struct ps_contents *methods; /* of several, those that have a return */
+    struct ps_contents *methods; /* of several methods: those that have a return */
     uint32_t method_count;
 };
 
 /*
- * The methods inside what is about to become a target; and whether a block in it is a define_method
- * body already.
+ * Found inside the ISeq that is about to become a target: its methods, and whether a block in it is
+ * already a define_method body.
  */
 static struct {
     struct ps_contents *list;
@@ -108,41 +106,40 @@ static struct {
     rb_event_flag_t events;
     bool restart; /* the coverage changed while on */
     bool closing; /* switching off has begun, and is finished before anything else */
-    /* Array, each with a struct target as its data; nil where there is nothing to hook */
+    /* Array of TracePoints, each with a struct target as its data; nil: nothing to hook */
     VALUE tracepoints;
-    VALUE places; /* Array of the ISeqs and methods that they stand on */
+    VALUE places; /* Array of the ISeqs and methods that the TracePoints are on */
     struct target **targets;
     long target_count, target_capacity;
     long next_target, last_target;   /* while their events are changed */
-    long next_foreign, last_foreign; /* while foreign ones go or come */
+    long next_foreign, last_foreign; /* while foreign targets go or come */
     long free_number;                /* of the first retired target, or -1 */
     uint32_t evals;                  /* targets that are evals with methods */
-    long line_evals[LINE_EVALS];     /* numbers of the last ones without; -1: none */
+    long line_evals[LINE_EVALS];     /* numbers of the last evals without methods; -1: none */
     uint32_t next_line_eval;
-    /* how many have begun; the number of the last one that came to its end */
-    uint32_t walks, whole_walk;
+    uint32_t walks, whole_walk; /* walks that have begun; the last one that came to its end */
     bool walk_now;
-    bool outs;   /* some target wants out */
-    VALUE parts; /* Array of the methods' ISeqs of a target that is being split; nil while none is */
-    long split;  /* the number of that */
+    bool outs;   /* some target has wants_out */
+    VALUE parts; /* Array of ISeqs: methods of a target that is being split; else nil */
+    long split;  /* the number of that target */
     long next_part;
     VALUE covered; /* identity Hash: an ISeq that a TracePoint covers -> the target's number */
     VALUE blocks;  /* identity Hash: ISeq of a block inside a target -> the target's number */
     /*
-     * Hash: a define_method body, see body_of -> its target's number; many can share one block's
-     * ISeq
+     * Hash: a define_method body (see body_of) -> its target's number. Many can share one block's
+     * ISeq.
      */
     VALUE bodies;
-    size_t compactions; /* by GC.stat, when bodies was filled */
-    VALUE retired;      /* Array of TracePoints of such bodies that are disabled: see disable_target */
+    size_t compactions; /* GC.stat's count when `bodies` was filled */
+    VALUE retired;      /* Array of disabled TracePoints of such bodies: see disable_target */
     VALUE files;        /* Array of the kept ISeqs, while a walk is under way */
     VALUE modules;      /* Array, likewise */
-    VALUE names;        /* Array, likewise: of the methods of the module that it is at */
-    VALUE bodies_seen;  /* Array of [module, name] that the walk leaves for its end */
+    VALUE names;        /* Array, likewise: names of the current module's methods */
+    VALUE bodies_seen;  /* Array of [module, name] that the walk looks at last */
     long next_file, next_module, next_name, next_body;
     bool bodies_only; /* this walk looks for define_method bodies alone */
     VALUE script_hook, raise_hook, fiber_hook;
-    uint64_t loaded_ns; /* when a file was last loaded that no walk has followed; 0 none */
+    uint64_t loaded_ns; /* when a file was last loaded; 0: a walk has begun since */
 } functions = {.tracepoints = Qnil,
                .places = Qnil,
                .covered = Qnil,
@@ -159,23 +156,23 @@ static struct {
                .fiber_hook = Qnil};
 
 /*
- * Under YJIT each enable looks through the whole heap: 0.3 ms where there is little in it, 4 ms in
- * a large application, for each of thousands of methods. A file's top-level ISeq covers all its
- * methods at once, but nothing in Ruby leads to it after the file has run. So on a Ruby that has
- * YJIT those of the covered files are kept: 2.6 KB a file.
+ * Under YJIT each enable searches the whole heap: 0.3 ms if there is little in it, 4 ms in a large
+ * application, for each of thousands of methods. A file's top-level ISeq covers all its methods at
+ * once, but no object of Ruby leads to that ISeq after the file has run. So on a Ruby that has YJIT
+ * the ISeqs of covered files are kept: 2.6 KB a file.
  */
 static struct {
     VALUE files; /* Hash: path -> ISeq; nil where none are kept */
     VALUE hook;
 } kept = {Qnil, Qnil};
 
-/* The functions whose lines were told: their names; nothing is counted in it. */
+/* The functions whose lines were reported. Only their names are used; nothing is counted. */
 static ps_table lines;
 
 /* Method, class and target -> row of ps_functions, and of `lines`. */
 static ps_known_table known_calls, known_lines;
 
-/* What they have in common: the state in which they are. functions__all only widens them. */
+/* Probes that have one state in common. functions__all only widens them. */
 static const enum ps_probe probes[] = {PS_PROBE_FUNCTION__ENTRY,
                                        PS_PROBE_FUNCTION__RETURN,
                                        PS_PROBE_FUNCTION__SLOW1MS,
@@ -207,8 +204,8 @@ void ps_functions_init(void)
 }
 
 /*
- * From ObjectSpace.each_object, which hands the application whatever has a class. Nothing may be
- * called on it from then on.
+ * Hides an object from ObjectSpace.each_object, which returns to the application every object that
+ * has a class. No method may be called on a hidden object.
  */
 static VALUE hidden(VALUE object)
 {
@@ -227,13 +224,14 @@ static VALUE keep_file(VALUE tracepoint)
 }
 
 /*
- * Called by Ruby as on_script, also while nobody listens. Files only: there may be evals without
- * end.
+ * Called by Ruby like on_script(), also while nobody listens. Keeps files only: the number of evals
+ * has no limit.
  */
 static void on_file(VALUE tracepoint, void *unused)
 {
     /*
-     * Without files attaching takes longer. What the application could see of each eval is worse.
+     * Without kept files an attach takes longer. That is better than an object of each eval that
+     * the application could see.
      */
     if (!ps_script_hide(tracepoint)) rb_tracepoint_disable(kept.hook);
     if (ps_contexts_on_main_ractor()) ps_objects_leave_out(keep_file, tracepoint);
@@ -273,7 +271,7 @@ void ps_functions_mark(void)
     rb_gc_mark(functions.fiber_hook);
 }
 
-/* The method that an event is of; outside methods the frame. */
+/* The method of an event; outside methods the frame. */
 static ps_address what_runs(VALUE method_id)
 {
     VALUE frame;
@@ -283,8 +281,8 @@ static ps_address what_runs(VALUE method_id)
 }
 
 /*
- * The row of a call, or of a line. In ps_functions it is keyed by name and place, in `lines` by
- * name and file: so a method that is defined anew gets a new row, and one that many objects have is
+ * The row of a call, or of a line. Its key is name and place in ps_functions, name and file in
+ * `lines`. So a method that is defined anew gets a new row, and a method that many objects have is
  * one row.
  */
 static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, const struct target *target,
@@ -314,15 +312,18 @@ static PS_APART ps_row *make_row(ps_table *table, ps_known_table *known_rows, co
 }
 
 /*
- * Of a target of several. One of one method needs none: Ruby names a method by its first name,
- * under whatever name it is called.
+ * The method id, if the target covers several methods. A target of one method needs none: Ruby
+ * reports a method by its first name, whatever name it was called by.
  */
 static ps_address which_method(const struct target *target, rb_trace_arg_t *arg)
 {
     return target->several ? PS_ADDRESS(rb_tracearg_method_id(arg)) : PS_NO_ADDRESS;
 }
 
-/* At an entry only: its line is the definition's, while an exit's is where the method was left. */
+/*
+ * At an entry only: the line of an entry is the definition's, that of an exit is where the method
+ * was left.
+ */
 static ps_row *make_function_row(struct target *target, ps_address method, rb_trace_arg_t *arg)
 {
     ps_address klass = PS_ADDRESS(rb_tracearg_defined_class(arg));
@@ -345,8 +346,8 @@ static bool is_named(const ps_row *row, const char *name, size_t size, VALUE pat
 }
 
 /*
- * At an exit: the row of the innermost open call of a method of this name, when it is not known by
- * its address.
+ * At an exit, if the row is not known by its address: the row of the innermost open call of a
+ * method of this name.
  */
 static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
@@ -371,9 +372,9 @@ static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target 
 }
 
 /*
- * At an exit: the row of the call on top, when that is a call of this method on the same object. It
- * is not where calls were left without an exit, and after a compaction; then the class is looked
- * at.
+ * At an exit: the row of the call on top, if that is a call of this method on the same object. It
+ * is not if calls were left without an exit, and after a compaction. Then the class is used to find
+ * the row.
  */
 static inline ps_row *find_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
@@ -396,8 +397,8 @@ static ps_row *find_line_row(struct target *target, rb_trace_arg_t *arg)
 }
 
 /*
- * Of this row's method. Only a target that covers several has to look, and only while something is
- * raised.
+ * The contents of this row's method. Only a target of several methods has to search, and only while
+ * an exception is unwinding.
  */
 static const struct ps_contents *contents_of(const struct target *target, const ps_row *row)
 {
@@ -414,7 +415,9 @@ static bool is_raising(const ps_stack *stack, const struct target *target, const
     return PS_UNLIKELY(stack->unwinding) && ps_leaves_raising(contents_of(target, row), arg);
 }
 
-/* Called by Ruby on the raising or rescuing thread, with the VM lock (or another Ractor's). */
+/*
+ * Called by Ruby on the raising or rescuing thread, with the VM lock (in a Ractor, with its own).
+ */
 static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 {
     ps_stack *stack = ps_contexts_current();
@@ -441,10 +444,10 @@ static PS_APART void fire_slow(const ps_row *row, ps_stack *stack, const ps_call
 }
 
 /*
- * `retry` in a method whose body begins with the begin jumps to the method's first instruction, and
- * Ruby fires :call again. Only where a rescue clause ran since the entry, and only when the same
- * method seems to call itself: then the frames of the method on the VM's stack are counted against
- * the open calls.
+ * `retry` in a method whose body begins with `begin` jumps to the method's first instruction, and
+ * Ruby fires :call again. That is possible only after an exception since the entry, and looks like
+ * the method calling itself. Then its frames on the VM's stack are counted and compared with its
+ * open calls.
  */
 static bool is_retry(const ps_stack *stack, const ps_row *row, const struct target *target)
 {
@@ -467,7 +470,7 @@ static PS_APART void on_line(struct target *target, rb_trace_arg_t *arg)
     ps_fire_line(row->site->name, row->site->file, NUM2ULL(rb_tracearg_lineno(arg)), &more);
 }
 
-/* Calls of a function that was taken out: in a job its TracePoint goes. */
+/* A function that was taken out is still called: a job takes out its TracePoint. */
 static PS_APART void ask_out(struct target *target, const ps_row *row)
 {
     if (target->wants_out || !PS_READ(row->out_ns)) return;
@@ -476,8 +479,9 @@ static PS_APART void ask_out(struct target *target, const ps_row *row)
 }
 
 /*
- * Ruby hooks the methods that are defined in a define_method body together with it: is this event
- * one of those? The target that covers the body's block tells of them. They may have its name.
+ * Ruby hooks the methods that are defined in a define_method body together with the body. Is this
+ * event one of theirs? Then the target that covers the body's block reports it. Such a method may
+ * have the body's name.
  */
 static PS_APART bool is_told_by_other(const struct target *target, rb_trace_arg_t *arg)
 {
@@ -493,8 +497,8 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
     if (PS_UNLIKELY(target->waits)) return;
     if (PS_UNLIKELY(target->only_own) && is_told_by_other(target, arg)) return;
     ps_stack *stack = ps_contexts_current();
-    if (PS_UNLIKELY(!stack)) return; /* another Ractor, for one */
-    /* TracePoint#enable is a method of Ruby's own, which jobs call. */
+    if (PS_UNLIKELY(!stack)) return; /* for example in another Ractor */
+    /* TracePoint#enable is written in Ruby, and jobs call it. */
     if (PS_UNLIKELY(ps_doing_here(ps_own_work))) return;
     ps_row *row = target->row;
     ps_address receiver = PS_NO_ADDRESS, method = PS_NO_ADDRESS;
@@ -529,8 +533,8 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
 }
 
 /*
- * Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call,
- * :return and :line.
+ * Called by Ruby at each :call, :return and :line, on any of its threads, with the VM lock (in a
+ * Ractor, with its own).
  */
 static void on_event(VALUE tracepoint, void *data)
 {
@@ -545,10 +549,7 @@ static void on_event(VALUE tracepoint, void *data)
 
 /* ---- Targets ---- */
 
-/*
- * A method that stays without a hook for want of memory must not look like one that is never
- * called.
- */
+/* A method that is not hooked must not look like one that is never called, so the probes say so. */
 static void degrade(const char *reason)
 {
     for (int i = 0; i < PROBES; i++)
@@ -561,7 +562,7 @@ static void no_memory(void)
     degrade("PROBESCOPE_MEMORY is used up: some functions are not hooked and not counted");
 }
 
-/* Puts target number's TracePoint in, with the events that are wanted now. */
+/* Puts in the TracePoint of a target, with the events that are wanted now. */
 static void enable_target(long number, bool may_raise)
 {
     struct target *target = functions.targets[number];
@@ -571,19 +572,19 @@ static void enable_target(long number, bool may_raise)
     if (!events || target->superseded) return;
     VALUE tracepoint = rb_tracepoint_new(0, events, on_event, target);
     /*
-     * Kept before it is enabled: were an exception to leave from here, it would still be disabled
-     * some day.
+     * Stored before it is enabled: if an exception left this function, the TracePoint could still
+     * be disabled later.
      */
     rb_ary_store(functions.tracepoints, number, tracepoint);
-    /* Refused: there is nothing to hook. Perhaps there is when other events are wanted. */
+    /* Refused: there is nothing to hook. There may be with other events. */
     if (!ps_enable_on(tracepoint, RARRAY_AREF(functions.places, number), may_raise))
         rb_ary_store(functions.tracepoints, number, Qnil);
 }
 
 /*
- * While a TracePoint of somebody else's on the same method runs, ours stays in the list of its
- * hooks after it was disabled. The method's entry marks it there, but it may have no write barrier
- * for it (methods.h), so it is kept until hooks are next put in or out.
+ * While somebody else's TracePoint on the same method runs, ours stays in the list of the method's
+ * hooks after it was disabled. The method's entry marks that list, but the entry may have no write
+ * barrier for our TracePoint (methods.h). So it is kept until hooks are next put in or out.
  */
 static void disable_target(long number)
 {
@@ -601,13 +602,13 @@ static void free_target(struct target *target)
     ps_memory_give(target, sizeof(*target));
 }
 
-/* The number of the target that is added next. */
+/* The number that the next target gets. */
 static long next_number(void)
 {
     return functions.free_number >= 0 ? functions.free_number : functions.target_count;
 }
 
-/* Room for one more target under that number. */
+/* Makes room for one more target under that number. */
 static bool make_room(void)
 {
     if (functions.free_number >= 0) return true;
@@ -623,7 +624,7 @@ static bool make_room(void)
     return true;
 }
 
-/* Puts it where next_number() says. */
+/* Stores the target under next_number(). */
 static void put_target(struct target *target, VALUE place)
 {
     long number = next_number();
@@ -636,14 +637,14 @@ static void put_target(struct target *target, VALUE place)
         functions.free_number = before->next_free;
         rb_ary_store(functions.places, number, place);
         free_target(before);
-        ps_known_epoch++; /* rows are known by it */
+        ps_known_epoch++; /* keys of rows hold the address of the freed target */
     }
     functions.targets[number] = target;
 }
 
 /*
- * Adds an ISeq or method, and its TracePoint, with the methods that were found in it. Returns its
- * number, or -1 without memory.
+ * Adds an ISeq or method as a target, with the methods that were found in it, and puts in its
+ * TracePoint. Returns its number, or -1 without memory.
  */
 static long add_target(VALUE place, struct target is, bool may_raise)
 {
@@ -669,8 +670,8 @@ static long add_target(VALUE place, struct target is, bool may_raise)
 }
 
 /*
- * Notes a method inside of what becomes a target. Without memory it has no lines, and what is told
- * of it is less sure.
+ * Notes a method inside the ISeq that becomes a target. Without memory its lines are not noted, and
+ * it is less certain how it was left.
  */
 static void note_method(VALUE iseq, struct ps_contents contents)
 {
@@ -687,7 +688,7 @@ static void note_method(VALUE iseq, struct ps_contents contents)
     if (contents.end_line || contents.returns_early || contents.rescues) found.list[found.count++] = contents;
 }
 
-/* The number of its target, when that is not one around it; else nil. */
+/* The number of the ISeq's own target; nil if only a target around it covers it. */
 static VALUE own_target(VALUE iseq)
 {
     VALUE number = rb_hash_lookup(functions.covered, iseq);
@@ -696,9 +697,9 @@ static VALUE own_target(VALUE iseq)
 }
 
 /*
- * A method that another one defines may be found before that one, whose target covers it as well:
- * each call would count twice. Where it is the target of several classes' method, the one around it
- * is left to tell them apart.
+ * The walk may find a method before the method that defines it. The outer target covers the inner
+ * method as well, so each call would count twice. So the inner target goes out. If it was for a
+ * method of several classes, the outer target tells these apart.
  */
 static void supersede(VALUE iseq)
 {
@@ -709,8 +710,8 @@ static void supersede(VALUE iseq)
 }
 
 /*
- * The block of a define_method body may be found before the one around it, when that is such a body
- * as well. The target of that covers it from now on.
+ * The walk may find the block of a define_method body before the block around it, if that is such a
+ * body as well. From now on the outer one's target covers the inner block.
  */
 static void lend_block(VALUE iseq, VALUE number)
 {
@@ -736,8 +737,8 @@ static void lend_block(VALUE iseq, VALUE number)
 static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents));
 
 /*
- * Notes all ISeqs inside this one, which is about to become a target, as covered; says what stands
- * in them, at any depth.
+ * Notes all ISeqs inside this one, which is about to become a target, as covered. Returns what they
+ * contain, at any depth.
  */
 static struct ps_contents note_children(VALUE iseq)
 {
@@ -750,7 +751,7 @@ static VALUE note_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, contents))
 {
     struct ps_contents *sum = (struct ps_contents *)contents, inside = note_children(child);
     bool is_block = ps_is_block(child);
-    /* A block may become a define_method body, which wants a TracePoint of its own. */
+    /* A block may become a define_method body, which needs a TracePoint of its own. */
     VALUE number = LONG2FIX(next_number());
     if (!is_block) {
         supersede(child);
@@ -782,7 +783,7 @@ static VALUE forget_child(RB_BLOCK_CALL_FUNC_ARGLIST(child, number))
     return Qnil;
 }
 
-/* Takes out a target that is not needed any more; what it was on may go. */
+/* Takes out a target that is not needed any more, so that its ISeq can be collected. */
 static void retire(long number)
 {
     struct target *target = functions.targets[number];
@@ -797,12 +798,12 @@ static void retire(long number)
     functions.free_number = number;
 }
 
-/* Retires evals of which the last walk saw no method any more. */
+/* Retires evals of which the last walk saw no method. */
 static void retire_evals(void)
 {
     for (long i = 0; i < functions.target_count; i++) {
         const struct target *target = functions.targets[i];
-        /* Methods of one that was split are seen as those of its parts. */
+        /* Methods of an eval that was split are seen as those of its parts. */
         if (!target->is_eval || target->retired || target->lends_blocks || target->out) continue;
         if (!NIL_P(functions.parts) && i == functions.split) continue;
         if (target->added < functions.whole_walk && target->seen < functions.whole_walk) retire(i);
@@ -810,13 +811,13 @@ static void retire_evals(void)
 }
 
 /*
- * A block becomes a define_method body: does another target tell of its lines, and of the methods
- * that are defined in it? It finds out whose the lines are, then.
+ * A block becomes a define_method body. True if another target reports its lines and the methods
+ * that are defined in it. From now on that target looks up which function each line is of.
  */
 static bool share_block(VALUE iseq)
 {
     VALUE number = rb_hash_lookup(functions.blocks, iseq);
-    /* Or there was no memory for the one that was about to cover it. */
+    /* Or there was no memory for the target that was about to cover the block. */
     if (NIL_P(number) || FIX2LONG(number) == next_number() || FIX2LONG(number) >= functions.target_count) {
         rb_hash_aset(functions.blocks, iseq, LONG2FIX(next_number()));
         return false;
@@ -828,11 +829,11 @@ static bool share_block(VALUE iseq)
 }
 
 /*
- * What tells the bodies of define_method methods apart. One body can be the method of several
- * classes (a class is dup'ed, an UnboundMethod is given to define_method, module_function), which
- * are different Methods and yet have one list of hooks: with two targeted TracePoints on it each
- * call counts twice, and up to Ruby 3.1 disabling the second one crashes. The hash of a Method is
- * that of its body; its name is added because one block can be the body of several methods.
+ * Tells the bodies of define_method methods apart. One body can be the method of several classes (a
+ * class is dup'ed, an UnboundMethod is given to define_method, module_function). These are
+ * different Methods and yet have one list of hooks: with two targeted TracePoints on it each call
+ * counts twice, and up to Ruby 3.1 disabling the second one crashes. The hash of a Method is that
+ * of its body. The Method's name is added because one block can be the body of several methods.
  */
 static VALUE body_of(VALUE method)
 {
@@ -841,8 +842,8 @@ static VALUE body_of(VALUE method)
 }
 
 /*
- * Method#hash goes by addresses, which a compaction changes: what is in functions.bodies is not
- * found by it any more.
+ * Method#hash depends on addresses, which a compaction changes. Then the keys in functions.bodies
+ * are out of date.
  */
 static void follow_compaction(void)
 {
@@ -859,7 +860,7 @@ static void follow_compaction(void)
 }
 
 /*
- * A method that has a target by itself is found once more: an alias, or the same definition in
+ * The walk finds a method again that has its own target: an alias, or the same definition in
  * another class.
  */
 static void note_other_class(VALUE iseq, VALUE method, VALUE name)
@@ -895,7 +896,7 @@ static void look_at_method(VALUE module, VALUE name)
     VALUE number = is_body ? rb_hash_lookup(functions.blocks, iseq) : rb_hash_lookup(functions.covered, iseq);
     if (!NIL_P(number) && FIX2LONG(number) < functions.target_count)
         functions.targets[FIX2LONG(number)]->seen = functions.walks;
-    if (is_body ? !NIL_P(shared) : !NIL_P(number)) { /* seen, or an alias */
+    if (is_body ? !NIL_P(shared) : !NIL_P(number)) { /* seen before, or an alias */
         if (!is_body) note_other_class(iseq, method, name);
         return;
     }
@@ -933,7 +934,7 @@ static VALUE look_at_method_pair(VALUE pair)
 
 static void try_method(VALUE pair)
 {
-    /* A method can vanish between the list and the look (another thread's undef): skip it. */
+    /* A method can vanish between the list and the look (another thread undefines it): skip it. */
     int failed = 0;
     rb_protect(look_at_method_pair, pair, &failed);
     if (failed) rb_set_errinfo(Qnil);
@@ -973,7 +974,7 @@ static long add_top(VALUE iseq, struct target is)
     return add_target(iseq, is, !is.has_run);
 }
 
-/* False when it is not to be covered, or is already. */
+/* False when the file is not to be covered, or is covered already. */
 static bool add_file(VALUE iseq, bool has_run)
 {
     if (!is_to_be_covered(iseq)) return false;
@@ -981,7 +982,7 @@ static bool add_file(VALUE iseq, bool has_run)
     return true;
 }
 
-/* In place of the one that was evaluated longest ago. */
+/* Takes the place of the eval that was evaluated longest ago. */
 static void add_line_eval(VALUE iseq)
 {
     long *place = &functions.line_evals[functions.next_line_eval++ % LINE_EVALS];
@@ -990,9 +991,9 @@ static void add_line_eval(VALUE iseq)
 }
 
 /*
- * What stands in a text, or in one that is equal. Programs evaluate the same again and again, and
- * to look takes as long as to evaluate; and on Ruby 3.1 each look at the children of an ISeq leaks
- * 150 bytes (not on 3.3).
+ * What a text contains. An equal text is not examined again: programs evaluate the same one again
+ * and again, and examining takes as long as evaluating. Besides, on Ruby 3.1 each look at the
+ * children of an ISeq leaks 150 bytes (not on 3.3).
  */
 static struct ps_contents contents_of_text(VALUE iseq, VALUE text)
 {
@@ -1014,8 +1015,8 @@ static struct ps_contents contents_of_text(VALUE iseq, VALUE text)
 }
 
 /*
- * The text of an eval: true when it may have left define_method bodies. Those are looked for in a
- * walk. One without methods has to be covered for its lines alone.
+ * Adds the text of an eval. True when the eval may have left define_method bodies, which a walk
+ * looks for. A text without methods is covered for its lines alone.
  */
 static bool add_eval(VALUE iseq, VALUE text)
 {
@@ -1061,7 +1062,7 @@ static void begin_walk(bool bodies_only)
     functions.names = Qnil;
     functions.bodies_seen = hidden(rb_ary_new());
     functions.next_file = functions.next_module = functions.next_body = 0;
-    /* Where names decide, few of a file's methods may be wanted. */
+    /* If names decide the coverage, few of a file's methods may be covered. */
     bool by_file = !bodies_only && ps_jit_is_on() && !NIL_P(kept.files) &&
                    (functions.everything || !ps_coverage_by_name());
     functions.files = hidden(rb_ary_new());
@@ -1100,14 +1101,14 @@ static bool continue_walk(uint64_t end)
 }
 
 /*
- * Threads in the middle of add_script(). The VM looks for jobs after each call there, and what they
- * work on must not change meanwhile: a job that comes on the same thread is run once more when this
- * is done, and others keep out by ps_hold_vm_lock().
+ * Threads inside add_script(). The VM checks for jobs after each call there, and what the calls
+ * work on must not change meanwhile. A job that comes on the same thread is put off until
+ * add_script() ends. Jobs on other threads are kept out by ps_hold_vm_lock().
  */
 static ps_doing *adding;
-static bool put_off; /* a job */
+static bool put_off; /* a job was put off */
 
-/* The others are gone, wherever they were. */
+/* The child has no other thread of the parent. */
 static void after_fork_in_child(void)
 {
     adding = NULL;
@@ -1161,7 +1162,7 @@ static VALUE add_script(VALUE tracepoint)
     return ps_hold_vm_lock(add_now, tracepoint);
 }
 
-/* Called by Ruby when a file or an eval was compiled and is about to run. */
+/* Called by Ruby when a file or the text of an eval was compiled and is about to run. */
 static void on_script(VALUE tracepoint, void *unused)
 {
     ps_script_hide(tracepoint);
@@ -1169,8 +1170,8 @@ static void on_script(VALUE tracepoint, void *unused)
 }
 
 /*
- * The same method in other classes, or under other names: they have one TracePoint. Some were
- * called before it was split off.
+ * The same method in other classes, or under other names, has the same TracePoint, so all its rows
+ * are excluded. Some of its calls were before it was split off.
  */
 static void exclude_all(const struct target *target)
 {
@@ -1188,9 +1189,9 @@ static void exclude_all(const struct target *target)
 
 /*
  * Splitting: a target of several methods becomes one for each of them, so that the hooks of one can
- * go. The whole tells of their calls until all parts have their TracePoints, and of lines after
- * that. A method that defines others stays one target with those: Ruby hooks what is nested in an
- * ISeq together with it.
+ * go. Until all parts have TracePoints, the whole reports their calls; after that it reports lines
+ * only. A method that defines others stays one target with those: Ruby hooks what is nested in an
+ * ISeq together with the ISeq.
  */
 static VALUE collect_part(RB_BLOCK_CALL_FUNC_ARGLIST(child, list))
 {
@@ -1211,7 +1212,7 @@ static VALUE begin_split(VALUE unused)
 
 static VALUE add_part(VALUE iseq)
 {
-    /* Several classes may have the method: the whole did not note that. */
+    /* Several classes may have the method, which the whole did not note. */
     struct target part = {.contents = note_children(iseq), .shared = true, .waits = true};
     part.whole = PS_ADDRESS(functions.targets[functions.split]);
     part.foreign = functions.targets[functions.split]->foreign;
@@ -1224,7 +1225,7 @@ static VALUE add_part(VALUE iseq)
     return Qtrue;
 }
 
-/* Its parts tell from now on. */
+/* From now on the parts report their calls. */
 static void end_split(void)
 {
     struct target *whole = functions.targets[functions.split];
@@ -1245,7 +1246,7 @@ static bool continue_split(uint64_t end)
         VALUE added = rb_protect(add_part, RARRAY_AREF(functions.parts, functions.next_part++), &failed);
         if (failed) rb_set_errinfo(Qnil);
         if (failed || !RTEST(added)) {
-            whole->is_top = false; /* it stays whole, and no part of it will tell */
+            whole->is_top = false; /* it stays whole, and no part of it will report */
             break;
         }
         if (ps_monotonic_ns() > end) return false;
@@ -1276,7 +1277,7 @@ static bool take_out_target(long number, uint64_t end)
     return true;
 }
 
-/* Takes out the TracePoints of functions that were, for a slice. */
+/* Takes out the TracePoints of functions that overhead.h took out, for one slice. */
 static void take_out(uint64_t end)
 {
     bool any = false;
@@ -1290,7 +1291,7 @@ static void take_out(uint64_t end)
         any = true;
         functions.outs = !take_out_target(i, end) || ps_monotonic_ns() > end;
     }
-    /* to ask whether it is on would be a call of Ruby code */
+    /* to read whether a JIT is on would run Ruby code */
     if (any && ps_jit_may_come()) ps_kick_jit();
 }
 
@@ -1361,7 +1362,7 @@ static void switch_on(bool everything, rb_event_flag_t events)
     begin_walk(false);
 }
 
-/* Nobody asks for calls any more: what is open now will never be seen to return. */
+/* Nobody listens to calls any more: the returns of open calls will never be seen. */
 static bool forget_calls(void)
 {
     if (!ps_stats_try_lock()) return false;
@@ -1377,8 +1378,8 @@ static bool forget_calls(void)
 }
 
 /*
- * Somebody listens to calls again, while lines were listened to all the time. Parts still tell for
- * what was split.
+ * Somebody listens to calls again; lines were hooked all the time. Targets hook their calls again,
+ * except those that were split, whose parts do.
  */
 static void take_in(void)
 {
@@ -1389,7 +1390,7 @@ static void take_in(void)
     }
 }
 
-/* Begins to give the targets there are other events. */
+/* Begins to give all present targets other events. */
 static void change_events(rb_event_flag_t events)
 {
     if (!(functions.events & CALL_EVENTS)) take_in();
@@ -1398,7 +1399,7 @@ static void change_events(rb_event_flag_t events)
     functions.last_target = functions.target_count;
     functions.retired = hidden(rb_ary_new());
     /*
-     * Methods that share a body want a look: their entries have no write barrier for its new
+     * Methods that share a body need a walk: their entries have no write barrier for its new
      * TracePoint.
      */
     functions.loaded_ns = ps_monotonic_ns();
@@ -1406,8 +1407,8 @@ static void change_events(rb_event_flag_t events)
 }
 
 /*
- * Continues for one slice. No Ruby code runs between the end of one TracePoint and the begin of the
- * next: nothing is missed.
+ * Continues for one slice. No Ruby code runs between the end of one TracePoint and the beginning of
+ * the next, so nothing is missed.
  */
 static bool continue_change(uint64_t end)
 {
@@ -1430,8 +1431,8 @@ static void cover_rows(ps_table *table)
 }
 
 /*
- * One tracer asks for all functions, or does so no more, while another counts: what that one is
- * told of goes on.
+ * A tracer begins or ceases to listen to all functions while another tracer counts, which goes on
+ * undisturbed.
  */
 static void change_coverage(bool everything)
 {
@@ -1446,8 +1447,8 @@ static void change_coverage(bool everything)
 }
 
 /*
- * Continues for one slice. Calls of a foreign function that are open when its hooks go are dropped
- * by what called it.
+ * Continues for one slice. If the hooks of a foreign function go during its call, the return of its
+ * caller drops that open call.
  */
 static bool continue_coverage(uint64_t end)
 {
@@ -1461,7 +1462,7 @@ static bool continue_coverage(uint64_t end)
     return true;
 }
 
-/* Disables for one slice. True when all are out and the rows are cleared. */
+/* Disables for one slice. True when all TracePoints are out and the rows are cleared. */
 static bool switch_off(uint64_t end)
 {
     functions.closing = true;
@@ -1512,9 +1513,9 @@ static VALUE switch_slice(VALUE listened_to)
 }
 
 /*
- * One hook is a slice at least. Under GC.stress, where each object that is made has a collection,
- * that takes the time of some collections: a program of 8 s had not ended after 130 s, because
- * hooks came in all the time.
+ * A slice puts in at least one hook. Under GC.stress each allocation runs a collection, so one hook
+ * takes as long as some collections. A program of 8 s had not ended after 130 s, because hooks came
+ * in all the time.
  */
 bool ps_functions_switch(uint32_t wanted)
 {

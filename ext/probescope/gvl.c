@@ -1,16 +1,16 @@
 /*
  * Waits for the VM lock, from Ruby's own thread events (3.2 and later): READY when a thread begins
- * to want the lock, RESUMED when it has it. gvl__wait fires in RESUMED alone, the one that runs
- * with the lock; in neither may anything be allocated.
+ * to wait for the lock, RESUMED when it has the lock. gvl__wait fires in RESUMED alone, which runs
+ * with the lock. Neither hook may allocate.
  *
- * From 3.3 on a thread can be made ready by another one, so the moment is kept with the Ruby
- * thread, and before with the native one. It is a plain number in place of a pointer: nothing to
- * free.
+ * From 3.3 on another thread can make a thread ready, so the time of READY is kept with the Ruby
+ * thread; before 3.3 with the native thread. It is stored as a plain number in place of a pointer,
+ * so there is nothing to free.
  *
- * The list of hooks has a lock that Ruby does not make anew in a forked child (up to 4.0;
- * ruby/ruby#18125). A thread that ran a hook at the moment of the fork holds it there for ever, and
- * whoever changes the list then hangs. So a child that inherited the hook keeps it, and only stops
- * to listen: two calls that return at once for each switch of threads.
+ * The list of hooks has a lock that Ruby does not initialise anew in a forked child (up to 4.0;
+ * ruby/ruby#18125). If a thread ran a hook at the moment of the fork, that lock stays locked in the
+ * child, and changing the list hangs. So a child that inherited the hook keeps it and only stops
+ * listening: two calls that return at once for each switch of threads.
  */
 #include <ruby/ruby.h>
 #include <ruby/thread.h>
@@ -28,8 +28,8 @@
 #ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
 
 /*
- * From 3.3 on the events come also when the lock was free: taking it then costs 30-500 ns, less
- * than to tell of it.
+ * From 3.3 on the events also come when the lock was free. To take a free lock costs 30-500 ns,
+ * less than to report it.
  */
 #define WAIT_NS 1000u
 
@@ -40,7 +40,7 @@ static struct {
     uint64_t since_ns; /* when the hook came in */
 } gvl;
 
-/* Is there READY before each RESUMED? Ruby 3.2 leaves it out where the lock is free. */
+/* Is there READY before each RESUMED? Ruby 3.2 leaves READY out where the lock is free. */
 static const bool always_ready = RUBY_API_VERSION_CODE >= 30300;
 
 static const char *missing;
@@ -106,15 +106,15 @@ static void time_wait(rb_event_flag_t event, const rb_internal_thread_event_data
     uint64_t ready = take_ready(data), since = PS_READ(gvl.since_ns);
     if (ready < since) {
         if (!always_ready) return;
-        ready = since; /* it waited already when the hook came in */
+        ready = since; /* the thread waited already when the hook came in */
     }
     if (now - ready < WAIT_NS) return;
     if (PS_ENABLED(GVL__WAIT)) ps_fire_gvl__wait(ps_thread_id(), now - ready);
 }
 
 /*
- * Called by Ruby, READY on any thread and without the VM lock, RESUMED on the thread itself and
- * with it.
+ * Called by Ruby: READY on any thread and without the VM lock, RESUMED on the thread itself and
+ * with the lock.
  */
 static void on_thread_event(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
 {

@@ -1,14 +1,14 @@
 /*
- * What a JIT makes of hooks. Decision 037 has the measurements: whether a call is as fast as before
- * once the hooks are out.
+ * What hooks do to the code of a JIT: is a call as fast as before once the hooks are out? Decision
+ * 037 has the measurements.
  *
  *                      targeted call and line hooks   raise hook     allocations, collections, samples
  *   YJIT of 3.1        slow for good                  slow for good  as before
  *   YJIT of 3.2-4.0    as before, after a kick        as before      as before
  *   ZJIT of 4.0        slow for good                  as before      as before
  *
- * Hooks that leave a process slow for good are refused there, as are call and line hooks on a JIT
- * that nobody measured.
+ * Hooks that leave a process slow for good are refused. So are call and line hooks on a JIT that
+ * nobody measured.
  */
 #include <ruby/ruby.h>
 #include <ruby/version.h>
@@ -41,15 +41,15 @@ static bool is_on(VALUE jit)
     return !NIL_P(jit) && RTEST(rb_funcall(jit, id_is_enabled, 0));
 }
 
-/* It can be switched on while the process runs, so ask each time. */
+/* A JIT can be switched on while the process runs, so this is read each time. */
 bool ps_jit_is_on(void)
 {
     return is_on(yjit) || is_on(zjit);
 }
 
 /*
- * The process ends: no code is compiled any more. To ask for a JIT is to call a method that is
- * written in Ruby, which a TracePoint of the application would see, and perhaps raise in.
+ * Called when the process ends: no code is compiled any more. `enabled?` is a method written in
+ * Ruby, which a TracePoint of the application would see, and in which it could raise.
  */
 void ps_jit_forget(void)
 {
@@ -83,7 +83,7 @@ const char *ps_jit_refuses_calls(void)
 }
 
 /*
- * 3.1 throws all compiled code away at each change of any hook while a raise hook is in, and
+ * While a raise hook is in, Ruby 3.1 discards all compiled code at each change of any hook, and it
  * compiles a method three times at most.
  */
 const char *ps_jit_refuses_raises(void)

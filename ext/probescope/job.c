@@ -1,16 +1,15 @@
 /*
  * Asks Ruby for a job from a thread without the VM lock.
  *
- * From 3.3 on there is a function for that. Before, rb_postponed_job_register_one() is for threads
- * with the VM lock and for signal handlers on them: it reserves an entry first and writes function
- * and data then, each by itself (bug #19991). When another thread runs the jobs between, it calls
- * what the entry held before, which may be NULL, or the function of one job with the data of
- * another.
+ * From 3.3 on Ruby has a function for that. Before, rb_postponed_job_register_one() is for threads
+ * with the VM lock and for signal handlers on them. It reserves an entry first, and then writes
+ * function and data one by one (bug #19991). If another thread runs the jobs in between, it calls
+ * what the entry held before: NULL, or the function of one job with the data of another.
  *
- * Ruby 3.1 and 3.2 have a second list of jobs, made for MJIT's thread, with a lock.
- * rb_workqueue_register() is not exported. Its steps are taken here: link an entry under the lock,
- * set the interrupt flag of the thread that runs. An entry is a piece of malloc() that Ruby frees
- * before it calls the function. (docs/decisions/183-jobs-before-ruby-3.3.md)
+ * Ruby 3.1 and 3.2 have a second list of jobs, made for MJIT's thread, with a lock. Its function,
+ * rb_workqueue_register(), is not exported, so its steps are done here: link an entry under the
+ * lock, and set the interrupt flag of the running thread. Ruby frees the entry with free() before
+ * it calls the function. (docs/decisions/183-jobs-before-ruby-3.3.md)
  */
 #include "job.h"
 
@@ -30,10 +29,10 @@ enum {
     TERMINATE_INTERRUPT = 16
 };
 
-/* The mask of the thread that runs the job; NULL where these are not the words of this Ruby. */
+/* The interrupt mask of the thread that runs the job; NULL where this Ruby has other words. */
 static uint32_t *interrupt_mask(void)
 {
-    if (RUBY_API_VERSION_CODE >= 40000) return NULL; /* not looked at */
+    if (RUBY_API_VERSION_CODE >= 40000) return NULL; /* not examined */
     VALUE self = rb_thread_current();
     void **thread = RTYPEDDATA_DATA(self);
     if (thread[THREAD_SELF] != (void *)self) return NULL;
@@ -47,7 +46,8 @@ static uint32_t *interrupt_mask(void)
 void ps_job_do(VALUE (*work)(VALUE), VALUE argument)
 {
     /*
-     * The VM looks for interrupts after each call into it. What comes is delivered after the job.
+     * The VM checks for interrupts after each call into it. Masked ones are delivered after the
+     * job.
      */
     enum { FROM_OTHERS = TIMER_INTERRUPT | PENDING_INTERRUPT | TERMINATE_INTERRUPT };
     uint32_t *mask = interrupt_mask();
@@ -84,7 +84,7 @@ void ps_job_ask(void)
 
 extern void *ruby_current_vm_ptr;
 
-/* These are struct rb_workqueue_job, struct rb_postponed_job_struct, and a part of rb_vm_t. */
+/* As struct rb_workqueue_job, struct rb_postponed_job_struct, and a part of rb_vm_t. */
 typedef struct entry {
     struct entry *next, *previous;
     void (*function)(void *);
@@ -108,8 +108,8 @@ typedef struct queue {
 } queue;
 
 /*
- * Words. Those of rb_vm_t and rb_ractor_t are searched for, as they stand behind what differs
- * between builds.
+ * Counted in words. The words of rb_vm_t and rb_ractor_t are searched for, because what stands
+ * before them differs between builds.
  */
 enum { VM_MAIN_RACTOR = 4, VM_MOST = 512, RACTOR_MOST = 128 };
 
@@ -118,19 +118,18 @@ static struct {
     queue *queue;   /* NULL: not found */
     void **running; /* the execution context that runs in the main Ractor, or ran last */
     entry *one;     /* the entry; NULL: there was no memory for it */
-    /* it is in the list, or Ruby has taken it out and freed it and is about to call run() */
-    bool queued;
+    bool queued;    /* the entry is in the list, or Ruby has freed it and will call run() */
     /*
      * Held while the list is changed and while a thread forks, so that a child's list is whole.
-     * Nobody but fork() waits for it.
+     * Only fork() waits for it.
      */
     pthread_mutex_t asking;
 } job = {.asking = PTHREAD_MUTEX_INITIALIZER};
 
 /*
- * In a child that it forked Ruby empties the list and makes the lock anew, a moment after the
- * handlers of fork(). Until then nothing is asked for in the child. The mark is in the last word of
- * the lock. Neither libc uses that word in a lock of this kind, and both clear it.
+ * In a forked child Ruby empties the list and initialises the lock anew, a moment after the
+ * handlers of fork(). Until then no job is asked for in the child. The mark for that is in the last
+ * word of the lock. Neither libc uses that word in a lock of this kind, and both clear it.
  */
 static uintptr_t *new_child_mark(void)
 {
@@ -187,7 +186,9 @@ static bool link_entry(void)
 void ps_job_ask(void)
 {
     if (!job.queue || pthread_mutex_trylock(&job.asking) != 0) return;
-    /* While the entry is in the list, a thread that runs now may still have to be told of it. */
+    /*
+     * Set the flag also when the entry is in the list already: the running thread may not have it.
+     */
     if (!PS_READ(*new_child_mark()) && (PS_READ_ACQUIRE(job.queued) || link_entry())) {
         uint32_t *running = (uint32_t *)PS_READ_ACQUIRE(*job.running);
         if (running) PS_FETCH_OR(running[EC_FLAG * 2], POSTPONED_JOB_INTERRUPT);
@@ -197,7 +198,7 @@ void ps_job_ask(void)
 
 static void nothing(void *unused) {}
 
-/* Is nobody in this lock? Then all its words are 0, of which one tells the kind. */
+/* Is the lock free? Then all its words are 0. One of them tells the kind of lock. */
 static bool is_free_lock(const pthread_mutex_t *lock)
 {
     static const pthread_mutex_t none;
@@ -212,8 +213,8 @@ static bool holds(const queue *at, void (*function)(void *))
 }
 
 /*
- * By the list that is empty, the lock that nobody holds, the program's name, and a job that was
- * just registered.
+ * Recognised by the empty list, the free lock, the program's name, and a job that was just
+ * registered.
  */
 static queue *find_queue(void **vm, VALUE name)
 {
@@ -227,7 +228,7 @@ static queue *find_queue(void **vm, VALUE name)
     return NULL;
 }
 
-/* By the context and the main thread, which stand beside each other. */
+/* Recognised by the context and the main thread, which stand beside each other. */
 static void **find_running(void **ractor, const void *context, const void *main_thread)
 {
     for (int i = 0; i < RACTOR_MOST; i++)
@@ -243,7 +244,7 @@ static const char *find(void)
     uint32_t *context = thread[THREAD_EC];
     void **running = find_running(vm[VM_MAIN_RACTOR], context, RTYPEDDATA_DATA(rb_thread_main()));
     if (!running) return reason;
-    /* This one is asked for with the VM lock, as it may be. */
+    /* The VM lock is held here, so this function may be called. */
     if (!rb_postponed_job_register_one(0, nothing, &job)) return "Ruby's list of jobs is full";
     queue *found = find_queue(vm, rb_gv_get("$0"));
     if (!found || !(context[EC_FLAG * 2] & POSTPONED_JOB_INTERRUPT)) return reason;

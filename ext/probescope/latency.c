@@ -1,10 +1,11 @@
 /*
- * Latency probes: a TracePoint on each method that the application named, while somebody listens to
- * its probe; nothing before that, and nothing afterwards. It is targeted at the method's body, so
- * that visibility, arguments and blocks are none of our business.
+ * Latency probes: a TracePoint on each method that the application named, in place only while
+ * somebody listens to its probe. The TracePoint is targeted at the method's body, so visibility,
+ * arguments and blocks do not matter.
  *
- * What a class has under the name is looked up when a tracer comes and each second from then on: a
- * method that was defined anew is told from then on, and one that is there no more is not.
+ * The method that a class has under the name is looked up when a tracer comes and each second from
+ * then on. From such a look on, a method that was defined anew is reported, and a removed one no
+ * longer.
  */
 #include "latency_probes.h"
 
@@ -27,13 +28,12 @@ struct method {
     struct method *next;
     ps_latency *latency;
     VALUE module, name;             /* the name is a Symbol */
-    VALUE original_name;            /* under which Ruby tells of it: it may be an alias */
+    VALUE original_name;            /* the name in events: `name` may be an alias */
     VALUE tracepoint, iseq, target; /* nil while it is not hooked */
-    /* the last TracePoint that was disabled: see disable_target() in functions.c */
-    VALUE retired;
-    uint64_t key; /* of its open calls: another one each time that it is hooked */
+    VALUE retired;                  /* the last one that was disabled: see disable_target() in functions.c */
+    uint64_t key;                   /* of its open calls: a new one each time that it is hooked */
     struct ps_contents contents;
-    bool gone; /* traced no more */
+    bool gone; /* no longer traced */
 };
 
 static struct method *methods;
@@ -63,7 +63,7 @@ void ps_latency_mark(void)
 
 /* ---- Calls ---- */
 
-/* Those of the current fiber; NULL where it cannot be traced. */
+/* The open calls of the current fiber; NULL where it cannot be traced. */
 static ps_open_calls *open_calls(void)
 {
     ps_stack *stack = ps_contexts_current();
@@ -72,7 +72,9 @@ static ps_open_calls *open_calls(void)
     return stack->open;
 }
 
-/* Called by Ruby on the raising or rescuing thread, with the VM lock (or another Ractor's). */
+/*
+ * Called by Ruby on the raising or rescuing thread, with the VM lock (in a Ractor, with its own).
+ */
 static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 {
     const ps_stack *stack = ps_contexts_current();
@@ -112,7 +114,7 @@ static void time_call(VALUE tracepoint, void *data)
     uint64_t now = is_call ? 0 : ps_monotonic_ns();
     ps_open_calls *calls = open_calls();
     if (PS_UNLIKELY(!calls)) return;
-    /* The target covers methods that are defined in it, too. */
+    /* The target also covers methods that are defined in it. */
     if (method->contents.methods && rb_tracearg_method_id(arg) != method->original_name) return;
     if (!is_call) {
         leave(method, calls, arg, now);
@@ -123,8 +125,8 @@ static void time_call(VALUE tracepoint, void *data)
 }
 
 /*
- * Called by Ruby on any of its threads, with the VM lock (or another Ractor's), at each :call and
- * :return.
+ * Called by Ruby at each :call and :return, on any of its threads, with the VM lock (in a Ractor,
+ * with its own).
  */
 static void on_event(VALUE tracepoint, void *data)
 {
@@ -145,8 +147,8 @@ static void unhook(struct method *method)
 }
 
 /*
- * What the module itself has under the name now; nil: nothing, or what a TracePoint cannot be put
- * on.
+ * The method that the module itself has under the name now. nil: there is none, or no TracePoint
+ * can be put on it.
  */
 static VALUE current_method(const struct method *method)
 {
@@ -157,8 +159,8 @@ static VALUE current_method(const struct method *method)
 }
 
 /*
- * Is it hooked as it is now? One block can be the body of several define_method methods, after one
- * another also under one name.
+ * Is the current method hooked already? One block can be the body of several define_method methods,
+ * also of successive ones under one name.
  */
 static bool is_hooked(const struct method *method, VALUE found, VALUE iseq)
 {
@@ -179,7 +181,7 @@ static VALUE hook_protected(VALUE pointer)
     method->contents = ps_contents_of(iseq);
     method->key = ++last_key;
     method->iseq = iseq;
-    /* A define_method body has no :call of its own; the method has. */
+    /* A define_method body has no :call event of its own; its method has. */
     method->target = ps_is_block(iseq) ? found : iseq;
     method->tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_event, method);
     if (!ps_enable_on(method->tracepoint, method->target, false)) {
@@ -189,10 +191,10 @@ static VALUE hook_protected(VALUE pointer)
     return Qnil;
 }
 
-/* Makes the hook what the module has under the name now. */
+/* Hooks the method that the module has under the name now. */
 static void hook(struct method *method)
 {
-    /* Another thread's undef can come in between. */
+    /* Another thread may undefine the method meanwhile. */
     int failed = 0;
     rb_protect(hook_protected, (VALUE)method, &failed);
     if (failed) rb_set_errinfo(Qnil);
@@ -266,8 +268,8 @@ void ps_latency_look_again(void)
 /* ---- What lib/probescope/latency.rb asks for ---- */
 
 /*
- * One that was traced by this probe before: the same, or one of a class of the same name, which
- * took the place of that one.
+ * The probe's entry for this method: an entry of the same module, one that is no longer traced, or
+ * one of an earlier class of the same name.
  */
 static struct method *find(const ps_latency *latency, VALUE module, VALUE name)
 {
@@ -303,11 +305,14 @@ static VALUE trace_now(VALUE arguments)
     if (method->module != module) unhook(method);
     method->module = module;
     method->gone = false;
-    ps_latency_hooked(latency, false); /* where somebody listens already, the watcher has it hooked */
+    ps_latency_hooked(latency, false); /* if somebody listens already, the watcher has it hooked */
     return Qnil;
 }
 
-/* trace_latency(module, name, probe): nil, or what is wrong with the probe's name, a String. */
+/*
+ * trace_latency(module, name, probe): nil, or a String that says what is wrong with the probe's
+ * name.
+ */
 static VALUE trace_latency(VALUE self, VALUE module, VALUE name, VALUE probe)
 {
     StringValueCStr(probe);
@@ -332,8 +337,8 @@ static VALUE untrace_now(VALUE arguments)
 }
 
 /*
- * untrace_latency(module, name): the names of the probes that it had. One without a method left is
- * taken back.
+ * untrace_latency(module, name): the names of the probes that the method had. A probe that has no
+ * other method is closed.
  */
 static VALUE untrace_latency(VALUE self, VALUE module, VALUE name)
 {
@@ -345,7 +350,7 @@ static VALUE text_or_nil(const char *text)
     return text ? rb_utf8_str_new_cstr(text) : Qnil;
 }
 
-/* [[name, path or nil, listened, why it is not told of or nil], ...] */
+/* [[name, path or nil, listened, the reason why it is not hooked or nil], ...] */
 static VALUE latency_probes(VALUE self)
 {
     VALUE probes = rb_ary_new();
@@ -359,10 +364,7 @@ static VALUE latency_probes(VALUE self)
     return probes;
 }
 
-/*
- * method_name(module, name): "Shop#checkout", "Shop.checkout", "#<Shop>.checkout", "(anonymous
- * Shop)#checkout".
- */
+/* method_name(module, name): "Shop#checkout", "Shop.checkout", "#<Shop>.checkout" and the like. */
 static VALUE method_name(VALUE self, VALUE module, VALUE name)
 {
     char text[PS_NAME_BUFFER];

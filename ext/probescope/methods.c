@@ -7,13 +7,13 @@
 #include "compat.h"
 
 static VALUE iseq_class, instance_method;
-/* UnboundMethods: a subclass can have its own idea of a priority */
+/* UnboundMethods: a subclass may define a `priority` of its own */
 static VALUE thread_priority, thread_set_priority;
-static VALUE nobodys_method; /* an ISeq, to kick the JIT with */
+static VALUE nobodys_method; /* an ISeq without callers, to kick the JIT with */
 static ID id_of, id_label, id_bind_call, id_enable, id_target, id_each_child, id_owner, id_super_method,
     id_trace_points, id_disasm, id_is_match, id_first_lineno;
 static VALUE event_call, event_return, event_b_return; /* Symbols */
-/* Regexp: a `return` in a clause, as ISeq#disasm writes it */
+/* Regexp: a `return` in a clause, as ISeq#disasm prints it */
 static VALUE throw_return;
 
 static VALUE keep(VALUE object)
@@ -50,15 +50,15 @@ void ps_methods_init(void)
 }
 
 /*
- * TracePoint#enable(target:) and a few more have no C function: they are Ruby methods around one,
- * and when a Ruby method returns, the VM looks for interrupts. In a postponed job, or under
- * rb_protect, an exception that arrives there is lost.
+ * TracePoint#enable(target:) and a few more have no C function. They are Ruby methods around one,
+ * and when a Ruby method returns, the VM checks for interrupts. In a postponed job, or under
+ * rb_protect, an exception that arrives at such a check is lost.
  *
- * In a job, those that had come before were taken already and are delivered after it, and signals
- * are masked. So what could come in is what another thread sends, and that thread needs the VM
- * lock, which we would hand over only when our time slice ends. A higher priority makes the slice
- * up to eight times as long, and we need 2 ms: nobody comes in between. In a hook we may raise, so
- * whatever is not an error of ours goes on to the application.
+ * In a job, interrupts that came before are already taken and are delivered after the job, and
+ * signals are masked. So only another thread could send an exception, and that thread needs the VM
+ * lock. This thread would release the lock only when its time slice ends. A higher priority makes
+ * the slice up to eight times as long, and the work takes 2 ms, so no other thread runs in between.
+ * A hook may raise, so there every error that is not ours goes on to the application.
  */
 struct slice {
     VALUE (*work)(VALUE);
@@ -79,8 +79,8 @@ static VALUE end_slice(VALUE pointer)
 }
 
 /*
- * The priority comes back also when a SystemStackError ends the work: a job can run on top of a
- * deep recursion.
+ * rb_ensure, so that the priority comes back also after a SystemStackError: a job can run on top of
+ * a deep recursion.
  */
 VALUE ps_hold_vm_lock(VALUE (*work)(VALUE), VALUE argument)
 {
@@ -89,7 +89,7 @@ VALUE ps_hold_vm_lock(VALUE (*work)(VALUE), VALUE argument)
     return rb_ensure(begin_slice, (VALUE)&slice, end_slice, (VALUE)&slice);
 }
 
-/* Exported, in no public header. */
+/* Exported, but in no public header. */
 #ifdef HAVE_RB_OBJSPACE_REACHABLE_OBJECTS_FROM
 extern void rb_objspace_reachable_objects_from(VALUE object, void (*tell)(VALUE, void *), void *argument);
 
@@ -129,7 +129,7 @@ bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
         if (RTEST(rb_obj_is_method(iseq_or_method))) ps_write_barrier(tracepoint, iseq_or_method);
         return true;
     }
-    /* ArgumentError: nothing to hook there. */
+    /* ArgumentError: there is nothing to hook. */
     if (may_raise && rb_obj_class(rb_errinfo()) != rb_eArgError) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
     return false;
@@ -138,10 +138,10 @@ bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
 static void nothing(VALUE tracepoint, void *unused) {}
 
 /*
- * Up to 3.2 Ruby takes the hooks of a define_method body for the whole VM's when the last of them
- * goes, and then believes that the VM has none: TracePoints of everybody, the application's too,
- * miss calls, collections and allocations. When a hook of the VM's comes, Ruby adds up again which
- * there are. The event of this one is not of the heap: ractors.c.
+ * When the last hook of a define_method body goes, Ruby up to 3.2 counts it as the last one of the
+ * whole VM. From then on the TracePoints of everybody, the application's too, miss calls,
+ * collections and allocations. When a hook of the whole VM comes in, Ruby adds up again which there
+ * are. The event of the hook below must not be a heap event: see ractors.c.
  * (docs/decisions/205-hooks-of-a-body-are-not-the-vms.md)
  */
 void ps_add_up_hooks(void)
@@ -192,13 +192,13 @@ bool ps_has_calls(VALUE iseq)
     return false;
 }
 
-/* Is there a `return` in this rescue or ensure clause? It is a throw with tag 1 there. */
+/* Is there a `return` in this rescue or ensure clause? In a clause it is a throw with tag 1. */
 static bool returns_from_clause(VALUE iseq)
 {
     return RTEST(rb_funcall(throw_return, id_is_match, 1, rb_funcall(iseq, id_disasm, 0)));
 }
 
-/* trace_points: [[line, event], ...] of its instructions, none of those of its children. */
+/* trace_points: [[line, event], ...] of the ISeq's instructions, without those of its children. */
 void ps_find_end(VALUE iseq, struct ps_contents *contents)
 {
     VALUE points = rb_funcall(iseq, id_trace_points, 0);
@@ -260,11 +260,11 @@ struct ps_contents ps_contents_of(VALUE iseq)
 }
 
 /*
- * Ruby does not say: its :return event hides the error. What is known is that an exception was
- * raised on this stack and, from 3.3 on, whether it was rescued since; that an unwound frame
- * returns nil; and on which line the frame is: a method that came to its end is on the line of its
- * `end`, and one that was unwound is not. Where that line has code of its own, a method before 3.3
- * with a rescue clause is taken to have used it.
+ * Ruby's :return event hides the error, so the answer is inferred. An exception was raised on this
+ * stack and, from 3.3 on, has not been rescued since. An unwound frame returns nil. A method that
+ * came to its end is on the line of its `end`, and an unwound one is not. Before 3.3 a method with
+ * a rescue clause is taken to have rescued, if its last line has code of its own or it returns
+ * early.
  */
 bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg)
 {
@@ -275,8 +275,8 @@ bool ps_leaves_raising(const struct ps_contents *contents, rb_trace_arg_t *arg)
 }
 
 /*
- * Ruby up to 3.1 tells of the return of a define_method body when its frame is gone, and what runs
- * is the caller.
+ * Up to Ruby 3.1 the :return event of a define_method body comes after its frame has gone. Then the
+ * innermost frame is the caller's.
  */
 bool ps_runs_method_in(const struct ps_contents *block, ID name)
 {
@@ -286,13 +286,13 @@ bool ps_runs_method_in(const struct ps_contents *block, ID name)
     VALUE line = rb_profile_frame_first_lineno(frame);
     if (!FIXNUM_P(line) || FIX2INT(line) < block->line) return false;
     if (block->last_line && FIX2INT(line) > block->last_line) return false;
-    /* A block's own label is not that of the method that it stands in. */
+    /* A block's label is not that of the method that contains it. */
     VALUE label = rb_profile_frame_label(frame), text = rb_id2str(name);
     return RB_TYPE_P(label, T_STRING) && RSTRING_LEN(label) == RSTRING_LEN(text) &&
            memcmp(RSTRING_PTR(label), RSTRING_PTR(text), (size_t)RSTRING_LEN(text)) == 0;
 }
 
-/* Has the method of several objects an entry for each? */
+/* Are both frames of one definition? Several objects may each have a method entry for it. */
 static bool is_same_definition(VALUE frame, VALUE other)
 {
     return frame == other || (rb_profile_frame_path(frame) == rb_profile_frame_path(other) &&
@@ -320,9 +320,9 @@ uint32_t ps_real_depth(void)
 }
 
 /*
- * Puts a targeted TracePoint in and out of a method that nobody calls. Under YJIT that throws away
- * the code that was compiled with our hooks in it, without which every call stays about 25 ns
- * slower for good.
+ * Puts a targeted TracePoint in and out of a method that nobody calls. Under YJIT that discards the
+ * code that was compiled with our hooks in it. Otherwise every call stays about 25 ns slower for
+ * good.
  */
 void ps_kick_jit(void)
 {

@@ -6,7 +6,7 @@
 
 #define NO_FILE "<cfunc>"
 
-/* Appends; cut where it does not fit. Returns the new length. */
+/* Appends, cut to the room that is left. Returns the new length. */
 static size_t append(char *to, size_t size, const char *text, size_t length)
 {
     size_t room = PS_NAME_MAX - size;
@@ -19,7 +19,7 @@ static size_t append(char *to, size_t size, const char *text, size_t length)
 #define APPEND(to, size, literal) append((to), (size), (literal), sizeof(literal) - 1)
 
 /*
- * Appends a name of Ruby's without the addresses in it: "#<Class:0x00007f01>::Foo" is
+ * Appends one of Ruby's names without the addresses in it: "#<Class:0x00007f01>::Foo" becomes
  * "(anonymous)::Foo".
  */
 static size_t append_name(char *to, size_t size, VALUE name)
@@ -47,7 +47,7 @@ static size_t append_class(char *to, size_t size, VALUE klass)
 {
     VALUE name = own_name(klass);
     if (!NIL_P(name)) return append_name(to, size, name);
-    /* A refinement has the name of what it refines. */
+    /* A refinement gets the name of the class that it refines. */
     if (RB_TYPE_P(klass, T_MODULE)) {
         name = own_name(rb_attr_get(klass, rb_intern("__refined_class__")));
         if (!NIL_P(name)) return append_name(to, size, name);
@@ -100,15 +100,15 @@ size_t ps_method_name(char *to, VALUE klass, VALUE method_id)
 /* ---- Frames ---- */
 
 /*
- * rb_profile_frames() gives method entries and ISeqs. Of a method's class Ruby tells the name only,
- * with an address in it where there is none. The class itself is the second word of a method entry
- * (rb_callable_method_entry_t in Ruby's method.h, the same from 2.3 to 4.0). That is tried out when
- * the library is loaded, with two methods whose classes are known. Where it is not so, the name is
- * made of Ruby's: then a class without a name has none of its superclass either.
+ * rb_profile_frames() returns method entries and ISeqs. Of a method's class Ruby returns only the
+ * name, which contains an address if the class has no name. The class itself is the second word of
+ * a method entry (rb_callable_method_entry_t in Ruby's method.h, the same from 2.3 to 4.0). When
+ * the library is loaded, two methods whose classes are known show whether that is so. If not, names
+ * are made from Ruby's, and a class without a name is not named after its superclass.
  */
 static struct {
     bool tell_classes;
-    VALUE mask, entry; /* flags of what is a method entry */
+    VALUE mask, entry; /* flags that identify a method entry */
 } frames;
 
 static bool is_method_entry(VALUE frame)
@@ -117,7 +117,8 @@ static bool is_method_entry(VALUE frame)
 }
 
 /*
- * Of a method entry. Included modules stand there by what stands for them in a class's ancestors.
+ * The class of a method entry. For a method of an included module the entry has an ICLASS, which
+ * stands for the module in a class's ancestors.
  */
 static VALUE class_of_entry(VALUE frame)
 {
@@ -125,7 +126,7 @@ static VALUE class_of_entry(VALUE frame)
     return RB_TYPE_P(klass, T_ICLASS) ? RBASIC_CLASS(klass) : klass;
 }
 
-/* By what Ruby tells. */
+/* Makes a name from what Ruby returns. */
 static size_t name_by_path(char *to, VALUE frame, VALUE method)
 {
     VALUE path = rb_profile_frame_classpath(frame);
@@ -163,13 +164,13 @@ size_t ps_event_name(char *to, rb_trace_arg_t *arg)
     if (RB_SYMBOL_P(method_id)) return ps_method_name(to, rb_tracearg_defined_class(arg), method_id);
     VALUE found[LOOK_NEAR];
     int lines[LOOK_NEAR], count = rb_profile_frames(0, LOOK_NEAR, found, lines);
-    /* A function in C that raises is a frame of its own, without a path. */
+    /* A C function that raises has a frame of its own, without a path. */
     for (int i = 0; i < count; i++)
         if (!NIL_P(rb_profile_frame_path(found[i]))) return ps_frame_name(to, found[i]);
     return APPEND(to, 0, "<main>");
 }
 
-static VALUE expected_class; /* while the library is loaded */
+static VALUE expected_class; /* set only while the library is loaded */
 
 /* Called as a method of expected_class. */
 static VALUE look_at_own_frame(VALUE self)
@@ -181,7 +182,7 @@ static VALUE look_at_own_frame(VALUE self)
     if ((entry & RUBY_T_MASK) != RUBY_T_IMEMO || ((const VALUE *)found[0])[1] != expected_class)
         return Qfalse;
     for (int i = 1; i < count; i++) {
-        /* Everybody else is of a method or is none, as Ruby says. */
+        /* Every other frame is a method entry if and only if Ruby returns a class path for it. */
         bool is_entry = (RBASIC(found[i])->flags & mask) == entry;
         if (is_entry != RB_TYPE_P(rb_profile_frame_classpath(found[i]), T_STRING)) return Qfalse;
     }

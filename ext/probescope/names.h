@@ -1,11 +1,11 @@
 /*
- * Names of Ruby's things, found with calls that run no Ruby code: a class may have a `name` of its
- * own, and nothing of the application is ever called. All need the VM lock; none may be called
- * inside a GC hook, and inside an allocation hook only ps_class_name() and ps_ruby_site().
+ * Names of classes, methods and frames, found with calls that run no Ruby code: a class may define
+ * its own `name`, and no method of the application is ever called. All functions need the VM lock.
+ * None may be called inside a GC hook. Inside an allocation hook only ps_class_name() and
+ * ps_ruby_site() may be called.
  *
- * One method has one name, whichever probe tells of it, and no name has an address in it: an
- * object's own methods are one row and not one for each object
- * (docs/decisions/165-one-name-for-a-method.md).
+ * A method has the same name in all probes. No name contains an address: an object's own methods
+ * are one row, and not one row for each object (docs/decisions/165-one-name-for-a-method.md).
  */
 #ifndef PS_RUBY_NAMES_H
 #define PS_RUBY_NAMES_H
@@ -18,29 +18,29 @@
 enum { PS_NAME_BUFFER = PS_NAME_MAX + 1 };
 
 /*
- * "Foo::Bar"; "(anonymous Foo)" for a class without a name, by its nearest superclass that has one.
- * Returns the length.
+ * "Foo::Bar". A class without a name is "(anonymous Foo)", after its nearest superclass that has a
+ * name. Returns the length.
  */
 size_t ps_class_name(char *to, VALUE klass);
 /*
- * "Foo#bar", "Foo.bar" for a singleton method of a module, "#<Foo>.bar" for one of another object.
- * method_id: a Symbol.
+ * "Foo#bar"; "Foo.bar" for a singleton method of a module; "#<Foo>.bar" for one of another object.
+ * method_id is a Symbol.
  */
 size_t ps_method_name(char *to, VALUE klass, VALUE method_id);
 /*
- * The same, also for a block in it; "<main>", "<class:Foo>" and the like outside methods. frame: of
- * rb_profile_frames().
+ * The same for a frame of rb_profile_frames(). A block has the name of its method. Outside methods
+ * the name is "<main>", "<class:Foo>" and the like.
  */
 size_t ps_frame_name(char *to, VALUE frame);
-/* Of the method that an event is of; outside methods as the frame's name. */
+/* The name of an event's method; outside methods the name of the frame. */
 size_t ps_event_name(char *to, rb_trace_arg_t *arg);
-/* Is it of a method, or of a block in one? */
+/* Is the frame that of a method, or of a block in one? */
 bool ps_frame_is_method(VALUE frame);
 /* path is a String or nil. */
 const ps_site *ps_ruby_site(const char *name, size_t size, VALUE path, long line);
 /*
- * Would ps_ruby_site() return this one? It may say no where it would: for names that are cut, or
- * are no UTF-8.
+ * Would ps_ruby_site() return this site? The answer may be a wrong false, for names that are cut or
+ * are not UTF-8.
  */
 bool ps_ruby_site_is(const ps_site *site, const char *name, size_t size, VALUE path, long line);
 

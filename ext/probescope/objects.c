@@ -1,7 +1,7 @@
 /*
- * Allocations: a NEWOBJ hook, inside which nothing may be allocated. A class's name and its
- * superclass are read there by functions that allocate nothing, so a row has its name at once, and
- * neither class nor path is kept alive: addresses lead to the row, by known.h.
+ * Allocations: a NEWOBJ hook, inside which nothing may be allocated. The name of a class and its
+ * superclass are read there by functions that allocate nothing, so a row has its name at once.
+ * Neither class nor path is kept alive: known.h finds the row by their addresses.
  * (docs/decisions/185-names-in-the-allocation.md)
  */
 #include <ruby/ruby.h>
@@ -27,10 +27,9 @@
 static struct {
     VALUE hook;
     bool on;
-    /* the hook is out, but the flush was reading the rows: clear them at the next try */
-    bool clearing;
+    bool clearing;        /* the hook is out, but the flush read the rows: clear them at the next try */
     size_t slot;          /* bytes of the smallest slot */
-    uint64_t left_out;    /* objects of the library's own; written with the VM lock */
+    uint64_t left_out;    /* objects that the library allocated; written with the VM lock */
     ps_known_table known; /* class, path, line -> row of ps_objects */
 } objects = {.hook = Qnil};
 
@@ -47,7 +46,7 @@ static VALUE objects_left_out(VALUE self)
     return ULL2NUM(objects.left_out);
 }
 
-/* The other threads are gone, wherever they were. */
+/* The child has no other thread of the parent. */
 static void after_fork_in_child(void)
 {
     ps_own_work = NULL;
@@ -58,7 +57,7 @@ void ps_objects_mark(void)
     rb_gc_mark(objects.hook);
 }
 
-/* klass: 0 for what is none of the language's objects. Allocates nothing. */
+/* klass: 0 for an object that is internal to the VM. Allocates nothing. */
 static size_t find_name(char *to, VALUE klass)
 {
     static const char internal[] = "(internal)";
@@ -68,7 +67,7 @@ static size_t find_name(char *to, VALUE klass)
     return sizeof(internal) - 1;
 }
 
-/* Was the class given a name since? Then the row of its superclass is the wrong one. */
+/* Has the class got a name since? Then its row, which is named after the superclass, is wrong. */
 static bool has_other_name(const ps_row *row, VALUE klass)
 {
     return strncmp(row->site->name, "(anonymous ", 11) == 0 && !NIL_P(rb_mod_name(rb_class_real(klass)));
@@ -97,9 +96,9 @@ static ps_row *find_row(VALUE klass, VALUE path, long line)
 }
 
 /*
- * Slots have several sizes from 3.2 on. Ruby exports the function that tells an object's, in no
- * public header; it reads the head of the heap page and nothing of the object. Where it is not to
- * be had, objects count as the smallest slot.
+ * From 3.2 on slots have several sizes. Ruby exports the function that returns an object's slot
+ * size, in no public header. It reads the head of the heap page and nothing of the object. Without
+ * that function each object counts as the smallest slot.
  */
 #ifdef HAVE_RB_GC_OBJ_SLOT_SIZE
 extern size_t rb_gc_obj_slot_size(VALUE object);
@@ -132,8 +131,8 @@ static void count_object(VALUE tracepoint, void *unused)
 }
 
 /*
- * Called by Ruby on the allocating thread, with the VM lock, before the object has contents. Its
- * class is complete.
+ * Called by Ruby on the allocating thread, with the VM lock, before the object has contents. The
+ * object's class is complete.
  */
 static void on_newobj(VALUE tracepoint, void *unused)
 {
@@ -148,7 +147,7 @@ void ps_objects_init(VALUE native)
     pthread_atfork(NULL, NULL, after_fork_in_child);
     objects.hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_NEWOBJ, on_newobj, NULL);
     VALUE constants = rb_const_get(rb_mGC, rb_intern("INTERNAL_CONSTANTS"));
-    const char *names[] = {"BASE_SLOT_SIZE", "RVALUE_SIZE"}; /* 3.3 and later; before */
+    const char *names[] = {"BASE_SLOT_SIZE", "RVALUE_SIZE"}; /* from 3.3 on; before */
     for (int i = 0; i < 2 && !objects.slot; i++) {
         VALUE size = rb_hash_lookup(constants, rb_id2sym(rb_intern(names[i])));
         if (FIXNUM_P(size)) objects.slot = NUM2SIZET(size);
@@ -170,7 +169,7 @@ void ps_objects_forbid_newobj(void)
 
 static bool is_refused(void)
 {
-    /* Allocation hooks crash these by themselves. */
+    /* Allocation hooks alone crash these versions. */
     const char *crashing[] = {"3.2.0", "3.2.1", "3.2.2"};
     for (size_t i = 0; i < sizeof(crashing) / sizeof(crashing[0]); i++) {
         if (strcmp(ruby_version, crashing[i]) != 0) continue;

@@ -74,9 +74,9 @@ static const ps_part parts[] = {
 };
 
 /*
- * Is there hardly room on the stack? Switching hooks pushes frames, and a SystemStackError that
- * Ruby swallows inside a job leaves the thread deaf to interrupts. A fiber has room for some 1,200
- * frames, a thread for 10,000.
+ * Is there hardly any room on the stack? Switching hooks pushes frames, and when Ruby swallows a
+ * SystemStackError inside a job, the thread ignores interrupts from then on. A fiber has room for
+ * some 1,200 frames, a thread for 10,000.
  */
 static bool is_deep(void)
 {
@@ -87,12 +87,12 @@ static bool is_deep(void)
 }
 
 /*
- * Threads in the middle of switching hooks. The VM looks for other threads after each call there,
- * and on a busy machine a time slice can end (ps_hold_vm_lock): nobody else may switch meanwhile.
+ * Threads that are switching hooks. The VM checks for other threads after each call there, and on a
+ * busy machine a time slice can end (ps_hold_vm_lock). No other thread may switch hooks then.
  */
 static ps_doing *switching;
 
-/* The others are gone, wherever they were, and none forks while it switches. */
+/* The child has no other thread of the parent, and no thread forks while it switches hooks. */
 static void after_fork_in_child(void)
 {
     switching = NULL;
@@ -126,11 +126,12 @@ static VALUE left_out(VALUE what)
 }
 
 /*
- * Called by Ruby as a postponed job: on a thread of the main Ractor, and from 3.3 on in any Ractor
- * whose collection left finalizers, as that runs all jobs that wait. What is hooked there tells of
- * that Ractor alone, and is taken out of its freed memory once it has ended.
+ * Called by Ruby as a postponed job, on a thread of the main Ractor. From 3.3 on also in another
+ * Ractor: after a collection that left finalizers Ruby runs all pending jobs there. A hook that is
+ * put in there reports that Ractor alone, and Ruby takes it out of the Ractor's freed memory once
+ * the Ractor has ended.
  *
- * What is not done is asked for again: by the watcher at its next look.
+ * Work that is not done stays in `requests`, and the watcher asks again at its next look.
  */
 static void run_job(void *unused)
 {
@@ -147,9 +148,9 @@ static void run_job(void *unused)
 }
 
 /*
- * Called by Ruby in each collection, and once more at the end of one that was in steps, because the
- * root has no write barrier. From then on until the next one no address of an object that was seen
- * is freed (docs/decisions/157).
+ * Called by Ruby in each collection. As the root has no write barrier, Ruby calls it once more at
+ * the end of a collection in steps. From then until the next collection no address of an object
+ * that was seen is freed (docs/decisions/157).
  */
 static void mark_all(void *unused)
 {
@@ -164,14 +165,14 @@ static void mark_all(void *unused)
 }
 
 /*
- * Not write-barrier protected, so Ruby marks it at every collection: hooks add addresses to tables
+ * Not write-barrier protected, so Ruby marks it in every collection: hooks add addresses to tables
  * at any moment.
  */
 static const rb_data_type_t root_type = {"probescope/root", {mark_all, NULL, NULL}, 0, 0, 0};
 
 static VALUE native_stop(VALUE self);
 
-/* Called by Ruby at its end, in the order of at_exit: what is told of the last part of a second. */
+/* Called by Ruby at its end, in the order of at_exit. Flushes the last part of a second. */
 static void stop_at_end(VALUE unused)
 {
     ps_jit_forget();
@@ -180,7 +181,7 @@ static void stop_at_end(VALUE unused)
 
 /*
  * start(memory_limit_in_bytes): raises SystemCallError when the thread cannot be started, and Error
- * where it could do nothing.
+ * when this Ruby cannot run jobs.
  */
 static VALUE native_start(VALUE self, VALUE limit)
 {
@@ -195,8 +196,8 @@ static VALUE native_start(VALUE self, VALUE limit)
         rb_syserr_fail(error, "probescope's watcher thread");
     }
     /*
-     * A block for at_exit would be seen by TracePoints of the application, and could be left by
-     * what they raise.
+     * at_exit takes a block. TracePoints of the application would see the block, and an exception
+     * that they raise could leave it.
      */
     static bool end_is_known;
     if (!end_is_known) rb_set_end_proc(stop_at_end, Qnil);
@@ -230,7 +231,7 @@ static VALUE native_cover(VALUE self, VALUE roots, VALUE outside, VALUE ours, VA
     return Qnil;
 }
 
-/* {probe name => [state, reason or nil]} and the counters, as probescope_info has them. */
+/* {probe name => [state, reason or nil]} and the counters of probescope_info. */
 static VALUE native_status(VALUE self)
 {
     VALUE probes = rb_hash_new(), status = rb_hash_new();
@@ -270,7 +271,9 @@ RUBY_FUNC_EXPORTED void Init_probescope(void)
     ps_looking_besides(PS_LOOK_FUNCTION, 21);
     ps_looking_besides(PS_LOOK_LINE, 24);
     ps_looking_besides(PS_LOOK_LATENCY, 24);
-    /* The VM asks for a backtrace at each raise, by the method that is redefined meanwhile. */
+    /*
+     * At each raise the VM calls Exception#backtrace, which is redefined meanwhile (backtraces.c).
+     */
     ps_looking_besides(PS_LOOK_EXCEPTION, 130);
     ps_looking_besides(PS_LOOK_OBJECT, 29);
     ps_looking_besides(PS_LOOK_BRACKET, 10);

@@ -2,9 +2,9 @@
  * Run-time probes: Probescope::Probe, and Probescope::Native::Provider for
  * lib/probescope/provider.rb.
  *
- * A Probe's methods run on any thread, and in any Ractor once Ractor.make_shareable was told of it.
- * What #fire is given is looked at without running Ruby code; the block, which is the
- * application's, runs only while a tracer listens.
+ * A Probe's methods run on any thread, and in any Ractor once the Probe was made shareable
+ * (Ractor.make_shareable). The arguments of #fire are examined without running Ruby code. Its
+ * block, which is the application's, runs only while a tracer listens.
  */
 #include "provider_any.h"
 
@@ -15,11 +15,11 @@
 #include "compat.h"
 #include "hooks.h"
 
-/* Strings that end without a NUL are copied, all of one call into this room. */
+/* Strings that do not end with a NUL are copied. The copies of one call share this room. */
 enum { COPIED = 2048 };
 
 typedef struct {
-    SDTProbe_t *sdt; /* the provider's */
+    SDTProbe_t *sdt; /* owned by the provider */
     VALUE provider, name;
     int count;
     ArgType_t types[SDT_MAX_ARGUMENTS];
@@ -35,7 +35,7 @@ static bool strict;
 
 static void provider_free(void *provider)
 {
-    providerUnload(provider); /* libstapsdt wants that first */
+    providerUnload(provider); /* libstapsdt requires this call first */
     providerDestroy(provider);
 }
 
@@ -69,7 +69,7 @@ static SDTProvider_t *provider_of(VALUE self)
     return rb_check_typeddata(self, &provider_type);
 }
 
-/* add(name, types): a Probe, or what is wrong, a String. */
+/* add(name, types): a Probe, or a String that says what is wrong. */
 static VALUE provider_add(VALUE self, VALUE name, VALUE types)
 {
     SDTProvider_t *provider = provider_of(self);
@@ -91,7 +91,7 @@ static VALUE provider_add(VALUE self, VALUE name, VALUE types)
     return made;
 }
 
-/* load: nil, or what is wrong, a String. */
+/* load: nil, or a String that says what is wrong. */
 static VALUE provider_load(VALUE self)
 {
     SDTProvider_t *provider = provider_of(self);
@@ -104,7 +104,7 @@ static VALUE provider_unload(VALUE self)
     return providerUnload(provider_of(self)) == 0 ? Qtrue : Qfalse;
 }
 
-/* The file that tracers can be given, or nil. */
+/* The path of a file that tracers can be given, or nil. */
 static VALUE provider_path(VALUE self)
 {
 #ifdef LIBSTAPSDT_PROBESCOPE
@@ -115,17 +115,15 @@ static VALUE provider_path(VALUE self)
 #endif
 }
 
-/*
- * A pointer to the text, which ends with a NUL and stays as long as the string and the copies do.
- */
+/* A pointer to the text, which ends with a NUL. Valid as long as the string and the copies are. */
 static uint64_t text_of(VALUE string, Copies *copies)
 {
     const char *text = RSTRING_PTR(string);
     size_t length = (size_t)RSTRING_LEN(string), room = COPIED - copies->used;
     if (length == 0) return (uintptr_t) "";
     /*
-     * Ruby ends nearly all of its strings so, and what stands behind the others is memory of its
-     * own.
+     * Nearly all of Ruby's strings end with a NUL. The byte behind the others may be read: it is
+     * memory of Ruby's, too.
      */
     if (text[length] == '\0') return (uintptr_t)text;
     if (length >= room) length = room ? room - 1 : 0;
@@ -146,7 +144,7 @@ static bool integer_of(ArgType_t type, VALUE value, uint64_t *to)
     int sign =
         rb_integer_pack(value, to, 1, sizeof(*to), 0,
                         INTEGER_PACK_NATIVE_BYTE_ORDER | INTEGER_PACK_LSWORD_FIRST | INTEGER_PACK_2COMP);
-    /* 2 and -2: it has more than 64 bits. */
+    /* 2 and -2: the value has more than 64 bits. */
     return (sign == 1 || sign == -1) && ps_type_holds(type, *to, sign < 0);
 }
 
@@ -172,7 +170,7 @@ static VALUE wanted(ArgType_t type)
     return rb_sprintf("an Integer that fits %sint%d", type > 0 ? "u" : "", 8 * abs((int)type));
 }
 
-/* Without a method of the value's own. */
+/* Describes a value without calling a method that its class defines. */
 static VALUE described(VALUE value)
 {
     if (RB_SPECIAL_CONST_P(value)) return rb_inspect(value);
@@ -181,7 +179,7 @@ static VALUE described(VALUE value)
     return rb_sprintf("an instance of %s", rb_obj_classname(value));
 }
 
-/* Raises in development, and counts otherwise. */
+/* Counts the event as dropped; raises as well while `strict` is set, in development. */
 static VALUE refuse(Probe *probe, int count, int wrong, const VALUE *given)
 {
     PS_FETCH_ADD(probe->dropped, 1);
@@ -193,7 +191,7 @@ static VALUE refuse(Probe *probe, int count, int wrong, const VALUE *given)
              wrong, probe->name, wanted(probe->types[wrong]), described(given[wrong]));
 }
 
-/* By itself, so that the copies are not on the stack while a block runs. */
+/* Not inlined, so that the copies are not on the stack while a block runs. */
 __attribute__((noinline)) static VALUE fire(Probe *probe, int count, const VALUE *given)
 {
     uint64_t values[SDT_MAX_ARGUMENTS] = {0};
@@ -216,7 +214,7 @@ static VALUE fire_block(Probe *probe)
     return result;
 }
 
-/* fire(*arguments), fire { arguments }: true when a tracer was told. */
+/* fire(*arguments), fire { arguments }: true when the probe fired. */
 static VALUE probe_fire(int count, VALUE *given, VALUE self)
 {
     Probe *probe = RTYPEDDATA_DATA(self);
@@ -245,7 +243,7 @@ static VALUE set_strict(VALUE self, VALUE value)
     return value;
 }
 
-/* For bench/fire_block.rb: what a call of C with a block costs at least. */
+/* For bench/fire_block.rb: the least that a call of a C function with a block costs. */
 static VALUE do_nothing(int count, VALUE *given, VALUE self)
 {
     return Qfalse;

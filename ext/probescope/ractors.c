@@ -1,15 +1,15 @@
 /*
- * Ruby before 3.1.4 starts the thread of a new Ractor without a stack for its frames, allocates
- * three objects there, and crashes when the allocation, or a collection that it begins, is hooked
- * (Bug #18464; with ObjectSpace.trace_object_allocations as well). Ruby 4.0 has one list of
- * allocation hooks for all Ractors, and takes a hook out while another Ractor may read that list
+ * Ruby before 3.1.4 starts the thread of a new Ractor without a stack for its frames and allocates
+ * three objects there. It crashes when that allocation, or a collection that the allocation begins,
+ * is hooked (Bug #18464; with ObjectSpace.trace_object_allocations as well). Ruby 4.0 has one list
+ * of allocation hooks for all Ractors, and takes a hook out while another Ractor may read that list
  * (seen on 4.0.5: freed twice). So the first Ractor.new takes hooks of ours out for good: on both
- * versions those of allocations, before 3.1.4 those of collections and frees as well. Then
+ * versions those of allocations, before 3.1.4 those of collections and frees as well. From then on
  * allocations are refused, and backtraces are counted without their cost. Debian 12 has such a
  * Ruby.
  *
- * Ractor.new is wrapped by a prepended module, from the start: a call hook on it would leave YJIT
- * of 3.1 slow for good. Other versions have no such module.
+ * A prepended module wraps Ractor.new, from the start: a call hook on it would leave YJIT of 3.1
+ * slow for good. On other versions nothing is prepended.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -23,7 +23,7 @@
 #include "methods.h"
 #include "vm_words.h"
 
-static bool seen; /* a Ractor was created, on a version that minds */
+static bool seen; /* a Ractor was created, on a version that crashes */
 static bool starts_without_a_stack;
 
 bool ps_newobj_allowed(void)
@@ -70,7 +70,7 @@ enum {
                   RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT
 };
 
-/* Of hooks that are in: which events of the heap? */
+/* The heap events of the hooks that are in. */
 static uint32_t hooked_events(const struct ractor *ractor)
 {
     uint32_t events = 0;
@@ -81,8 +81,8 @@ static uint32_t hooked_events(const struct ractor *ractor)
 
 /*
  * While a thread is inside a TracePoint's block, of a debugger for example, Ruby takes no hook out
- * of its list, and the events of hooks that were disabled stay on. So the list's events are
- * corrected here. Ruby hands them on to the collector when the next hook comes.
+ * of its list, and the events of disabled hooks stay on. So the list's events are corrected here.
+ * Ruby passes them on to the collector when the next hook comes in.
  */
 static void turn_events_off(void)
 {
@@ -104,7 +104,7 @@ static void forbid(void)
     turn_events_off();
 }
 
-/* Called instead of Ractor.new, on any Ractor. */
+/* Called instead of Ractor.new, in any Ractor. */
 static VALUE guarded_new(int argc, VALUE *argv, VALUE self)
 {
     if (!seen) forbid();
@@ -121,7 +121,7 @@ void ps_ractors_init(void)
     VALUE ractor = rb_const_get(rb_cObject, rb_intern("Ractor"));
     VALUE guard = rb_define_module_under(rb_path2class("Probescope::Native"), "RactorGuard");
     if (NUM2LONG(rb_funcall(ractor, rb_intern("count"), 0)) > 1) seen = true;
-    /* Ractors may create Ractors: what is defined here is safe in them. */
+    /* Ractors may create Ractors: methods defined here are safe in them. */
     rb_ext_ractor_safe(true);
     rb_define_method(guard, "new", guarded_new, -1);
     rb_ext_ractor_safe(false);

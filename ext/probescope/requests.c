@@ -1,10 +1,9 @@
 /*
  * Requests for lib/probescope/rack.rb and the hooks of job libraries: Probescope::Native::Request,
- * and which is the current one of this fiber, whose trace context slow calls and details of
- * exceptions carry.
+ * and the current request of each fiber. Slow calls and details of exceptions carry the trace
+ * context of the current request.
  *
- * Methods, which may raise for arguments that are no strings or numbers of ours to give; what the
- * application has is looked at first.
+ * The methods check the type of every value that comes from the application.
  */
 #include <ruby/ruby.h>
 
@@ -21,17 +20,17 @@ static void free_request(void *request)
 static void mark_nothing(void *request) {}
 
 /*
- * A request that nobody says is done counts when it is freed. Its samples keep it through several
- * collections, in which it must not become old: then it would stay until the next major collection.
- * Objects without write barriers do not become old. From Ruby 3.3 on a type without a mark function
- * counts as one with write barriers.
+ * A request that is never reported as done counts when it is freed. Its samples keep it alive
+ * through several collections. It must not become old in these: it would then stay until the next
+ * major collection. Objects without write barriers do not become old. From Ruby 3.3 on a type
+ * without a mark function counts as one with write barriers, hence mark_nothing().
  */
 static const rb_data_type_t request_type = {
     "probescope/request", {mark_nothing, free_request, NULL}, 0, 0, RUBY_TYPED_FREE_IMMEDIATELY};
 static VALUE request_class;
 static ID key_of_request;
 
-/* What a header holds may be anything. */
+/* The value of a header may be any object. */
 static ps_text text_of(VALUE value)
 {
     if (!RB_TYPE_P(value, T_STRING)) return (ps_text){NULL, 0};
@@ -50,8 +49,8 @@ static VALUE requests_told(VALUE self)
 }
 
 /*
- * start(method, path, traceparent, scheme): fires request__start. A traceparent that is none is
- * left out. scheme may be nil.
+ * start(method, path, traceparent, scheme): fires request__start. A malformed traceparent is left
+ * out. scheme may be nil.
  */
 static VALUE request_start(VALUE self, VALUE method, VALUE path, VALUE header, VALUE scheme)
 {
@@ -76,7 +75,7 @@ static VALUE request_start_job(VALUE self, VALUE name, VALUE header, VALUE syste
     return made;
 }
 
-/* done(status, template): fires request__done, once. template: the route's, or nil. */
+/* done(status, template): fires request__done, once. template: that of the route, or nil. */
 static VALUE request_done(VALUE self, VALUE status, VALUE template)
 {
     char current[PS_TRACEPARENT_BUFFER];
@@ -93,8 +92,8 @@ static bool is_request(VALUE value)
 }
 
 /*
- * enter_request(request): makes it the current one of this fiber, nil for none. Returns the one
- * that was.
+ * enter_request(request): makes it the current request of this fiber; nil for none. Returns the one
+ * before.
  */
 static VALUE enter_request(VALUE self, VALUE request)
 {

@@ -1,15 +1,15 @@
 /*
- * Samples. Stacks are read at the tick, by the thread that runs (ticks.c), and get their rows here,
- * in a job, with the VM lock. Frames are ISeqs or method entries, and what is known about each is
- * kept by its address until the next collection.
+ * Samples. A thread's stack is read at the tick, on that thread (ticks.c). A job with the VM lock
+ * then finds the rows of its frames here. Frames are ISeqs or method entries. What is known about a
+ * frame is kept by the frame's address until the next collection.
  *
- * Where they cannot be read at the tick, the watcher triggers a job, and Ruby runs it at its next
- * check for interrupts, on the thread that holds the VM lock: the stack is that of the check. Time
- * in C is charged to whoever makes the next one.
+ * Where stacks cannot be read at the tick, the watcher triggers a job. Ruby runs the job at its
+ * next check for interrupts, on the thread that holds the VM lock, and the sample is the stack at
+ * that check. Time in C is charged to the code that makes the next check.
  *
- * A block counts as its method: a hot `each do ... end` is to name the method it stands in. So does
- * a function written in C, or in Ruby's own <internal:...> files, as to self time. Builtins keep
- * their total.
+ * A block counts as its method: a hot `each do ... end` shows as the method that contains it. The
+ * self time of a builtin, a function written in C or in Ruby's own <internal:...> files, counts as
+ * its caller's. Its total time remains its own.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -40,8 +40,9 @@ static bool is_builtin(const ps_site *site)
 }
 
 /*
- * Keyed by name and path, and the line of the method. Outside methods there is a frame for each
- * block: the first one seen gives the line, and callers are looked at before callees.
+ * The key is name, path and the method's line. Outside methods each block has a frame of its own,
+ * so there the line is not in the key. The first frame seen gives the line, and callers are looked
+ * at before callees.
  */
 static ps_row *row_of_site(const ps_site *site, bool is_method)
 {
@@ -71,7 +72,7 @@ static ps_row *find_row(VALUE frame)
     return row;
 }
 
-/* What a collection takes is a row of its own, above the stack that it interrupted. */
+/* A collection has a row of its own, on top of the stack that it interrupted. */
 static ps_row *row_of_collections(void)
 {
     static const char name[] = "(garbage collection)";
@@ -79,8 +80,9 @@ static ps_row *row_of_collections(void)
 }
 
 /*
- * Code of a JIT has not always written where it is: then rb_profile_frames() has no line for the
- * innermost frame. At the next check it has. When the stack is the same there, that line counts.
+ * JIT code may not have written its position yet. Then rb_profile_frames() has no line for the
+ * innermost frame. By the next check the position is written: if the stack is still the same, that
+ * line counts.
  */
 static int line_of_now(const ps_tick *tick)
 {
@@ -93,8 +95,8 @@ static int line_of_now(const ps_tick *tick)
 }
 
 /*
- * at_tick: the innermost frame is of the tick. At the next check a builtin may be innermost that
- * only makes that check.
+ * at_tick: the stack was read at the tick. A stack that is read at a check may have a builtin
+ * innermost only because the builtin makes that check.
  */
 static void add(ps_tick *tick, ps_counted *request, bool at_tick)
 {
@@ -139,7 +141,7 @@ bool ps_sampling_tick(uint64_t now, uint64_t due)
 {
     static bool were_read;
     bool are_read = ps_ticks_are_on();
-    if (were_read && !are_read) ps_samples_begin(); /* what was used meanwhile has been weighed */
+    if (were_read && !are_read) ps_samples_begin(); /* CPU time until now has been weighed */
     were_read = are_read;
     return ps_ticks_look(now) || (!are_read && ps_samples_tick());
 }
@@ -154,7 +156,7 @@ static void state(uint32_t wanted, const char *reason)
     }
 }
 
-/* Stacks are read at the tick, where that can be. False: that is not known yet. */
+/* Reads stacks at the tick where possible. False when it is not known yet whether it is. */
 static bool choose_way(uint32_t wanted)
 {
     bool later;

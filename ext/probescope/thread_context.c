@@ -1,8 +1,8 @@
 /*
  * Publishes the current span of each thread for profilers outside of the process
- * (core/thread_record.h), where the application asks for it: after each change of the context,
- * which Ruby code tells, and after each switch of fibers, which keep contexts of their own. Other
- * threads have threads of their own, and so records of their own.
+ * (core/thread_record.h), if the application asks for it. It publishes after each change of the
+ * context, which Ruby code reports, and after each fiber switch, because each fiber has its own
+ * context. Each Ruby thread has its own native thread, and so its own record.
  */
 #include "hooks.h"
 
@@ -36,7 +36,7 @@ static VALUE native_follow_fibers(VALUE self)
     return Qnil;
 }
 
-/* payload: an encoded message. False when there can be no such mapping. */
+/* payload: an encoded message. False when the mapping cannot be made. */
 static VALUE native_publish_process_context(VALUE self, VALUE payload)
 {
     Check_Type(payload, T_STRING);

@@ -1,24 +1,26 @@
 /*
- * Nobody but our handler sees the signal: a thread that waits uses no CPU time, and one in a system
- * call gets the signal when that is over (cpu_timer.h). The signal is SIGURG, where that has no
- * handler: who resets all signals, in a child before an exec() for example, has it ignored. Any
- * other one that is free would end the process there.
+ * Only our handler sees the signal: a thread that waits uses no CPU time, and a thread in a system
+ * call gets the signal when the call is over (cpu_timer.h). The signal is SIGURG, if it has no
+ * handler. Code that resets all signals, in a child before an exec() for example, makes SIGURG
+ * ignored. Any other free signal would end the process there.
  *
- * What the handler may read. rb_profile_frames() reads the frames of the calling thread, which
- * stand still meanwhile. A collection on another thread moves what frames point to, so the hook of
- * GC_ENTER waits until no handler is inside, and none goes in until GC_EXIT. Who has the VM lock in
- * a collection runs it; the hook of GC_EXIT takes that sample.
+ * What the handler may read. rb_profile_frames() reads the frames of the calling thread, which do
+ * not change meanwhile. A collection on another thread moves objects that frames point to. So the
+ * hook of GC_ENTER waits until no handler is inside, and no handler goes in until GC_EXIT. The
+ * thread with the VM lock runs the collection; if its tick comes meanwhile, the hook of GC_EXIT
+ * takes that sample.
  *
- * What the ring holds is marked. An entry belongs to a handler until it is ready.
+ * The objects in the ring are marked. An entry belongs to a handler until it is ready.
  *
- * The handler runs on the stack that Ruby has for SIGSEGV: the stack of a thread or fiber may be
- * nearly full. Ruby frees that stack while the thread ends. At the event before that the thread
- * deletes its own timer: what had run out is delivered before that call returns.
+ * The handler runs on the stack that Ruby has for SIGSEGV, because the stack of a thread or fiber
+ * may be nearly full. Ruby frees the signal stack while the thread ends. At the event before that,
+ * the thread deletes its own timer: if the timer had run out, its signal is delivered before that
+ * call returns.
  *
  * Before 3.3 no event comes before a thread ends by an exception or Thread#kill. Its native thread
- * waits 3 s for another one of Ruby's and then frees that stack. So the watcher keeps the timer of
- * a native thread that has stood still from running out when it goes on at once (postpone()), and
- * what the VM still reads of the thread that has ended is marked.
+ * waits 3 s for another Ruby thread and then frees the signal stack. The watcher keeps the timer of
+ * a native thread that has stood still from running out as soon as the thread goes on (postpone()).
+ * What the VM still reads of the ended thread is marked.
  */
 #include "ticks.h"
 
@@ -46,7 +48,7 @@
 #include "vm_words.h"
 #include "watcher.h"
 
-/* Exported, and in no header of extensions. */
+/* Exported, but in no header for extensions. */
 int ruby_thread_has_gvl_p(void);
 int ruby_native_thread_p(void);
 
@@ -55,23 +57,21 @@ enum { SIGNAL = SIGURG, THREADS_MAX = 4096, RING = 256, PROBE = THREADS_MAX };
 #define LOOK_NS      50000000u
 #define BEGINNING_NS 1000000u
 /*
- * From the end of its wait to its own end a native thread takes some 50 us, by estimate. It waits
- * for 3 s (THREAD_CACHE_TIME in Ruby's thread_pthread.c).
+ * A native thread takes some 50 us from the end of its wait to its own end, by estimate. The wait
+ * is 3 s (THREAD_CACHE_TIME in Ruby's thread_pthread.c).
  */
 #define ENDING_NS    500000u
 #define STOOD_FOR_NS 500000000u
 
 struct thread {
     int tid;   /* 0: free */
-    int timer; /* the kernel's */
+    int timer; /* the kernel's number for it */
     uint32_t random;
     uint64_t charged_ns; /* its CPU time up to its last sample */
-    uint64_t due_ns;     /* its CPU time at the next one */
+    uint64_t due_ns;     /* its CPU time at the next sample */
     VALUE ruby;          /* before 3.3: the Thread that the native thread runs, or ran last */
-    /* of its current fiber, while somebody listens to stats__by_request; else nil */
-    VALUE request;
-    /* the watcher's: its CPU time when it last looked whether the thread stands still */
-    uint64_t stood_ns;
+    VALUE request;       /* that of its current fiber, while stats__by_request is on; else nil */
+    uint64_t stood_ns;   /* the watcher's: its CPU time at the last look whether it stands still */
 };
 
 struct entry {
@@ -82,31 +82,32 @@ struct entry {
 static struct {
     bool on;
     enum ps_seen seen;
-    bool asked;  /* the watcher is to find out */
+    bool asked;  /* the watcher is to find out `seen` */
     bool failed; /* a thread has no timer */
     uint32_t probed;
     uint32_t generation; /* of the threads' timers */
     pthread_mutex_t arming;
-    uint32_t threads; /* places in use, and free ones between them */
+    uint32_t threads; /* places in use, with free ones between them */
     struct thread thread[THREADS_MAX];
     bool by_request; /* somebody listens to stats__by_request */
-    /*
-     * code of a JIT has not written where it is: the job that is asked for at once finds the line
-     */
+    /* JIT code has not written its position: a job that is asked for at once finds the line */
     bool lines_late;
     struct entry *ring;
     uint32_t head, tail;
-    uint64_t oldest_ns;    /* when the watcher first saw one in the ring */
-    uint64_t next_look_ns; /* when it looks who stands still */
+    uint64_t oldest_ns;    /* when the watcher first saw the oldest stack in the ring */
+    uint64_t next_look_ns; /* when the watcher looks again which threads stand still */
     uint64_t missed_ns;    /* CPU time without a sample */
-    /* The bracket of collections. */
+    /* The hooks that bracket a collection. */
     VALUE collections;
-    uint32_t inside; /* handlers */
+    uint32_t inside; /* handlers that read a stack */
     uint32_t in_gc;
-    struct thread *collects; /* a tick came while it did */
+    struct thread *collects; /* its tick came while it collected */
 } ticks = {.arming = PTHREAD_MUTEX_INITIALIZER, .collections = Qnil};
 
-/* Of this thread. Not to be read in the handler: the first access may allocate. */
+/*
+ * The generation in which this thread was armed. Not for the handler: the first access may
+ * allocate.
+ */
 static __thread uint32_t armed_in;
 
 static uint64_t thread_cpu_ns(void)
@@ -124,8 +125,8 @@ static uint32_t next_random(struct thread *thread)
 }
 
 /*
- * Within 10 % of the period, so that samples do not march in step with the program. From when the
- * last one was due: the kernel looks at CPU clocks some 250 times a second only.
+ * Within 10 % of the period, so that samples do not keep step with the program. Counted from when
+ * the last sample was due: the kernel looks at CPU clocks only some 250 times a second.
  */
 static void start_next(struct thread *thread, uint64_t cpu)
 {
@@ -136,8 +137,8 @@ static void start_next(struct thread *thread, uint64_t cpu)
 }
 
 /*
- * Are there frames? A fiber that has ended takes its stack away before another one runs, in three
- * stores, and rb_profile_frames() between them would go on past the end.
+ * Are there frames? A fiber that has ended removes its stack before another fiber runs, in three
+ * stores. Between the stores rb_profile_frames() would read past the end.
  */
 static bool has_frames(void)
 {
@@ -152,7 +153,7 @@ static bool has_frames(void)
     return stack && frame > stack && frame - stack <= size - LEAST_FRAME;
 }
 
-/* With the thread's own stack. */
+/* Called on the thread itself. */
 static void take(struct thread *thread, bool in_gc, uint64_t cpu)
 {
     uint64_t weight = cpu - thread->charged_ns;
@@ -180,8 +181,8 @@ static void take(struct thread *thread, bool in_gc, uint64_t cpu)
 }
 
 /*
- * Sequentially consistent: a handler that goes in sees the collection, or the collection sees the
- * handler. The same with the end.
+ * Sequentially consistent: either a handler that goes in sees the collection, or the collection
+ * sees the handler. The same holds for the end of ticks.
  */
 static bool go_in(void)
 {
@@ -197,7 +198,7 @@ static void go_out(void)
     __atomic_fetch_sub(&ticks.inside, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Handlers take some us, and longer where their thread has no CPU. */
+/* A handler takes some us, and longer when its thread has no CPU. */
 static void wait_until_all_are_out(void)
 {
     for (int i = 0; __atomic_load_n(&ticks.inside, __ATOMIC_SEQ_CST); i++)
@@ -224,10 +225,11 @@ static void on_signal(int signal, siginfo_t *info, void *context)
     if (info->si_code == SI_TIMER && index == PROBE) PS_FETCH_ADD(ticks.probed, 1);
     if (info->si_code == SI_TIMER && index >= 0 && index < THREADS_MAX && PS_READ(ticks.on)) {
         struct thread *thread = &ticks.thread[index];
-        /* A late signal of a timer that is gone, for a place that another thread has. */
+        /* They differ for a late signal of a deleted timer whose place another thread has now. */
         if (PS_READ(thread->tid) == (int)syscall(SYS_gettid)) {
             /*
-             * By this clock: the kernel likes to take away the CPU where it has just sent a signal.
+             * Measured by the CPU clock: the kernel often takes the CPU away where it has just sent
+             * a signal.
              */
             uint64_t began = thread_cpu_ns();
             tick(thread, began);
@@ -247,13 +249,13 @@ static void on_collection(VALUE tracepoint, void *unused)
     __atomic_store_n(&ticks.in_gc, 0, __ATOMIC_SEQ_CST);
     struct thread *thread = PS_EXCHANGE(ticks.collects, NULL);
     if (!thread || !PS_READ(ticks.on) || PS_READ(thread->tid) != (int)ps_thread_id()) return;
-    /* Its own next tick is not to come between. */
+    /* As in tick(): the end of ticks waits until this stack is read. */
     if (!go_in()) return;
     if (has_frames()) take(thread, true, thread_cpu_ns());
     go_out();
 }
 
-/* With `arming`. */
+/* With `arming` held. */
 static struct thread *find(int tid)
 {
     for (uint32_t i = 0; i < ticks.threads; i++)
@@ -279,13 +281,13 @@ static void start(struct thread *thread, int tid)
     thread->request = Qnil;
     thread->random = ((uint32_t)ps_monotonic_ns() ^ (uint32_t)tid * 2654435761u) | 1;
     thread->charged_ns = ps_clock_try(ps_cpu_clock_of(tid));
-    /* Ruby has still to make a new thread the current one, which takes some us. */
+    /* Ruby still has to make a new thread the current one, which takes some us. */
     thread->due_ns = thread->charged_ns + BEGINNING_NS + next_random(thread) % (PS_SAMPLE_NS - BEGINNING_NS);
     PS_WRITE_RELEASE(thread->tid, tid);
     ps_cpu_timer_start_in(timer, thread->due_ns - thread->charged_ns);
 }
 
-/* ruby: the Thread. With the VM lock before 3.3. */
+/* ruby: the Thread. Before 3.3, called with the VM lock. */
 static void arm(int tid, VALUE ruby)
 {
     pthread_mutex_lock(&ticks.arming);
@@ -298,7 +300,7 @@ static void arm(int tid, VALUE ruby)
     pthread_mutex_unlock(&ticks.arming);
 }
 
-/* On the thread itself, which ends, or is about to run another thread of Ruby's. */
+/* Called on the thread itself, which ends, or is about to run another Ruby thread. */
 static void disarm_this(void)
 {
     if (!PS_READ(ticks.on)) return;
@@ -318,8 +320,8 @@ static rb_internal_thread_event_hook_t *thread_hook;
 static void *main_ractor;
 
 /*
- * Native threads of other Ractors run several threads of Ruby's, and sometimes none: then there is
- * no stack to read.
+ * Native threads of other Ractors run several Ruby threads, and at times none: then there is no
+ * stack to read.
  */
 static bool is_of_main_ractor(const rb_internal_thread_event_data_t *data)
 {
@@ -333,7 +335,7 @@ static void know_main_ractor(void)
     main_ractor = thread[THREAD_RACTOR];
 }
 
-/* On the thread itself, which begins, or goes on. */
+/* Called on the thread itself, which begins, or goes on. */
 static void arm_this(void)
 {
     uint32_t generation = PS_READ(ticks.generation);
@@ -342,7 +344,7 @@ static void arm_this(void)
     arm((int)ps_thread_id(), Qnil);
 }
 
-static pid_t hooked_in; /* why: gvl.c */
+static pid_t hooked_in; /* the reason is in gvl.c */
 
 static void on_thread(rb_event_flag_t event, const rb_internal_thread_event_data_t *data, void *unused)
 {
@@ -365,12 +367,12 @@ static void unhook_threads(void)
     rb_internal_thread_remove_event_hook(thread_hook);
     thread_hook = NULL;
 }
-/* EXITED comes before the VM lets go of the thread, however it ends. */
+/* Nothing to postpone: EXITED comes before the VM releases the thread, however the thread ends. */
 static void postpone(uint64_t now) {}
 #else
 /*
- * These events, unlike those above, are of the main Ractor's threads alone. In 3.2 the others come
- * when the thread may be gone.
+ * Unlike the events above, these come for threads of the main Ractor alone. In 3.2 the events above
+ * come when the thread may be gone.
  */
 static void on_begin(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
 {
@@ -401,7 +403,7 @@ static void unhook_threads(void)
     rb_remove_event_hook(on_end);
 }
 
-/* With `arming`. */
+/* With `arming` held. */
 static void look_at(struct thread *thread)
 {
     uint64_t cpu = ps_clock_try(ps_cpu_clock_of(thread->tid));
@@ -415,7 +417,7 @@ static void look_at(struct thread *thread)
     thread->stood_ns = cpu;
 }
 
-/* The watcher's. */
+/* Called on the watcher's thread. */
 static void postpone(uint64_t now)
 {
     if (now < ticks.next_look_ns) return;
@@ -433,7 +435,7 @@ static bool is_ours(void)
     return sigaction(SIGNAL, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_signal;
 }
 
-/* Ours from now on. */
+/* Makes the handler ours. False when the application has one. */
 static bool take_signal(void)
 {
     struct sigaction now,
@@ -454,8 +456,8 @@ static const char *refusal(void)
     if (RUBY_API_VERSION_CODE < 30100 || RUBY_API_VERSION_CODE >= 30500)
         return "charged at the next check: ticks were not tried on this version of Ruby";
     /*
-     * It leaves in a new frame the position of an older one, and looks for a line there outside of
-     * the method.
+     * Before Ruby 3.3 compiled code leaves an older frame's position in a new frame, and Ruby looks
+     * for its line outside of the method.
      */
     if (RUBY_API_VERSION_CODE < 30300 && ps_jit_is_on())
         return "charged at the next check: compiled code has no lines before Ruby 3.3";
@@ -463,7 +465,7 @@ static const char *refusal(void)
         return "charged at the next check: this version of Ruby crashes when collections are hooked and "
                "Ractors exist";
     if (!has_frames()) return "charged at the next check: stacks are not where this version of Ruby has them";
-    /* A native thread without a Ruby thread has no stack. */
+    /* A native thread that runs no Ruby thread has no stack to read. */
     if (shared && strcmp(shared, "1") == 0)
         return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
     if (ps_seccomp_may_end_us())
@@ -497,7 +499,7 @@ const char *ps_ticks_begin(bool *later)
     rb_tracepoint_enable(ticks.collections);
     pthread_mutex_lock(&ticks.arming);
     ticks.generation += ticks.generation + 1 ? 1 : 2; /* never 0 */
-    /* Before 3.3 a handler may not ask for a job. */
+    /* Before 3.3 a signal handler may not ask for a job. */
     ticks.lines_late = RUBY_API_VERSION_CODE >= 30300 && ps_jit_is_on();
     PS_WRITE(ticks.on, true);
     pthread_mutex_unlock(&ticks.arming);
@@ -511,7 +513,8 @@ const char *ps_ticks_begin(bool *later)
 }
 
 /*
- * With `arming`. Each native thread remembers its place, as requests begin and fibers switch often.
+ * With `arming` held. Each native thread remembers its place, as requests begin and fibers switch
+ * often.
  */
 static struct thread *place_of_this(int tid)
 {
@@ -532,15 +535,15 @@ void ps_ticks_enter(VALUE request)
 }
 
 /*
- * On the fiber that goes on. The handler cannot look up the request: it may have interrupted a
- * change of the table that holds a fiber's variables.
+ * Called on the fiber that the thread switches to. The handler cannot look up the request itself:
+ * it may have interrupted a change of the table of the fiber's variables.
  */
 static void on_fiber_switch(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE class)
 {
     if (ps_contexts_on_main_ractor()) ps_ticks_enter(ps_requests_of(rb_thread_current()));
 }
 
-/* With the VM lock, so that the thread is in the same request until this is done. */
+/* With the VM lock, so that the thread stays in the same request until this is done. */
 static void look_up_request(VALUE ruby)
 {
     int tid = ps_native_id(ruby);
@@ -560,7 +563,7 @@ void ps_ticks_by_request(bool wanted)
     for (long i = 0; i < RARRAY_LEN(list); i++) look_up_request(RARRAY_AREF(list, i));
 }
 
-/* Any thread's. */
+/* Called on any thread. */
 static void delete_timers(void)
 {
     pthread_mutex_lock(&ticks.arming);
@@ -579,7 +582,7 @@ void ps_ticks_end(void)
     PS_WRITE(ticks.failed, false);
     ps_ticks_by_request(false);
     delete_timers();
-    /* which ignores a late one */
+    /* SIG_DFL ignores a late signal. */
     if (is_ours()) sigaction(SIGNAL, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     unhook_threads();
     if (!NIL_P(ticks.collections)) {
@@ -589,7 +592,7 @@ void ps_ticks_end(void)
     __atomic_store_n(&ticks.in_gc, 0, __ATOMIC_SEQ_CST);
 }
 
-/* Samples are taken at the next check from now on: refusal() says why. */
+/* Samples are taken at the next check from now on; refusal() returns the reason. */
 void ps_ticks_forbid(void)
 {
     if (!ticks.on) return;
@@ -620,7 +623,7 @@ bool ps_ticks_look(uint64_t now)
         return false;
     }
     if (!PS_READ(ticks.on)) return false;
-    if (PS_READ(ticks.failed) || !is_ours()) { /* the application has a handler for it now */
+    if (PS_READ(ticks.failed) || !is_ours()) { /* the application has a handler for the signal now */
         delete_timers();
         ps_watcher_recheck();
         return false;
@@ -687,7 +690,10 @@ void ps_ticks_mark(void)
     }
 }
 
-/* The child has none of the timers, and one of the threads. What the ring has is the parent's. */
+/*
+ * The child has none of the timers, and one of the threads. The stacks in the ring are the
+ * parent's.
+ */
 void ps_ticks_after_fork(void)
 {
     pthread_mutex_init(&ticks.arming, NULL);

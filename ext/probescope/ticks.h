@@ -1,11 +1,11 @@
 /*
- * Stacks that are read at the tick: a timer on the CPU clock of each thread of Ruby's sends that
- * thread a signal, and its handler reads the stack of its own thread.
+ * Stacks that are read at the tick. A timer on the CPU clock of each of Ruby's threads sends that
+ * thread a signal, and the signal handler reads the stack of its own thread.
  * (docs/decisions/200-rubys-stacks-are-read-at-the-tick.md)
  *
  *   thread   the handler: rb_profile_frames() into a ring
- *   watcher  ps_ticks_look(): is the job to take what is in the ring?
- *   job      ps_ticks_next(): the oldest, with the VM lock
+ *   watcher  ps_ticks_look(): shall the job take stacks out of the ring?
+ *   job      ps_ticks_next(): takes the oldest stack, with the VM lock
  */
 #ifndef PS_RUBY_TICKS_H
 #define PS_RUBY_TICKS_H
@@ -19,38 +19,38 @@
 
 typedef struct ps_tick {
     uint64_t thread_id;
-    uint64_t weight; /* CPU time that it stands for, ns */
+    uint64_t weight; /* CPU time that the tick stands for, ns */
     uint32_t count;
-    bool in_gc; /* a collection ran on that stack */
-    /* Probescope::Native::Request; any other value: none, or nobody listens to stats__by_request */
-    VALUE request;
+    bool in_gc;    /* a collection ran on that stack */
+    VALUE request; /* a Probescope::Native::Request; anything else: none, or not wanted */
     VALUE frames[PS_SAMPLE_FRAMES_MAX];
     int lines[PS_SAMPLE_FRAMES_MAX];
 } ps_tick;
 
 /*
- * With the VM lock. Why stacks cannot be read at the tick here; NULL: they are. Sets *later where
- * that is not known yet: the watcher finds out, and has hooks switched once more.
+ * With the VM lock. NULL: stacks are read at the tick from now on. Else the reason why they cannot
+ * be. Sets *later when that is not known yet: the watcher finds out, and then hooks are switched
+ * again.
  */
 const char *ps_ticks_begin(bool *later);
 void ps_ticks_end(void);
 /*
- * With the VM lock, after each ps_ticks_begin(): each tick has its request from now on, or none
- * has.
+ * With the VM lock, after each ps_ticks_begin(). wanted: from now on each tick carries its request;
+ * else none does.
  */
 void ps_ticks_by_request(bool wanted);
 /*
- * With the VM lock: the current fiber of this thread is in that request from now on. nil: in none.
+ * With the VM lock: from now on the current fiber of this thread is in that request; nil: in none.
  */
 void ps_ticks_enter(VALUE request);
 bool ps_ticks_are_on(void);
-/* The watcher's, at each of its ticks. */
+/* Called by the watcher at each of its ticks. True when the job shall take stacks. */
 bool ps_ticks_look(uint64_t now);
-/* How long after that it is to look again. To wake up is most of what its looking costs. */
+/* The time until the watcher is to look again. Most of what a look costs is the wake-up. */
 uint64_t ps_ticks_look_again_ns(void);
-/* With the VM lock. False: there is none. */
+/* With the VM lock. False when the ring is empty. */
 bool ps_ticks_next(ps_tick *to);
-/* With the VM lock: what nobody has taken, once they are off. */
+/* With the VM lock, after ps_ticks_end(): drops the stacks that were not taken. */
 void ps_ticks_forget(void);
 void ps_ticks_mark(void);
 void ps_ticks_after_fork(void);

@@ -1,18 +1,19 @@
 /*
  * The application's current OpenTelemetry span, read from where the opentelemetry-api gem keeps it.
- * Nothing of the gem is called, for bytecode that runs in a hook loses what other threads send
- * (Timeout, Thread#raise, signals): only instance variables, arrays and one hash are read, and the
- * type of each is looked at first.
+ * No method of the gem is called: bytecode that runs in a hook loses what other threads send
+ * (Timeout, Thread#raise, signals). Only instance variables, arrays and one hash are read, each
+ * after a check of its type.
  *
  *   API 1.0 to 1.4   Thread.current[:__opentelemetry_context_storage__], which is the fiber's
  *   API 1.5 to 1.11  @opentelemetry_context of Fiber.current
- *     -> Array of Contexts, the current one last -> Context: @entries, a Hash; the span is under
- *     OpenTelemetry::Trace::CURRENT_SPAN_KEY, which is compared by identity -> Span (the SDK's
- *     too): @context, a SpanContext: @trace_id, 16 bytes; @span_id, 8 bytes; @trace_flags: @flags
+ *     -> Array of Contexts, the current one last
+ *     -> Context: @entries, a Hash; the key of the span is
+ *        OpenTelemetry::Trace::CURRENT_SPAN_KEY, compared by identity
+ *     -> Span (the SDK's too): @context, a SpanContext:
+ *        @trace_id, 16 bytes; @span_id, 8 bytes; @trace_flags: @flags
  *
- * A version that keeps it otherwise, and whatever else does not look so, gives an empty string and
- * a probe that is "degraded" until the detach. No span at all is nothing to complain about, and
- * neither is no OpenTelemetry.
+ * Any other layout gives an empty string and makes the probe "degraded" until the detach. Without a
+ * span, or without OpenTelemetry, the string is empty and the probe is not degraded.
  */
 #include <ruby/ruby.h>
 
@@ -25,7 +26,7 @@ enum { TRACE_ID = 16, SPAN_ID = 8 };
 
 enum reading { NO_SPAN, A_SPAN, UNKNOWN };
 
-/* Where the context is, once the gem is there. */
+/* Where the context is; filled in once the gem is loaded. */
 static struct {
     VALUE span_key; /* Qnil until then */
     bool in_fiber;
@@ -66,8 +67,8 @@ void ps_trace_context_mark(void)
 }
 
 /*
- * A constant of a module, or nil. One that is still to be autoloaded is left alone: that would run
- * the file.
+ * A constant of a module, or nil. nil also for a constant that is still to be autoloaded: reading
+ * it would run the file.
  */
 static VALUE constant(VALUE module, ID name)
 {
@@ -76,11 +77,11 @@ static VALUE constant(VALUE module, ID name)
     return rb_const_get_at(module, name);
 }
 
-/* Looks for the gem. NO_SPAN: not loaded, or not wholly; A_SPAN: the layout is known. */
+/* Looks for the gem. NO_SPAN: not loaded, or not completely; A_SPAN: the layout is known. */
 static enum reading find_layout(void)
 {
     VALUE otel = constant(rb_cObject, id_OpenTelemetry);
-    /* Its last file defines this method. */
+    /* The gem's last file defines this method. */
     if (!RB_TYPE_P(otel, T_MODULE) || !rb_method_boundp(CLASS_OF(otel), id_tracer_provider, 0))
         return NO_SPAN;
     VALUE stack_key = constant(constant(otel, id_Context), id_STACK_KEY);
@@ -127,7 +128,7 @@ static bool is_zero(VALUE string)
     return true;
 }
 
-/* An instance variable of an ordinary object, else undef. */
+/* An instance variable of an ordinary object; else undef. */
 static VALUE of_object(VALUE object, ID name)
 {
     return RB_TYPE_P(object, T_OBJECT) ? rb_attr_get(object, name) : Qundef;
@@ -163,7 +164,7 @@ static enum reading read_current(char *to)
     if (!RARRAY_LEN(stack)) return NO_SPAN;
     VALUE entries = of_object(RARRAY_AREF(stack, RARRAY_LEN(stack) - 1), id_entries);
     if (!RB_TYPE_P(entries, T_HASH)) return UNKNOWN;
-    /* Not looked up: that would ask the keys for their `hash`, which may be the application's. */
+    /* No hash look-up: it would call `hash` of the keys, which may be the application's. */
     struct search search = {layout.span_key, Qnil};
     rb_hash_foreach(entries, find_key, (VALUE)&search);
     return NIL_P(search.value) ? NO_SPAN : read_span(to, search.value);
@@ -180,8 +181,8 @@ void ps_trace_context(char *to, uint32_t probes)
     const ps_request *request = ps_requests_current();
     to[0] = '\0';
     /*
-     * Without an SDK a current span is no more than what somebody took from a header: nobody will
-     * send it.
+     * Without an SDK the current span is only what somebody took from a header: nobody will send
+     * it.
      */
     if (!request || !request->own || ps_trace_context_is_kept()) ps_trace_context_of_span(to, probes);
     if (request && !to[0]) memcpy(to, request->traceparent, PS_TRACEPARENT_BUFFER);
@@ -191,7 +192,7 @@ bool ps_trace_context_is_kept(void)
 {
     VALUE otel = constant(rb_cObject, id_OpenTelemetry);
     if (!RB_TYPE_P(otel, T_MODULE)) return false;
-    /* Until an SDK is configured it is one that makes spans of nothing. */
+    /* Until an SDK is configured, the provider is a proxy, which makes spans of nothing. */
     VALUE provider = rb_attr_get(otel, id_at_tracer_provider);
     return !NIL_P(provider) &&
            CLASS_OF(provider) != constant(constant(otel, id_Internal), id_ProxyTracerProvider);

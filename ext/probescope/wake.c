@@ -1,19 +1,20 @@
 /*
- * Wakes a Ruby whose threads all wait, so that it comes to a job.
+ * Wakes a Ruby process whose threads all wait, so that it runs a job.
  *
- * Ruby runs a job on the thread that ran Ruby code last, as soon as that runs again: in a server
- * with a request a second that may be many requests of other threads later. A signal does more.
- * Ruby's C handler counts it and wakes the main thread; that looks for interrupts, jobs among them,
- * and for the signal's trap. wake() calls the same C function on the watcher's thread, with the
- * number of a signal that Ruby keeps for itself: Signal.trap refuses SIGVTALRM in every version, so
- * there is no trap, and Ruby does nothing about it. No signal is sent and no disposition changes.
- * Where a trap ran, Mutex#sleep and ConditionVariable#wait return early; here they go on to sleep.
+ * Ruby runs a job on the thread that ran Ruby code last, as soon as that thread runs again. In a
+ * server with a request a second many requests of other threads may come first. A signal works
+ * sooner. Ruby's C handler counts the signal and wakes the main thread, which checks for
+ * interrupts, jobs among them, and for the signal's trap. ps_wake() calls the same C function on
+ * the watcher's thread. It passes the number of a signal that Ruby reserves: Signal.trap refuses
+ * SIGVTALRM in every version. So there is no trap, and Ruby does nothing about the signal. No
+ * signal is sent and no disposition changes. After a trap ran, Mutex#sleep and
+ * ConditionVariable#wait return early; here they go on to sleep.
  * (docs/decisions/161-waking-an-idle-ruby.md)
  *
  * As with every signal, the main thread's system call ends with EINTR, and a C extension that waits
- * there without the VM lock is asked to stop. Ruby's own waiting is begun again. Others are not
- * asked: an open() of a FIFO would fail, a database client may cancel its query. So the main thread
- * is only woken out of system calls in which Ruby itself, or an event loop, waits.
+ * there without the VM lock is asked to stop. Ruby begins its own waits again. Other code may not:
+ * an open() of a FIFO would fail, a database client may cancel its query. So the main thread is
+ * only woken out of system calls in which Ruby itself, or an event loop, waits.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -33,14 +34,14 @@
 #include "task_file.h"
 #include "thread_id.h"
 
-/* Ruby's, for signals that are trapped; NULL: not found, and nothing is woken */
+/* Ruby's handler of trapped signals; NULL: it was not found, and nothing is woken */
 static void (*handler)(int);
-static int main_thread; /* as gettid() calls it there */
+static int main_thread; /* its id, as gettid() returns it there */
 
 /*
- * Ruby has one C function for all signals that it handles by default or for a trap. What another
- * extension installed is in another file; where Ruby is linked statically it is not, and then the
- * functions differ.
+ * Ruby has one C function for all signals that it handles by default or for a trap. A handler of
+ * another extension is in another file. Where Ruby is linked statically it may be in the same file,
+ * but then the handlers differ.
  */
 static void find_handler(void)
 {
@@ -62,9 +63,8 @@ static void find_handler(void)
 }
 
 /*
- * Ruby 3.1 and 3.2 know the main thread of a child that was forked by the number that it had in its
- * parent. So that number is asked for on the thread itself, or was found before, or once the child
- * was forked.
+ * In a forked child, Ruby 3.1 and 3.2 return the id that the main thread had in the parent. So the
+ * id is read on the thread itself, or before the fork, or set after the fork.
  */
 int ps_native_id(VALUE thread)
 {
@@ -87,7 +87,7 @@ void ps_wake_after_fork(void)
     main_thread = (int)getpid();
 }
 
-/* Is it nothing that a client of a database waits for? */
+/* True for a file that is no connection of a database client: no socket, or a listening one. */
 static bool is_no_connection(int file)
 {
     struct stat of;
@@ -99,8 +99,8 @@ static bool is_no_connection(int file)
 }
 
 /*
- * Ruby polls the one file that it reads or accepts from. The other thread may be gone from where
- * `files` was.
+ * Ruby polls the one file that it reads or accepts from. ps_copy() because the other thread may
+ * have left the call, and `files` with it.
  */
 static bool polls_no_connection(uint64_t files, uint64_t count)
 {
@@ -115,7 +115,7 @@ static bool waits(int thread)
     long number;
     unsigned long argument[2];
     if (!ps_task_file_read(thread, "syscall", text, sizeof(text))) return false;
-    /* "running" */
+    /* The text is "running". */
     if (sscanf(text, "%ld %lx %lx", &number, &argument[0], &argument[1]) != 3) return false;
     switch (number) {
     case SYS_read: return is_no_connection((int)argument[0]);
@@ -129,7 +129,7 @@ static bool waits(int thread)
     case SYS_clock_nanosleep:
     case SYS_wait4:
     case SYS_waitid:
-    case SYS_restart_syscall: /* one of those that sleep, after a SIGSTOP */
+    case SYS_restart_syscall: /* a call that slept, after a SIGSTOP */
 #ifdef SYS_select
     case SYS_select:
 #endif

@@ -1,12 +1,12 @@
 /*
- * Garbage collections, told by gc.callbacks. That is the one public way, and the application can
- * see it there while somebody listens: a function of C that returns at once. The list is the
- * collector's own, taken when the extension is loaded, so an application that binds another to that
- * name changes nothing; one that empties it has ours back within a second.
+ * Garbage collections, by gc.callbacks, the one public way. While somebody listens the application
+ * can see our callback there: a C function that returns at once. The list is the collector's own,
+ * taken when the extension is loaded. So an application that binds another list to the name changes
+ * nothing. If it empties the list, our callback is back within a second.
  *
- * While stacks are sampled it is there, too: it says in which frame a collection runs.
+ * While stacks are sampled the callback is there, too: it notes in which frame a collection runs.
  *
- * Collections are numbered as the sum of what gc.get_stats() counts.
+ * The number of a collection is the sum of those that gc.get_stats() counts.
  */
 #include "hooks.h"
 
@@ -22,15 +22,15 @@ static struct {
     PyObject *callback;              /* ours */
     PyObject *generation, *collected;
     bool on, under_way;
-    ps_address frame;         /* in which one is under way; of nothing while none is */
-    uint64_t number, started; /* of the collection; ticks */
+    ps_address frame;         /* the frame in which a collection runs; unset: none does */
+    uint64_t number, started; /* of the collection; started: ticks */
     uint64_t checked_ns;
 } collection;
 
 static const char *const kinds[] = {"generation 0", "generation 1", "generation 2"};
 
 /*
- * The number in a dict of the collector's, made anew for each collection; 0 when it is not there.
+ * The number in a dict that the collector makes anew for each collection; 0 if the key is missing.
  */
 static uint64_t number_of(PyObject *info, PyObject *key)
 {
@@ -88,7 +88,7 @@ void ps_collections_init(void)
     if (collection.callbacks && !PyList_CheckExact(collection.callbacks)) Py_CLEAR(collection.callbacks);
 }
 
-/* Collections so far. */
+/* The number of collections so far. */
 static uint64_t collections(void)
 {
     PyObject *stats = PyObject_CallObject(collection.get_stats, NULL);
@@ -110,7 +110,7 @@ static Py_ssize_t place(void)
     return -1;
 }
 
-/* Who takes our callback out during a collection has its end untold. */
+/* If our callback is taken out during a collection, the end of the collection is not reported. */
 static void forget_collection(void)
 {
     collection.under_way = false;

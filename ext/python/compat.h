@@ -1,6 +1,6 @@
 /*
- * What differs from version to version of CPython, and nothing else does. Each use of something
- * that is not public says which versions have it so.
+ * The differences between versions of CPython, and nothing else. Each use of something that is not
+ * public names the versions that have it so.
  */
 #ifndef PS_PYTHON_COMPAT_H
 #define PS_PYTHON_COMPAT_H
@@ -22,7 +22,7 @@
 
 #define PS_HAVE_MONITORING (PY_VERSION_HEX >= 0x030C0000)
 /*
- * The profile hook of all threads: without a GIL they would have to stand still while it is put in.
+ * The profile hook of all threads. Without a GIL they would have to stand still while it is put in.
  */
 #define PS_HAVE_PROFILE_HOOK PS_HAVE_GIL
 /* os.fork() warns when the process has other threads. */
@@ -33,10 +33,10 @@
 #else
 #define PS_HAVE_GIL 1
 #endif
-/* A module can say that it needs no GIL. */
+/* A module can declare that it needs no GIL. */
 #define PS_CAN_SAY_NO_GIL (PY_VERSION_HEX >= 0x030D0000)
 
-/* Of PyCriticalSection: there since 3.13, where it does something. */
+/* A PyCriticalSection, which exists since 3.13. With a GIL it does nothing. */
 #if PS_HAVE_GIL
 typedef struct {
     char unused;
@@ -55,7 +55,7 @@ static inline void ps_section_end(ps_section *section)
 }
 #endif
 
-/* The calling thread's state without a check that there is one; public from 3.13 on. */
+/* The calling thread's state, without a check that there is one; public from 3.13 on. */
 static inline PyThreadState *ps_thread_state(void)
 {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -81,9 +81,9 @@ static inline bool ps_is_main_interpreter(void)
 }
 
 /*
- * What names the frame that runs. It stays the same for as long as the frame lives, which for a
- * generator is until it ends. Fields of a struct that is public to include and not documented: 3.13
- * to 3.15; 3.11 and 3.12.
+ * Identifies the frame that runs. The address stays the same as long as the frame lives, which for
+ * a generator is until it ends. The fields are in a struct that is public to include and not
+ * documented: 3.13 to 3.15; 3.11 and 3.12.
  */
 static inline ps_address ps_current_frame(void)
 {
@@ -95,9 +95,8 @@ static inline ps_address ps_current_frame(void)
 }
 
 /*
- * 3.12 and 3.13 count the calls of C that are nested in each other on a thread, of which there may
- * be 1,500 and 10,000. A field of a struct that is public to include. 3.14 looks at the size of the
- * C stack instead.
+ * 3.12 and 3.13 count the nested calls of C on a thread, of which there may be 1,500 and 10,000.
+ * The field is in a struct that is public to include. 3.14 checks the size of the C stack instead.
  */
 #define PS_COUNTS_C_CALLS (PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000)
 #if PS_COUNTS_C_CALLS
@@ -110,8 +109,8 @@ static inline int ps_c_calls_left(void)
 #endif
 
 /*
- * The exception that is on its way on this thread, taken away while code of ours calls what could
- * raise, and put back. To put back nothing clears what was raised in between.
+ * The exception that is set on this thread. It is saved while our code calls what could raise, and
+ * then restored. Restoring an empty one clears what was raised in between.
  */
 typedef struct {
     PyObject *type, *value, *traceback;
@@ -137,13 +136,13 @@ static inline void ps_error_restore(ps_error error)
 #endif
 }
 
-/* What the frames of the running greenlet come from: each has its own. */
+/* The memory that the running greenlet's frames are in: each greenlet has its own. */
 static inline ps_address ps_current_owner(void)
 {
     return PS_ADDRESS(ps_thread_state()->datastack_chunk);
 }
 
-/* What a dict has under a name of ours: a new reference, or NULL, without an error. */
+/* What a dict has under a name of ours: a new reference, or NULL without an error. */
 static inline PyObject *ps_dict_get(PyObject *dict, const char *name)
 {
     PyObject *found = NULL;
@@ -156,10 +155,7 @@ static inline PyObject *ps_dict_get(PyObject *dict, const char *name)
     return found;
 }
 
-/*
- * The same by an interned key. Nothing is made for it, and an exception that is on its way stays as
- * it is.
- */
+/* The same by an interned key. Allocates nothing, and leaves an exception that is set as it is. */
 static inline PyObject *ps_dict_find(PyObject *dict, PyObject *key)
 {
     PyObject *found = NULL, *error = PyErr_Occurred();
@@ -169,15 +165,15 @@ static inline PyObject *ps_dict_find(PyObject *dict, PyObject *key)
     found = _PyDict_GetItem_KnownHash(dict, key, ((PyASCIIObject *)key)->hash);
     Py_XINCREF(found);
 #endif
-    /* Of a key that is no str and is compared. */
+    /* Raised by the comparison with a key that is no str. */
     if (!found && PyErr_Occurred() != error) PyErr_Clear();
     return found;
 }
 
 /*
- * What an attribute of a class was found by: another number after each change of the class, and
- * never that of another class. 0: it has none at the moment. A class that is written in C has its
- * address for ever.
+ * The version of a class: it changes with each change of the class, and no other class ever has the
+ * same. 0: the class has none at the moment. UINT32_MAX: the class is written in C, and no other
+ * class ever has its address.
  */
 static inline uint32_t ps_type_version(const PyTypeObject *type)
 {
@@ -190,7 +186,7 @@ static inline uint32_t ps_type_version(const PyTypeObject *type)
 
 #if !PS_HAVE_MONITORING
 /*
- * 3.11 keeps to itself what a frame object is, and changes it no more:
+ * The struct of a frame object, which 3.11 does not publish, and does not change any more:
  * Include/internal/pycore_frame.h.
  */
 struct ps_frame_object {
@@ -203,21 +199,21 @@ struct ps_frame_object {
     PyObject *f_frame_data[1];
 };
 
-/* Has the call not ended? A generator that is suspended has not. */
+/* Has the call not ended? That of a suspended generator has not. */
 static inline bool ps_frame_is_running(PyFrameObject *frame)
 {
-    /* What the frame was is moved into the object when the call ends. */
+    /* When the call ends, its frame is moved into the object. */
     const struct ps_frame_object *object = (const struct ps_frame_object *)frame;
     return object->f_frame != (const void *)object->f_frame_data;
 }
 
 /*
- * Where a frame can be that ran. Code begins with an instruction of the interpreter's own, which
- * raises nothing.
+ * The first place at which a frame can be that ran. The code before it is an instruction of the
+ * interpreter's own, which raises nothing.
  */
 enum { PS_FIRST_LASTI = 1 };
 
-/* Who called, as far as it is known without making an object: once the call has ended. Borrowed. */
+/* The caller, as far as it is known without making an object: once the call has ended. Borrowed. */
 static inline PyFrameObject *ps_frame_known_back(PyFrameObject *frame)
 {
     return ((struct ps_frame_object *)frame)->f_back;
@@ -225,8 +221,8 @@ static inline PyFrameObject *ps_frame_known_back(PyFrameObject *frame)
 #endif
 
 /*
- * Are the characters of a str there to read? Not those of one that was made with functions that are
- * gone since 3.12.
+ * Are the characters of a str there to read? Not if the str was made with functions that 3.12
+ * removed.
  */
 static inline bool ps_string_is_ready(PyObject *string)
 {
@@ -238,8 +234,8 @@ static inline bool ps_string_is_ready(PyObject *string)
 }
 
 /*
- * What calls of this function run. The field is public to include; from 3.12 on what was made of
- * the old one is invalid then.
+ * Sets what a call of this function runs. The field is public to include. From 3.12 on the setter
+ * also invalidates what was made from the old one.
  */
 static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
 {
@@ -251,8 +247,8 @@ static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
 }
 
 /*
- * 3.11 runs a call of what is exactly a function in the caller's loop and does not look at its
- * vectorcall. 3.12 looks.
+ * 3.11 runs a call of a plain function in the caller's loop and ignores its vectorcall. 3.12 uses
+ * it.
  */
 #define PS_CALLS_ARE_INLINED (PY_VERSION_HEX < 0x030C0000)
 
@@ -267,15 +263,15 @@ static inline void ps_function_set_call(PyObject *function, vectorcallfunc call)
 #include <opcode.h>
 
 /*
- * The profile and trace hooks of any thread, with the GIL held. PyEval_SetProfile() knows the
- * calling thread alone, and _PyEval_SetProfile() of 3.11 tells the application's audit hooks: so
- * before 3.12 these write the fields that it writes. They stand in a public header, and 3.11 gets
- * no more changes.
+ * The profile and trace hooks of any thread, with the GIL held. PyEval_SetProfile() sets the
+ * calling thread's only, and _PyEval_SetProfile() of 3.11 calls the application's audit hooks. So
+ * before 3.12 the functions here write the fields that it writes. The fields are in a public
+ * header, and 3.11 gets no more changes.
  */
 #if !PS_HAVE_MONITORING
 static inline void ps_thread_update_tracing(PyThreadState *thread)
 {
-    /* While a Python trace function runs it is off, and made up afterwards. */
+    /* Off while a Python trace function runs. The interpreter sets it again afterwards. */
     bool on = !thread->tracing && (thread->c_tracefunc || thread->c_profilefunc);
     thread->cframe->use_tracing = on ? 255 : 0;
 }
@@ -288,16 +284,16 @@ static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
 static inline void ps_thread_update_tracing(PyThreadState *thread) {}
 
 /*
- * Not in a public header; exported for the interpreter's own extensions. It tells audit hooks, and
- * fails where one objects.
+ * Not in a public header; exported for the interpreter's own extensions. It calls audit hooks, and
+ * fails if one objects.
  */
 extern int _PyEval_SetProfile(PyThreadState *thread, Py_tracefunc function, PyObject *object);
 
 /*
  * From 3.12 on the interpreter counts the threads that have a profile function, and instruments
- * code while there are some. This makes it count one more or one fewer, by way of the calling
- * thread, which has it again what it had afterwards. False: an audit hook objects. May let others
- * have the GIL.
+ * code while there are some. This counts one more or one fewer, by way of the calling thread, whose
+ * profile function is the same as before afterwards. False: an audit hook objects. May release the
+ * GIL.
  */
 static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
 {
@@ -311,7 +307,7 @@ static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
 }
 #endif
 
-/* The instruction that the frame is at; of one that has not begun, the first one. */
+/* The instruction that the frame is at; the first one if the frame has not begun. */
 typedef struct {
     unsigned char code, argument;
 } ps_instruction;
@@ -322,8 +318,8 @@ static inline ps_instruction ps_frame_instruction(PyFrameObject *frame, PyCodeOb
     if (offset < 0) offset = 0;
 #if PS_HAVE_MONITORING
     /*
-     * As it was compiled, whatever tools have put in its place. The code object keeps that once it
-     * was asked for.
+     * As it was compiled, whatever tools have put in its place. The code object keeps these bytes
+     * once they were asked for.
      */
     PyObject *bytes = PyCode_GetCode(code);
     ps_instruction instruction = {0, 0};
@@ -337,7 +333,7 @@ static inline ps_instruction ps_frame_instruction(PyFrameObject *frame, PyCodeOb
     return instruction;
 }
 
-/* Where a call begins (argument 0), or goes on after it was suspended. */
+/* Does a call begin here (argument 0), or go on here after it was suspended? */
 static inline bool ps_is_resume(ps_instruction instruction)
 {
 #if PS_HAVE_MONITORING
@@ -347,7 +343,7 @@ static inline bool ps_is_resume(ps_instruction instruction)
 #endif
 }
 
-/* At an exit of any code: with an exception? What was returned is NULL then; in 3.12 it is None. */
+/* At an exit of any code: with an exception? Then the result is NULL, but in 3.12 None. */
 static inline bool ps_frame_has_raised(PyFrameObject *frame, PyCodeObject *code, PyObject *result)
 {
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
@@ -360,8 +356,8 @@ static inline bool ps_frame_has_raised(PyFrameObject *frame, PyCodeObject *code,
 }
 
 /*
- * These three only for the code of generators, coroutines and async generators. At an entry: did it
- * run before?
+ * Like ps_frame_was_thrown_into() and ps_frame_is_suspended(), only for the code of generators,
+ * coroutines and async generators. At an entry: did the frame run before?
  */
 static inline bool ps_frame_is_resumed(PyFrameObject *frame, PyCodeObject *code)
 {
@@ -370,8 +366,8 @@ static inline bool ps_frame_is_resumed(PyFrameObject *frame, PyCodeObject *code)
 }
 
 /*
- * Is the call suspended there? Since 3.13 it stands at the instruction after the yield, where it is
- * to go on.
+ * Is the call suspended at this instruction? Since 3.13 a suspended call is at the instruction
+ * after the yield, where it will go on.
  */
 static inline bool ps_is_suspension(ps_instruction instruction)
 {
@@ -380,8 +376,8 @@ static inline bool ps_is_suspension(ps_instruction instruction)
 }
 
 /*
- * At an exit with an exception: was that thrown into it where it was suspended, or before it began,
- * and not handled?
+ * At an exit with an exception: was the exception thrown into the frame where it was suspended, or
+ * before it began, and not handled?
  */
 static inline bool ps_frame_was_thrown_into(PyFrameObject *frame, PyCodeObject *code)
 {
@@ -389,24 +385,24 @@ static inline bool ps_frame_was_thrown_into(PyFrameObject *frame, PyCodeObject *
     return ps_is_suspension(instruction) || instruction.code == RETURN_GENERATOR;
 }
 
-/* At an exit without an exception: is it suspended? */
+/* At an exit without an exception: is the frame suspended? */
 static inline bool ps_frame_is_suspended(PyFrameObject *frame, PyCodeObject *code)
 {
     return ps_is_suspension(ps_frame_instruction(frame, code));
 }
 #endif
 
-/* eval_breaker.c: up to 3.12 the main thread does not look for calls that other threads add. */
+/* eval_breaker.c: up to 3.12 the main thread does not notice calls that other threads add. */
 #define PS_NEEDS_POKE                (PY_VERSION_HEX < 0x030D0000)
 #define PS_PENDING_TAKES_INTERPRETER (PY_VERSION_HEX < 0x030C0000)
 #define PS_HAVE_REF_TRACER           (PY_VERSION_HEX >= 0x030D0000)
-/* The interpreter tells when a thread goes from one context of contextvars to another. */
+/* The interpreter reports when a thread goes from one context of contextvars to another. */
 #define PS_HAVE_CONTEXT_WATCHERS (PY_VERSION_HEX >= 0x030E0000)
 
 /*
- * What runs, from the innermost out, without a frame object for each: the head of a struct that is
- * not public. The fields have been where they are in all releases of each version; 3.14 and 3.15
- * are as 3.13.
+ * The frames that run, from the innermost out, without a frame object for each: the head of a
+ * struct that is not public. The fields have the same places in all releases of a version; 3.14 and
+ * 3.15 are as 3.13.
  */
 struct ps_walked_frame {
 #if PY_VERSION_HEX >= 0x030C0000
@@ -416,7 +412,7 @@ struct ps_walked_frame {
     void *instruction;
     int stack_top;
     uint16_t return_offset;
-    char owner; /* 3.12 only: further down than that 3.14 differs */
+    char owner; /* for 3.12 only: from here on 3.14 differs */
 #else
     PyObject *function, *globals, *builtins, *locals, *code, *object;
     struct ps_walked_frame *previous;
@@ -440,8 +436,8 @@ static inline struct ps_walked_frame *ps_walk_on(struct ps_walked_frame *frame)
 
 #if PY_VERSION_HEX >= 0x030C0000
 /*
- * Its function is one: the lowest bits of a reference are tags from 3.14 on, and where there is
- * none it is NULL or None.
+ * Does the frame have a function? From 3.14 on the lowest bits of a reference are tags. Without a
+ * function the field is NULL or None.
  */
 static inline bool ps_walked_is_called(const struct ps_walked_frame *frame)
 {
@@ -451,9 +447,9 @@ static inline bool ps_walked_is_called(const struct ps_walked_frame *frame)
 #endif
 
 /*
- * Borrowed. NULL: the interpreter's own. It has frames between a call from C and the function
- * called, and from 3.12 on one below each __init__ that a class is called into: that one has code,
- * and neither a function nor globals.
+ * Borrowed. NULL: the frame is the interpreter's own. Such frames are between a call from C and the
+ * function called, and from 3.12 on below each __init__ that a class is called into. The latter has
+ * code, and neither a function nor globals.
  */
 static inline PyCodeObject *ps_walked_code(struct ps_walked_frame *frame)
 {
@@ -478,7 +474,7 @@ static inline PyObject *ps_walked_globals(struct ps_walked_frame *frame)
     return frame->globals;
 }
 
-/* Where it is, for PyCode_Addr2Line(). */
+/* Where the frame is, for PyCode_Addr2Line(). */
 static inline int ps_walked_instruction(struct ps_walked_frame *frame)
 {
 #if PY_VERSION_HEX >= 0x030C0000
@@ -489,7 +485,7 @@ static inline int ps_walked_instruction(struct ps_walked_frame *frame)
 }
 
 /*
- * In ns when the frame's code is short and in us when it is long: line tables are read from their
+ * Takes ns when the frame's code is short and us when it is long: line tables are read from their
  * beginning.
  */
 static inline int ps_walked_line(struct ps_walked_frame *frame)

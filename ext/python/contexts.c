@@ -7,27 +7,27 @@
 #include "memory.h"
 
 /*
- * Shadow stacks: one for each thread, which ends with it (the interpreter keeps a capsule that
- * frees it, with the GIL), and where greenlets switch one more for each that waits with calls open.
- * A greenlet without open calls needs none.
+ * Shadow stacks. Each thread has one, which ends with the thread: the interpreter keeps a capsule
+ * that frees it, with the GIL. Where greenlets switch, each greenlet that waits with open calls has
+ * one more. A greenlet without open calls needs none.
  */
 struct shadow {
     ps_stack *stack;
-    ps_address greenlet; /* the one that waits with it; of nothing: none does */
-    bool own;            /* the thread's, part of its context */
+    ps_address greenlet; /* the greenlet that waits with it; unset: none does */
+    bool own;            /* the thread's own, part of its context */
     struct shadow *next;
 };
 
 struct context {
     struct shadow own;
     struct shadow *running;
-    uint32_t generation; /* of `contexts`, when `running` was found */
+    uint32_t generation; /* contexts.generation when `running` was found */
 };
 
 enum { BUCKETS = 256 };
 
 static struct {
-    uint32_t generation; /* raised when shadows go and when threads are to be followed */
+    uint32_t generation; /* incremented when shadows go, and when threads are to follow greenlets */
     struct shadow *waiting[BUCKETS], *spare;
 } contexts = {.generation = 1};
 
@@ -53,7 +53,7 @@ static void put_to_wait(struct shadow *shadow, ps_address greenlet)
     *bucket = shadow;
 }
 
-/* The one that this greenlet waits with, which waits no more; or NULL. */
+/* The shadow with which this greenlet waits, taken out of those that wait; or NULL. */
 static struct shadow *take(ps_address greenlet)
 {
     struct shadow **place = bucket_of(greenlet), *shadow;
@@ -71,7 +71,7 @@ static void put_aside(struct shadow *shadow)
     contexts.spare = shadow;
 }
 
-/* For a greenlet that has no open calls yet. NULL: no memory. */
+/* For a greenlet that has no open calls yet. NULL without memory. */
 static struct shadow *empty_shadow(struct context *context)
 {
     if (!ps_address_known(context->own.greenlet)) return &context->own;
@@ -139,7 +139,7 @@ static ps_stack *find_stack(void)
 {
     ps_error error = ps_error_save();
     struct context *context = find_context();
-    /* One of this generation has shadows that wait. */
+    /* Only contexts of the current generation have shadows that wait. */
     if (context && context->generation != contexts.generation) {
         free_shadow(context->running);
         context->running = &context->own;
@@ -165,7 +165,10 @@ void ps_contexts_switched(ps_address left, ps_address entered)
     uint64_t now = ps_ticks();
     struct shadow *leaves = context->running, *enters = take(entered);
     if (enters && !ps_address_known(ps_current_frame())) {
-        /* One that runs nothing is new: another had its address, and ended without a word. */
+        /*
+         * A greenlet that runs nothing is new. An earlier one had its address, and its end went
+         * unseen.
+         */
         ps_stack_abandon(enters->stack);
         put_aside(enters);
         enters = NULL;
@@ -177,14 +180,14 @@ void ps_contexts_switched(ps_address left, ps_address entered)
         put_aside(leaves);
     }
     if (!enters) enters = empty_shadow(context);
-    if (!enters) enters = take(left); /* they share it */
+    if (!enters) enters = take(left); /* both share it */
     ps_stack_resume(enters->stack, now);
     context->running = enters;
 }
 
 void ps_contexts_forget(PyThreadState *thread)
 {
-    /* borrowed */
+    /* Borrowed. */
     PyObject *capsule = thread->dict ? PyDict_GetItemString(thread->dict, key_name) : NULL;
     struct context *context = capsule ? PyCapsule_GetPointer(capsule, NULL) : NULL;
     if (context) ps_stack_abandon(context->running->stack);

@@ -10,8 +10,8 @@
 #include "memory.h"
 
 /*
- * Open addressing; half of the places stay empty. When that many are known all are forgotten, and
- * copied again as they are met.
+ * Open addressing. Half of the places stay empty: when the others are in use, all copies are
+ * dropped, and made again as their code is met.
  */
 enum { PLACES = 8192, MOST = PLACES / 2 };
 enum { LINE_TABLE_MOST = 64 * 1024, CHECK_AGAIN_NS = 100000000 };
@@ -160,7 +160,7 @@ ps_copied_code *ps_copied_code_at(uintptr_t address, uintptr_t globals, bool che
     return *place = code;
 }
 
-/* A number of 6 bits a byte, the lowest first; bit 6 says that more follow. */
+/* A number of 6 bits in each byte, the lowest first. Bit 6: more bytes follow. */
 static uint32_t number(const uint8_t **at, const uint8_t *end)
 {
     uint32_t value = 0;
@@ -180,8 +180,8 @@ static int signed_number(const uint8_t **at, const uint8_t *end)
 
 /*
  * The table is a list of entries, each for 1 to 8 instructions of 2 bytes. An entry begins with a
- * byte with the highest bit set, the kind in 4 bits and the length less one in 3; what it says of
- * lines depends on the kind (Objects/locations.md of CPython).
+ * byte that has the highest bit set, the kind in 4 bits and the length less one in 3. What follows
+ * about lines depends on the kind (Objects/locations.md of CPython).
  */
 uint32_t ps_copied_code_line(const ps_copied_code *code, long offset)
 {

@@ -1,9 +1,9 @@
 /*
- * What samples need to know of a code object, copied without the GIL: names, file and line table.
- * The code object itself is neither kept alive nor looked at again, so it may be freed at any
- * moment, and another may take its address.
+ * What samples need of a code object, copied without the GIL: names, file and line table. The code
+ * object itself is neither kept alive nor read again, so it may be freed at any moment, and another
+ * may get its address.
  *
- * The watcher's, but for `row`.
+ * Only the watcher uses this, except the fields of the worker.
  */
 #ifndef PS_PYTHON_COPIED_CODE_H
 #define PS_PYTHON_COPIED_CODE_H
@@ -17,38 +17,37 @@
 
 typedef struct ps_copied_code {
     uintptr_t address;
-    uintptr_t qualname, filename, lines; /* where the originals are: another code object has others */
+    uintptr_t qualname, filename, lines; /* of the originals: those of another code object differ */
     int first_line;
-    /* a generator's or a coroutine's, which has a caller whenever it runs */
-    bool suspends;
+    bool suspends;               /* code of a generator or coroutine, which has a caller when it runs */
     uint64_t checked_ns;         /* when the original was last found unchanged */
     char *name, *path;           /* with NUL */
     size_t name_size, path_size; /* without it */
     uint8_t *line_table;         /* NULL: it could not be copied */
     size_t line_table_size;
-    struct ps_copied_code *next; /* that was replaced */
-    uint64_t replaced_at;        /* the sample from which on none has this */
-    /* The worker's: its row, and which names that is of. */
+    struct ps_copied_code *next; /* the next one that was replaced */
+    uint64_t replaced_at;        /* from this sample on none has it */
+    /* Fields of the worker: its row, and the generations of names that the row is of. */
     ps_row *row;
     uint32_t names, cleared;
 } ps_copied_code;
 
 /*
- * What is known of the code object at this address, whose function has these globals. check: the
- * original is compared. NULL: no code is there.
+ * The copy of the code object at this address, whose function has these globals. check: the
+ * original is compared with the copy. NULL: there is no code object.
  */
 ps_copied_code *ps_copied_code_at(uintptr_t address, uintptr_t globals, bool check, uint64_t now);
 /*
- * The line of the instruction that many bytes behind the beginning of the code; 0 where there is
+ * The line of the instruction at this offset, in bytes from the beginning of the code; 0: it has
  * none.
  */
 uint32_t ps_copied_code_line(const ps_copied_code *code, long offset);
 /*
- * The next sample has this number, and those up to `done` are over: gives back what was replaced
- * before.
+ * The next sample gets the number `next`, and those up to `done` are over: frees copies that were
+ * replaced before.
  */
 void ps_copied_code_sampled(uint64_t next, uint64_t done);
-/* No sample has any more of it. */
+/* Frees all copies: no sample has one any more. */
 void ps_copied_code_forget(void);
 
 #endif

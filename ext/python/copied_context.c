@@ -5,8 +5,8 @@
 #include "copy.h"
 
 /*
- * Include/internal/pycore_context.h, pycore_hamt.h and Python/hamt.c: so from 3.11 to 3.15. A level
- * of the tree is chosen by five bits of the variable's hash, the lowest first.
+ * As in Include/internal/pycore_context.h, pycore_hamt.h and Python/hamt.c, from 3.11 to 3.15. Each
+ * level of the tree uses five bits of the variable's hash, the lowest first.
  */
 enum { LEVEL_BITS = 5, CHILDREN = 1 << LEVEL_BITS, LEVELS = 7 };
 
@@ -19,7 +19,7 @@ struct tree {
     PyObject_HEAD uintptr_t root;
 };
 
-/* A variable and its value; without a variable, a node of the next level. */
+/* A variable and its value. Without a variable, value is a node of the next level. */
 struct pair {
     uintptr_t variable, value;
 };
@@ -30,12 +30,12 @@ struct bitmap_node {
     struct pair pair[];
 };
 
-/* Where a level has more than 16: all children, or NULL. */
+/* If a level has more than 16: all children, or NULL. */
 struct array_node {
     PyObject_HEAD uintptr_t child[CHILDREN];
 };
 
-/* Immutable once it was tried. The types of nodes have no public name. */
+/* Immutable once the try is over. The types of nodes have no public name. */
 static struct {
     bool tried, works;
     uintptr_t variable;
@@ -77,8 +77,8 @@ static bool read_pair(struct pair *pair, uintptr_t node, const struct bitmap_nod
 }
 
 /*
- * Variables whose hashes are the same in all bits, of which there may be two in four thousand
- * million, have a third kind of node.
+ * A third kind of node is for variables whose hashes are the same in all bits: two in four thousand
+ * million, perhaps. It is not read.
  */
 uintptr_t ps_copied_context_value(uintptr_t tree)
 {
@@ -132,8 +132,8 @@ static bool set_another(void)
 }
 
 /*
- * In a context that has nothing else yet. With one variable the root is of the one kind, with many
- * of the other.
+ * Called in a context that has no other variable yet. With one variable the root is of one kind,
+ * with many of the other.
  */
 static bool is_found(PyObject *variable)
 {
@@ -149,7 +149,7 @@ static bool is_found(PyObject *variable)
     return found && known.array_type && set(variable, Py_None) && has(Py_None);
 }
 
-/* As hamt_hash() of Python/hamt.c folds it. */
+/* Folds the hash as hamt_hash() of Python/hamt.c does. */
 static bool learn_hash(PyObject *variable)
 {
     Py_hash_t hash = PyObject_Hash(variable);
@@ -160,8 +160,8 @@ static bool learn_hash(PyObject *variable)
 }
 
 /*
- * In a context that is not entered, for watchers of contexts would be told of that; and without
- * collections, for finalizers of the application's would be in it.
+ * In a context that is not entered, because watchers of contexts would be called. And without
+ * collections, because finalizers of the application's would run in it.
  */
 static bool try_in_own_context(PyObject *variable)
 {

@@ -5,9 +5,9 @@
 #if PS_NEEDS_POKE
 
 /*
- * For `ceval` of struct _is, for who has the GIL, and for _PyEval_AddPendingCall, which takes the
- * interpreter: before 3.12 the public function looks for it in the state of whatever thread runs,
- * which may be about to end.
+ * For `ceval` of struct _is, for the thread that has the GIL, and for _PyEval_AddPendingCall(),
+ * which takes the interpreter. Before 3.12 the public function reads the interpreter from the state
+ * of whatever thread runs, which may be about to end.
  */
 #define Py_BUILD_CORE 1
 #undef _PyGC_FINALIZED
@@ -15,8 +15,8 @@
 #include <internal/pycore_interp.h>
 #include <internal/pycore_runtime.h>
 
-static bool known;           /* the flag is where we think it is */
-static PyThreadState *first; /* of the main thread */
+static bool known;           /* the flag is where the headers say */
+static PyThreadState *first; /* the state of the main thread */
 
 static int *flag(void)
 {
@@ -33,9 +33,10 @@ static bool add(int (*call)(void *), void *argument)
 }
 
 /*
- * A thread that takes the GIL looks for calls, and only the main thread makes them: so the flag is
- * of use to it alone, and while it runs. Another would look in vain at each step until somebody
- * wants the GIL from it; where calls are hooked, 3.11 begins such a step over and over.
+ * Any thread that takes the GIL checks for calls, and only the main thread makes them. So the flag
+ * helps the main thread alone, and while it runs. Another thread would check in vain at each step,
+ * until a thread requests the GIL from it. Where calls are hooked, 3.11 begins such a step over and
+ * over.
  */
 static bool main_thread_runs(void)
 {
@@ -51,14 +52,14 @@ bool ps_pending_add(int (*call)(void *), void *argument)
 {
     if (!add(call, argument)) return false;
     /*
-     * Until it is known the call is made when the worker asks for the GIL, which sets the same
-     * flag.
+     * Until the flag is known, the call is made when the worker requests the GIL, which sets the
+     * same flag.
      */
     if (PS_READ(known) && main_thread_runs()) __atomic_store_n(flag(), 1, __ATOMIC_SEQ_CST);
     return true;
 }
 
-/* Its neighbour's value can be had from a public function. */
+/* The field beside the flag must have the value that a public function returns. */
 void ps_pending_check(void)
 {
     int value = PS_READ(*flag());

@@ -1,11 +1,12 @@
 /*
- * Exceptions: a row for each place that raises a type. How they are heard of differs
- * (exceptions_monitoring.c, exceptions_slots.c); here is what both know: rows, figures, probes.
+ * Exceptions: a row for each place that raises a type. How exceptions are hooked depends on the
+ * version (exceptions_monitoring.c, exceptions_slots.c). This file has what both share: rows,
+ * figures, probes.
  *
- * What a traceback costs. For each frame that an exception passes the interpreter makes an entry
- * and, from 3.11 on, a frame object, and frees both some day. That cannot be timed from outside
- * while it happens, so it is timed once at each attach, with frames of our own that run nothing,
- * and each raise is charged by its depth.
+ * What a traceback costs. For each frame that an exception passes, the interpreter makes an entry
+ * and, from 3.11 on, a frame object, and frees both later. That cannot be timed from outside while
+ * it happens. So it is timed once at each attach, with frames of our own that run nothing, and each
+ * raise is charged by its depth.
  */
 #include "exceptions.h"
 
@@ -21,9 +22,8 @@
 enum { LOOK_FOR_APP = 128 };
 
 static struct {
-    uint32_t wanted; /* what the hooks are in for */
-    /* the hooks are out, but the flush was reading the rows: clear them at the next try */
-    bool clearing;
+    uint32_t wanted;     /* the probes that the hooks are in for */
+    bool clearing;       /* the hooks are out, but the flush read the rows: clear them at the next try */
     uint64_t entry_cost; /* ticks that one entry of a traceback costs */
     ps_places known;     /* class and instruction -> row */
 } exceptions;
@@ -41,16 +41,16 @@ bool ps_exceptions_is_noise(PyObject *exception)
 }
 
 /*
- * Each entry says where the next one is, and to wait for that 100 times takes longer than all else
- * that is done for a raise. What a place raises again and again has its entries where they were the
- * time before last (freed from the first to the last, that memory is used again from the last to
- * the first). So the next entry is guessed from that walk, and the CPU goes on with the guess while
- * it finds out that it was right.
+ * Each entry holds the address of the next one, and waiting for that 100 times takes longer than
+ * all else that is done for a raise. When a place raises again and again, its entries are where
+ * they were the time before last: memory that is freed from the first entry to the last is used
+ * again from the last to the first. So the next entry is guessed from that walk, and the CPU goes
+ * on with the guess while it loads the address that proves it right.
  */
 bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
 {
     enum { GUESSES = 256 };
-    static ps_address walks[2][GUESSES + 1]; /* the last ones */
+    static ps_address walks[2][GUESSES + 1]; /* the last two */
     static unsigned turn;
     if (!first) return false;
     PyTracebackObject *entry = first, *next;
@@ -59,12 +59,11 @@ bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
         ps_address guessed = *guess;
         uintptr_t wrong = guessed.value ^ (uintptr_t)next;
         /*
-         * Else the compiler knows that they are the same, and takes the one that has to be waited
-         * for.
+         * Hides from the compiler that both are equal: it would use the address that is waited for.
          */
         __asm__("" : "+r"(wrong));
         if (wrong) break;
-        entry = (PyTracebackObject *)guessed.value; /* which is next */
+        entry = (PyTracebackObject *)guessed.value; /* equal to `next` */
     }
     uint32_t passed = (uint32_t)(guess - walk);
     for (; next; next = entry->tb_next) {
@@ -79,7 +78,7 @@ bool ps_exceptions_whole(PyTracebackObject *first, ps_raise *raise)
 /* ---- Rows ---- */
 
 #if PS_HAVE_MONITORING
-/* Of the nearest call of the application's own code that called this one. */
+/* The site of the nearest caller of this frame that is the application's own code. */
 static const ps_site *find_own_caller(PyFrameObject *called)
 {
     const ps_site *site = NULL;
@@ -97,8 +96,8 @@ static const ps_site *find_own_caller(PyFrameObject *called)
 }
 #else
 /*
- * Before 3.12 an exception may be dying, and no object for a frame may be made. Where the call is
- * not on this stack nobody knows.
+ * Before 3.12 an exception may be dying here, and no frame object may be made. If the frame is not
+ * on this stack, its callers are not known.
  */
 static const ps_site *find_own_caller(PyFrameObject *called)
 {
@@ -113,14 +112,14 @@ static const ps_site *find_own_caller(PyFrameObject *called)
 #endif
 
 /*
- * The nearest entry of the application's own code: from the raise to the handler, and on from there
- * to who called it.
+ * The nearest entry of the application's own code: searched from the raise to the handler, and then
+ * among the handler's callers.
  */
 static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *raise)
 {
     PyTracebackObject *own = NULL, *entry = first;
     for (uint32_t i = 0; i < raise->depth && entry; i++, entry = entry->tb_next) {
-        /* Of a deep one only the inner part. */
+        /* Only the inner part of a deep traceback. */
         if (raise->depth - i > LOOK_FOR_APP) continue;
         PyCodeObject *code = PyFrame_GetCode(entry->tb_frame);
         if (ps_code_is_own(code)) own = entry;
@@ -133,7 +132,7 @@ static const ps_site *find_app_site(PyTracebackObject *first, const ps_raise *ra
     return site;
 }
 
-/* Keyed by the class's name and place, and the function that raises. */
+/* Keyed by the class's name and place, and by the function that raises. */
 static ps_row *make_row(PyTypeObject *type, PyTracebackObject *first, const ps_raise *raise,
                         PyCodeObject *code)
 {
@@ -163,7 +162,7 @@ ps_row *ps_exceptions_row(PyTypeObject *type, PyTracebackObject *first, const ps
     return row;
 }
 
-/* The counters to add to. */
+/* The counters of this row to add to. */
 static uint64_t *counted(ps_row *row)
 {
     return ps_by_request(&ps_exceptions, row, ps_requests_counted())->count;
@@ -218,8 +217,8 @@ void ps_exceptions_message(char *to, PyObject *exception)
         args && PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
     to[0] = '\0';
     /*
-     * The first argument of a UnicodeError is an encoding or what could not be translated: its
-     * message is computed.
+     * The message of a UnicodeError is computed: its first argument is an encoding or what could
+     * not be translated.
      */
     if (text && PyUnicode_CheckExact(text) && ps_string_is_ready(text) &&
         !PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_UnicodeError))
@@ -271,7 +270,7 @@ void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t
 {
     ps_row *row = key[0] ? ps_table_find(&ps_exceptions, key[0], key[1], key[2]) : NULL;
     if (!row) return;
-    /* Nobody asked where the interpreter itself reports an exception. */
+    /* There is no asking site when the interpreter itself reports an exception. */
     if (asked != &ps_site_none) PS_WRITE_RELEASE(row->at[PS_EXCEPTION_ASKED_AT], asked);
     PS_ADD_LAST(counted(row)[PS_EXCEPTION_STRINGS], ticks);
 }
@@ -280,7 +279,7 @@ void ps_exceptions_charge(const uintptr_t key[3], const ps_site *asked, uint64_t
 
 enum { ENTRIES = 32 };
 
-/* Makes and frees a traceback. Ticks; 0 when that failed. */
+/* Makes and frees a traceback. Returns ticks; 0: that failed. */
 static uint64_t time_traceback(PyCodeObject *code, PyObject *globals)
 {
     PyFrameObject *frames[ENTRIES];

@@ -12,22 +12,21 @@
 #include "probe.h"
 
 /*
- * On 3.12 and later EXCEPTION_HANDLED tells of exceptions when their traceback is complete, and
- * costs code that raises nothing nothing. It comes for each handler that is entered: `finally`,
- * `with` and clauses that do not match as well. Those raise again, and RERAISE says so; the handler
- * that rescued is the one that was left without it. So a rescue is known when it is over: it is
- * counted, and fired, at the next exception of its thread, or when the worker sees within a second
- * that the thread handles it no more.
+ * On 3.12 and later EXCEPTION_HANDLED reports an exception when its traceback is complete, and
+ * costs nothing in code that does not raise. It comes for each handler that is entered, also for
+ * `finally`, `with` and clauses that do not match. Those raise the exception again, and RERAISE
+ * reports that. The handler that rescued is the one that was left without RERAISE. So a rescue is
+ * known when it is over. It is counted, and fired, at the next exception of its thread, or when the
+ * worker sees, within a second, that the thread does not handle the exception any more.
  *
- *   HANDLED -> under way, in a handler -> RERAISE -> under way, on its way -> HANDLED (deeper) ->
- *   in a handler
- *                                   `-> no longer handled: rescued
+ *   HANDLED -> in a handler -> RERAISE -> passing -> HANDLED (deeper) -> in a handler
+ *                    `-> no longer handled: rescued
  *
  * An exception that is under way is alive, so it is known by its address. Once it is not, another
- * may have that.
+ * exception may have that address.
  *
- * RAISE comes for each frame that an exception passes, and costs each. It is asked for by
- * exception__raise, and by exception__rescue for the time since the raise.
+ * RAISE comes, and costs time, for each frame that an exception passes. It is enabled for
+ * exception__raise, and for exception__rescue, which reports the time since the raise.
  */
 enum {
     UNDER_WAY = 64,
@@ -41,12 +40,12 @@ enum {
 struct under_way {
     ps_address exception, thread;
     ps_address top;   /* first entry of its traceback when it was last seen */
-    uint32_t entries; /* in that */
+    uint32_t entries; /* in that traceback */
     ps_row *row;
     uint32_t depth; /* of its last raise */
     bool passing;   /* raised on, and in no handler yet */
-    bool counted;   /* as rescued, too early */
-    bool old;       /* as it is since the worker last looked */
+    bool counted;   /* counted as rescued, too early */
+    bool old;       /* unchanged since the worker last looked */
     struct {
         ps_address code;
         long offset;
@@ -58,7 +57,7 @@ struct under_way {
 
 static struct {
     uint32_t wanted;
-    pid_t process;                         /* that what is under way is of */
+    pid_t process;                         /* the process of what is under way */
     struct under_way under_way[UNDER_WAY]; /* in the order of their handlers */
     uint32_t count;
     uint64_t looked_ns; /* when the worker last looked */
@@ -67,18 +66,13 @@ static struct {
         uint64_t at;
     } raises[RAISES];
     uint32_t next_raise;
-    /* What was handled: another exception may have its address by now. */
+    /* Exceptions that were handled. Another exception may have the address by now. */
     struct seen {
         ps_address exception;
         ps_address top, last; /* entries of its traceback */
         uint32_t entries;
         uint64_t number; /* of the handling */
-        ps_row *
-            /*
-             * its row when it counts as rescued, for it is handled no more; a suspended handler may
-             * raise it on
-             */
-            rescued;
+        ps_row *rescued; /* its row, if it counts as rescued; a suspended handler may raise it on */
     } seen[SEEN_SETS * SEEN_WAYS];
     uint64_t seen_number;
 } handled;
@@ -93,9 +87,9 @@ static __thread struct {
 /* ---- Where ---- */
 
 /*
- * Is this the handler of a statement? Those of the interpreter's own (the end of an `except ...
- * as`, of an inlined comprehension, of a generator) do not begin so, and always raise on. What
- * another tool has instrumented may be one.
+ * Is this the handler of a statement? The interpreter has handlers of its own, at the end of an
+ * `except ... as`, of an inlined comprehension, of a generator. These do not begin with this
+ * instruction, and always raise on. An instruction that another tool has instrumented may be one.
  */
 static bool is_statement(PyCodeObject *code, long offset)
 {
@@ -108,8 +102,8 @@ static const ps_site *rescuer_at(PyCodeObject *code, long offset)
     const ps_site *site = ps_places_find(&rescuers, NULL, code, offset);
     if (PS_LIKELY(site != NULL)) return site;
     /*
-     * The first instruction of a handler may have no line. After the last one CPython reads on
-     * behind its table of lines.
+     * The first instruction of a handler may have no line. The search ends with the code: behind it
+     * CPython reads beyond its table of lines.
      */
     enum { UNIT = 2, UNITS = 4 };
     int line = -1, end = (int)Py_SIZE(code) * UNIT;
@@ -124,8 +118,8 @@ static const ps_site *rescuer_at(PyCodeObject *code, long offset)
 /* ---- Raised again ---- */
 
 /*
- * What is known of it; else the place to put it, which is that of the one that was handled longest
- * ago.
+ * What is known of the exception; else the entry to replace, which is that of the exception that
+ * was handled longest ago.
  */
 static struct seen *seen_of(ps_address exception)
 {
@@ -138,8 +132,8 @@ static struct seen *seen_of(ps_address exception)
 }
 
 /*
- * Was the frame of this entry not called by the one of the entry before it? Then an exception was
- * raised again in that one.
+ * Was the frame of this entry not called by the frame of the entry before it? Then the exception
+ * was raised again in that frame.
  */
 static bool is_break(PyTracebackObject *caller, PyTracebackObject *entry)
 {
@@ -151,8 +145,8 @@ static bool is_break(PyTracebackObject *caller, PyTracebackObject *entry)
 }
 
 /*
- * Leaves the last raise of it. Looked at closely when it has the last entry that it had before, and
- * more of them than then.
+ * Reduces a raise to its last part. Entries are compared only if the exception has the same last
+ * entry as before, and more entries than then.
  */
 static void narrow_to_last(PyObject *exception, PyTracebackObject *first, ps_raise *raise)
 {
@@ -188,8 +182,8 @@ static void rescued(const struct under_way *one)
 }
 
 /*
- * Is a handler for it open on this thread, generators that run included? Handlers below the
- * innermost are not listed.
+ * Is a handler for it open on this thread, generators that run included? Of each only the innermost
+ * handler is listed.
  */
 static bool is_handled_now(PyThreadState *thread, ps_address exception)
 {
@@ -199,8 +193,8 @@ static bool is_handled_now(PyThreadState *thread, ps_address exception)
 }
 
 /*
- * Those of this thread whose handlers are over. The inner ones end first, so the first that is not
- * over ends the search.
+ * Ends those of this thread whose handlers are over. Inner handlers end first, so the first one
+ * that is not over ends the search.
  */
 static void settle(PyThreadState *thread)
 {
@@ -223,7 +217,7 @@ static struct under_way *find(PyThreadState *thread, ps_address exception)
     return NULL;
 }
 
-/* The place of a new one, to be filled. */
+/* The place for a new one, to be filled in. */
 static struct under_way *add(void)
 {
     if (handled.count == UNDER_WAY) {
@@ -243,9 +237,9 @@ static uint64_t since_raise(ps_address exception, uint64_t now)
 }
 
 /*
- * Has this exception come here on its way from the handler that raised it on? Else another has its
- * address by now. Then it is in another handler of the same frame, or has new entries before those
- * it had.
+ * Did this exception come here from the handler that raised it on? Then it is in another handler of
+ * the same frame, or has new entries before the old ones. Otherwise another exception has its
+ * address by now.
  */
 static bool came_on(const struct under_way *one, PyTracebackObject *top, uint32_t entries, PyCodeObject *code,
                     long offset)
@@ -266,14 +260,17 @@ enum event { RAISED, RAISED_ON, HANDLED };
 static void raised(PyObject *exception, PyTracebackObject *top)
 {
     if (!top) return;
-    /* From the frame below? Else it is raised here, perhaps not for the first time. */
+    /*
+     * Does it come from the frame below? Otherwise it is raised here, perhaps not for the first
+     * time.
+     */
     ps_address address = PS_ADDRESS(exception);
     bool from_below = top->tb_next && ps_address_equal(passed.exception, address) &&
                       ps_address_equal(passed.top, PS_ADDRESS(top->tb_next));
     passed.exception = address;
     passed.top = PS_ADDRESS(top);
     if (PS_LIKELY(from_below) || ps_exceptions_is_noise(exception)) return;
-    /* `raise e` where e is handled raises it on. */
+    /* `raise e` in a handler of e raises it on. */
     PyThreadState *thread = ps_thread_state();
     if (top->tb_next && find(thread, address) && is_handled_now(thread, address)) return;
     uint32_t i = handled.next_raise++ % RAISES;
@@ -286,7 +283,7 @@ static void raised(PyObject *exception, PyTracebackObject *top)
     }
 }
 
-/* A handler that says `raise e` puts an entry before those there are. */
+/* `raise e` in a handler puts an entry before the others. */
 static void add_entries(struct under_way *one, PyTracebackObject *top)
 {
     uint32_t more = 0;
@@ -311,7 +308,7 @@ static void raised_on(PyObject *exception, PyTracebackObject *top)
     passed.top = PS_ADDRESS(top);
     struct under_way *one = find(thread, address);
     for (uint32_t i = handled.count; !one && top && i-- > 0;) {
-        /* What except* left of a group is another object with the same traceback. */
+        /* except* leaves a part of a group, which is another object with the same traceback. */
         struct under_way *group = &handled.under_way[i];
         bool is = ps_address_equal(group->thread, PS_ADDRESS(thread)) &&
                   ps_address_equal(group->top, PS_ADDRESS(top));
@@ -343,7 +340,7 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
     settle(thread);
     ps_address address = PS_ADDRESS(exception);
     struct under_way *known = find(thread, address), *one;
-    /* One that comes from a handler that was suspended has raised on before. */
+    /* If it comes from a handler that was suspended, it was raised on before. */
     if (!known && ps_address_equal(seen_of(address)->exception, address)) seen_of(address)->rescued = NULL;
     if (!is_statement(code, offset) || !ps_exceptions_whole(top, &raise)) return;
     passed.exception = PS_NO_ADDRESS;
@@ -384,14 +381,14 @@ static void entered_handler(PyCodeObject *code, long offset, PyObject *exception
         (struct seen){address, PS_ADDRESS(top), PS_ADDRESS(last), entries, ++handled.seen_number, NULL};
 }
 
-/* At the first handler it is the one that is current. */
+/* At the first handler the span of the raise is still the current one. */
 void ps_exceptions_span(char *to, PyObject *exception, PyTracebackObject *first, uint32_t depth)
 {
     ps_trace_context(to, PS_BIT(EXCEPTION__DETAIL));
 }
 
 /*
- * Called by CPython on the thread that raises, with the GIL. The exception that is raised is put
+ * Called by CPython on the thread that raises, with the GIL. CPython has put the raised exception
  * aside.
  */
 static PyObject *tell(enum event event, PyObject *const *args, Py_ssize_t count)
@@ -400,7 +397,7 @@ static PyObject *tell(enum event event, PyObject *const *args, Py_ssize_t count)
     ps_look look = ps_look_begin(PS_LOOK_EXCEPTION);
     ps_turn turn;
     ps_turn_begin(&turn);
-    /* Without a GIL an event may still be on its way here after the hooks were taken out. */
+    /* Without a GIL an event may still arrive after the hooks were taken out. */
     if (PS_HAVE_GIL || handled.wanted) {
         PyTracebackObject *top = ps_traceback(args[2]);
         if (event == RAISED) raised(args[2], top);
@@ -438,7 +435,7 @@ bool ps_exceptions_hook_needs_upkeep(void)
 }
 
 #if PS_HAVE_GIL
-/* NULL when it has ended. */
+/* NULL: the thread has ended. */
 static PyThreadState *alive(ps_address thread)
 {
     PyThreadState *one = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
@@ -446,28 +443,28 @@ static PyThreadState *alive(ps_address thread)
     return one;
 }
 
-/* Is number i still on its way, or in a handler that is open? */
+/* Is number i still passing, or in a handler that is open? */
 static bool goes_on(uint32_t i, bool last)
 {
     const struct under_way *one = &handled.under_way[i];
     PyThreadState *thread = alive(one->thread);
     if (!thread) return false;
     if (one->passing) return !one->old;
-    /* A thread's inner handlers come later, and hide its outer ones. */
+    /* Inner handlers of a thread come later in the list, and hide its outer ones. */
     for (uint32_t j = i + 1; j < handled.count; j++)
         if (ps_address_equal(handled.under_way[j].thread, one->thread) && !handled.under_way[j].passing)
             return true;
     return is_handled_now(thread, one->exception);
 }
 
-/* What the parent's other threads had under way at a fork is the parent's. */
+/* After a fork, what the parent's other threads had under way is left to the parent. */
 static bool is_ours(const struct under_way *one, bool forked)
 {
     return !forked || alive(one->thread);
 }
 #else
 /*
- * Without a GIL nobody can look at what another thread handles: some time after it began a handler
+ * Without a GIL no thread can see what another one handles. So some time after it began, a handler
  * counts as one that rescued.
  */
 static bool goes_on(uint32_t i, bool last)

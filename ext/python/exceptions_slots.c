@@ -9,18 +9,18 @@
 #include "stats.h"
 
 /*
- * Before 3.12 nothing tells of exceptions that does not slow down every line, so they are counted
- * when they die: an exception that goes still has its traceback, and that says where it was raised,
- * how deep, and which call handled it. While somebody listens, tp_dealloc and tp_clear of the
- * exception types that are written in C are ours. Classes written in Python have slots that end
- * there. So is tp_alloc, for the span that is current when one is made (exceptions_spans.c);
- * classes that are made meanwhile go without.
+ * Before 3.12 no event reports exceptions without slowing down every line. So exceptions are
+ * counted when they die: a dying exception still has its traceback, which shows where it was
+ * raised, how deep, and which call handled it. While somebody listens, tp_dealloc and tp_clear of
+ * the exception types that are written in C are ours. The slots of classes that are written in
+ * Python end in these. tp_alloc is ours, too, for the span that is current when an exception is
+ * made (exceptions_spans.c). Classes that are made meanwhile have no such span.
  *
- * In such a slot nothing may be allocated by Python, for that may start the collector, and no error
+ * In such a slot Python may allocate nothing, because that may start the collector, and no error
  * may be touched.
  *
- * What this cannot know: how long an exception was under way, or anything of it while it lives.
- * Where the user accepted the price, the trace hook tells that (exceptions_trace.c).
+ * Not known this way: how long an exception was under way, and anything of it while it lives. If
+ * the user accepted the price, the trace hook reports that (exceptions_trace.c).
  */
 enum { SLOTS = 24 };
 
@@ -28,8 +28,7 @@ static struct {
     bool on;
     destructor dealloc[SLOTS];
     inquiry clear[SLOTS];
-    /* of every class that is written in Python; left alone, as is python_clear */
-    destructor python_dealloc;
+    destructor python_dealloc; /* of every class that is written in Python; left alone, as is python_clear */
     inquiry python_clear;
     ps_places rescuers; /* code object and line -> site of a handler */
 } slots;
@@ -46,8 +45,8 @@ static bool is_generator(PyFrameObject *frame)
 
 /*
  * Was the second not called by the first? Then the exception was raised again in the first.
- * Generators forget who called, and what Cython writes into a traceback are frames that never ran
- * and that nobody is called by.
+ * Generators forget their caller. Cython writes frames into a traceback that never ran and called
+ * nothing.
  */
 static bool is_break(const PyTracebackObject *caller, const PyTracebackObject *called)
 {
@@ -58,7 +57,7 @@ static bool is_break(const PyTracebackObject *caller, const PyTracebackObject *c
     return back ? back != caller->tb_frame : !ps_frame_is_running(frame);
 }
 
-/* The call that handled it still runs: on the line that it let go of the exception. */
+/* The call that handled the exception still runs, on the line where it released the exception. */
 static const ps_site *rescuer_in(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
@@ -75,8 +74,8 @@ static const ps_site *rescuer_in(PyFrameObject *frame)
 }
 
 /*
- * Counts one raise of an exception that dies. handler: the frame that handled it, or NULL when that
- * is not known.
+ * Counts one raise of a dying exception. is_last: the last raise, which was handled in the first
+ * frame if that still runs. The others were handled, but it is not known where.
  */
 static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_raise *raise, bool is_last)
 {
@@ -91,15 +90,15 @@ static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_
 }
 
 /*
- * Called with the GIL on a thread of the main interpreter that lets go of an exception, or that
- * collects garbage. Entries of which the collector has been there first are empty.
+ * Called with the GIL on a thread of the main interpreter that releases an exception, or that
+ * collects garbage. Entries that the collector has cleared before are empty.
  */
 static void count_dying(PyObject *exception)
 {
     PyTracebackObject *first = (PyTracebackObject *)((PyBaseExceptionObject *)exception)->traceback,
                       *entry = first;
     if (!first || !PyTraceBack_Check(first) || ps_exceptions_is_noise(exception)) return;
-    /* The parts that except* makes of a group have its traceback: the last one counts. */
+    /* The parts that except* makes of a group share its traceback: only the last part counts. */
     bool is_group = PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_BaseExceptionGroup);
     if (is_group && Py_REFCNT(first) > 1) return;
     bool is_last = true;
@@ -118,8 +117,9 @@ static void count_dying(PyObject *exception)
 /* ---- Slots ---- */
 
 /*
- * As the interpreter's own: a long chain of __context__ must not recurse through all of the C
- * stack. What subtype_dealloc hands on is tracked by the collector, and the original expects that.
+ * Like the interpreter's own: a long chain of __context__ must not recurse through all of the C
+ * stack. subtype_dealloc passes on an object that the collector tracks, and the original expects
+ * that.
  */
 static void die(PyObject *exception, int number, destructor ours)
 {
@@ -136,7 +136,7 @@ static void die(PyObject *exception, int number, destructor ours)
     Py_TRASHCAN_END;
 }
 
-/* The collector breaks a cycle: the traceback goes now. */
+/* The collector breaks a cycle: the traceback is about to go. */
 static int clear(PyObject *exception, int number)
 {
     if (slots.on && ps_is_main_interpreter()) count_dying(exception);
@@ -144,8 +144,8 @@ static int clear(PyObject *exception, int number)
 }
 
 /*
- * Not by tp_new: that OSError compares with its own, to find out who is to look at the arguments.
- * All types have the same function here, and none of the interpreter's looks which.
+ * Not by tp_new: OSError compares tp_new with its own, to find out which function handles the
+ * arguments. tp_alloc is the same function in all types, and the interpreter compares it with none.
  */
 static PyObject *make(PyTypeObject *type, Py_ssize_t items)
 {
@@ -169,8 +169,8 @@ static const inquiry our_clear[SLOTS] = {EACH_SLOT(CLEAR)};
 /* clang-format on */
 
 /*
- * The number of a slot, when it has one of ours or gets one: that of the original. -1: it stays as
- * it is.
+ * The number of a slot's function, which is ours or an original. An original without a number gets
+ * one here. -1: the slot stays as it is.
  */
 static int dealloc_number(destructor slot)
 {
@@ -203,13 +203,13 @@ static void set_slots(PyTypeObject *type, bool on)
 }
 
 /*
- * All types of exceptions there are. Those that come later inherit their slots, ours too, which is
- * why this walks again at the end.
+ * Visits all types of exceptions. Types that are made later inherit the slots, also ours. So the
+ * walk is repeated at the end.
  */
 static void walk(PyTypeObject *type, bool on)
 {
     set_slots(type, on);
-    /* Of `type` itself: a metaclass may have an idea of its own. */
+    /* Of `type` itself: a metaclass may define its own. */
     PyObject *list = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
     for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++)
         walk((PyTypeObject *)PyList_GET_ITEM(list, i), on);
@@ -218,8 +218,8 @@ static void walk(PyTypeObject *type, bool on)
 }
 
 /*
- * Is an object of some thread put off by the trashcan? It is not tracked, and OSError's slot
- * expects that it is.
+ * Has the trashcan put off an object of some thread? Such an object is not tracked, and OSError's
+ * slot expects that it is.
  */
 static bool is_trash_waiting(void)
 {
@@ -228,7 +228,7 @@ static bool is_trash_waiting(void)
     return thread != NULL;
 }
 
-/* What a class in Python has in these slots, from one that is made for this. */
+/* Reads the slots of classes written in Python from a class that is made for this. */
 static bool learn_python_slots(void)
 {
     if (slots.python_dealloc) return true;
@@ -261,7 +261,7 @@ bool ps_exceptions_hook(uint32_t wanted)
 {
     ps_exceptions_trace(wanted);
     bool on = (wanted & (PS_BIT(EXCEPTION__STATS) | PS_BIT(EXCEPTION__DETAIL))) && learn_python_slots();
-    /* Where they cannot go now they stay, and do nothing, until the next attach and detach. */
+    /* Slots that cannot be restored now stay, and do nothing, until the next attach and detach. */
     if (on != slots.on && (on || !is_trash_waiting())) walk((PyTypeObject *)PyExc_BaseException, on);
     if (on && !slots.on) ps_exceptions_forget_spans();
     slots.on = on;

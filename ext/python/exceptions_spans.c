@@ -21,14 +21,14 @@ enum { NOTES_BITS = 8, NOTES = 1 << NOTES_BITS, PLACES = 256, MAKERS = 2, NOTES_
 
 static struct note {
     ps_address exception;
-    ps_address makers[MAKERS]; /* what made it, and what called that */
+    ps_address makers[MAKERS]; /* the code that made it, and the caller of that */
     uint64_t thread_id;
     char traceparent[PS_TRACEPARENT_BUFFER];
 } notes[NOTES];
 
 /*
- * Where exceptions are made: the type and the instruction. Of two that share an entry each is a new
- * one at its turn.
+ * Places where exceptions are made: the type and the instruction. Two places that share an entry
+ * displace each other.
  */
 static struct place {
     uintptr_t key;
@@ -57,9 +57,9 @@ void ps_exceptions_forget_span(PyObject *exception)
 
 void ps_exceptions_note_span(PyObject *exception)
 {
-    /* To look for the span may make an exception. */
+    /* The look-up of the span may make an exception. */
     static __thread bool busy;
-    ps_exceptions_forget_span(exception); /* of one that had its address */
+    ps_exceptions_forget_span(exception); /* of an earlier one at its address */
     struct ps_walked_frame *frame = ps_walk_from(ps_thread_state());
     ps_address makers[MAKERS] = {PS_NO_ADDRESS};
     for (int i = 0; frame && i < MAKERS; i++, frame = ps_walk_on(frame)) {

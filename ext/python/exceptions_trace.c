@@ -9,25 +9,25 @@
 
 /*
  * exception__raise and exception__rescue before 3.12, for users who accept that all code slows down
- * meanwhile. The trace hook tells of each frame that an exception comes to, of lines, and of the
- * ends of calls:
+ * meanwhile. The trace hook reports each frame that an exception comes to, lines, and ends of
+ * calls:
  *
- *   EXCEPTION -> came to a frame -> LINE: in a handler there -> a LINE or the end of the call,
- *   handled no more: rescued
- *       ^                `------------------------`-> the call ends without a value
- *       `---------------------------------------------------------'
+ *   EXCEPTION            the exception came to a frame
+ *   LINE                 it is in a handler of that frame
+ *   LINE or end of call  it is not handled any more: rescued
+ *   end without a value  it passes to the frame below: EXCEPTION again
  *
- * A handler that raises on in its own frame says nothing: the line of the rescue is that of the
- * first handler it came to there.
+ * A handler that raises on in its own frame is not reported. So the line of the rescue is that of
+ * the first handler of that frame.
  */
 enum { UNDER_WAY = 16 };
 
 struct under_way {
     ps_address exception;
     ps_address top;   /* first entry of its traceback */
-    ps_address frame; /* that it came to */
+    ps_address frame; /* the frame that it came to */
     ps_row *row;
-    uint64_t raised, elapsed; /* ticks; from the raise to the handler */
+    uint64_t raised, elapsed; /* ticks; elapsed: from the raise to the handler */
     uint32_t unwound;
     int line; /* of the handler; 0: in none yet */
     bool passing;
@@ -35,7 +35,7 @@ struct under_way {
 
 static struct {
     bool on, fires_raise, fires_rescue;
-    unsigned epoch; /* of what threads remember: rows are gone with the tracer */
+    unsigned epoch; /* of what threads remember: with the tracer the rows are gone */
 } trace;
 
 /* Of this thread. */
@@ -46,8 +46,8 @@ static __thread struct {
 } mine;
 
 /*
- * Is a handler for it open on this thread, generators that run included? Handlers below the
- * innermost are not listed.
+ * Is a handler for it open on this thread, generators that run included? Of each only the innermost
+ * handler is listed.
  */
 static bool is_handled_now(ps_address exception)
 {
@@ -80,7 +80,7 @@ static void came_to(PyFrameObject *frame, PyObject *exception, PyTracebackObject
         return;
     }
     if (one) take_out((uint32_t)(one - mine.all));
-    /* Its entries so far are those of an earlier raise. */
+    /* The entries so far are those of an earlier raise. */
     ps_raise raise = {top, 1};
     ps_row *row = ps_exceptions_row(Py_TYPE(exception), top, &raise);
     if (trace.fires_raise && row->site) ps_exceptions_fire_raise(row, raise.depth);
@@ -92,7 +92,7 @@ static void came_to(PyFrameObject *frame, PyObject *exception, PyTracebackObject
                                                 .raised = ps_ticks()};
 }
 
-/* frame: the one that it came to. */
+/* frame: the one that the exception came to. */
 static void enter_handler(struct under_way *one, PyFrameObject *frame)
 {
     if (one->line) return;
@@ -139,9 +139,7 @@ static void at_end(PyFrameObject *frame, bool raised)
     }
 }
 
-/*
- * Called by the VM on the application's threads. What is raised at the moment was put away by it.
- */
+/* Called by the VM on the application's threads. The VM has put aside an exception that is set. */
 static void listen(PyFrameObject *frame, int what, PyObject *argument)
 {
     if (mine.epoch != trace.epoch) {

@@ -1,13 +1,13 @@
 /*
- * Fork. The watcher's own handler starts it again in the child (ext/core/watcher.h). What CPython
- * wants besides:
+ * Forks. The watcher's own handler starts it again in the child (ext/core/watcher.h). CPython needs
+ * two more things:
  *
- * - os.fork() sets the GIL and the list of threads in order only after the C library's handlers
- *   ran. Until then nobody may ask for the GIL: it would wait for one that is thrown away.
- * - From 3.12 on os.fork() looks at the number of threads in /proc/self/stat and warns when there
- *   are more than one. When ours are the only others they end before the fork. They are started
- *   again when os.fork() has returned: by a pending call, that is at the main thread's next step,
- *   and in a process without other threads it is the main thread that forks.
+ * - os.fork() initialises the GIL and the list of threads anew only after the C library's handlers
+ *   ran. Until then no thread may ask for the GIL: it would wait for a GIL that is thrown away.
+ * - From 3.12 on os.fork() reads the number of threads in /proc/self/stat and warns if there is more
+ *   than one. If our threads are the only others, they end before the fork. They are started again
+ *   when os.fork() has returned, by a pending call at the main thread's next step: in a process
+ *   without other threads it is the main thread that forks.
  *
  * These are handlers of os.register_at_fork(). A server that forks in C (uWSGI) does not run them,
  * and needs neither.
@@ -22,23 +22,23 @@
 #include "clock.h"
 
 /*
- * A thread that has ended is counted until the kernel has buried it. So long after the end of one
- * of ours it may be that.
+ * The kernel counts a thread that has ended until it has buried the thread. For so long after the
+ * end of one of ours that may be the case.
  */
 #define BURIAL_NS 20000000u
 /*
- * So long at most the fork waits for the burial of threads that were joined, where nothing else can
- * be in the way.
+ * For so long at most the fork waits for the burial of threads that were joined, if nothing else
+ * can be in the way.
  */
 #define BURIALS_NS 1000000000u
-/* CPU time of others' handlers after a fork that the watcher waits for at most. */
+/* After a fork the watcher waits for so much CPU time of others' handlers at most. */
 #define HANDLERS_NS 20000000u
 
 static struct {
     int under_way; /* os.fork() calls between their first handler and their last */
     bool paused;
-    ps_address caller;        /* frame of what calls os.fork() */
-    uint64_t returned_cpu_ns; /* CPU time of the parent by then */
+    ps_address caller;        /* the frame that calls os.fork() */
+    uint64_t returned_cpu_ns; /* the parent's CPU time when our handler after the fork ran */
 } forks;
 
 bool ps_fork_under_way(void)
@@ -64,7 +64,7 @@ static int count_threads(void)
     return field ? atoi(field) : 0;
 }
 
-/* Waits until the kernel counts so many; false at the deadline. */
+/* Waits until the kernel counts so many threads. False at the deadline. */
 static bool await_threads(int threads, uint64_t deadline_ns)
 {
     int counted;
@@ -73,8 +73,8 @@ static bool await_threads(int threads, uint64_t deadline_ns)
 }
 
 /*
- * Does the application's own code run that called os.fork(), or something that it was called by?
- * Not a handler of somebody's.
+ * Has os.fork() returned? Then the code runs that called it, or one of its callers. In somebody's
+ * handler the frame that called os.fork() is further down on the stack.
  */
 static bool has_returned(void)
 {
@@ -93,8 +93,8 @@ static bool has_returned(void)
 }
 
 /*
- * A pending call. Handlers that others registered after ours have steps too, and the threads are
- * counted after them (3.13).
+ * A pending call. Handlers that others registered after ours make such steps too, and os.fork()
+ * counts the threads after them (3.13).
  */
 static int resume(void *unused)
 {
@@ -103,7 +103,7 @@ static int resume(void *unused)
     bool at_last = ps_process_cpu_ns() - forks.returned_cpu_ns > HANDLERS_NS;
     if (!at_last && !has_returned() && Py_AddPendingCall(resume, NULL) == 0) return 0;
     forks.paused = false;
-    /* another thread may be in the middle of uninstall() */
+    /* Another thread may be in the middle of uninstall(). */
     if (ps_parts_installed()) ps_threads_resume();
     return 0;
 }
@@ -115,7 +115,7 @@ static void pause_threads(void)
     if (!ours || !await_threads(ours + 1, ended_ns + BURIAL_NS)) return;
     forks.paused = true;
     forks.caller = PS_ADDRESS(PyEval_GetFrame());
-    /* The worker may be waiting for the GIL. There is no other Python thread that could take it. */
+    /* The worker may be waiting for the GIL. No other Python thread could take it. */
     Py_BEGIN_ALLOW_THREADS ps_threads_pause();
     await_threads(1, ps_monotonic_ns() + BURIALS_NS);
     Py_END_ALLOW_THREADS

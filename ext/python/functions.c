@@ -1,6 +1,6 @@
 /*
- * Functions: a row for each, by its code object; a shadow stack for each thread, whose calls are
- * known by their frames.
+ * Functions: a row for each, by its code object, and a shadow stack for each thread, whose calls
+ * are identified by their frames.
  */
 #include "hooks.h"
 
@@ -18,19 +18,18 @@
 
 /* What is known about a code object, kept in it. */
 struct function {
-    uint32_t epoch; /* current_epoch(), when the rest was found out */
+    uint32_t epoch; /* current_epoch() when the rest was found out */
     bool covered;
     const ps_site *site;
     ps_row *row; /* NULL: not called since */
 };
 
 static struct {
-    Py_ssize_t index; /* of what we keep in code objects */
-    uint32_t epoch;   /* raised when rows or coverage change */
+    Py_ssize_t index; /* of our data in code objects */
+    uint32_t epoch;   /* incremented when rows or coverage change */
     bool on, everything;
-    bool restart; /* the coverage changed */
-    /* the hooks are out, but the flush was reading the rows: clear them at the next try */
-    bool clearing;
+    bool restart;  /* the coverage changed */
+    bool clearing; /* the hooks are out, but the flush read the rows: clear them at the next try */
 } functions = {.epoch = 1};
 
 static void free_function(void *function)
@@ -43,13 +42,13 @@ void ps_functions_init(void)
     functions.index = PyUnstable_Eval_RequestCodeExtraIndex(free_function);
 }
 
-/* Changes with each change of either. */
+/* Changes when the rows, the coverage or the sites change. */
 static uint32_t current_epoch(void)
 {
     return functions.epoch + ps_sites_generation;
 }
 
-/* Of the function that runs: so its globals are those at hand. */
+/* Called for the function that runs, so its globals are at hand. */
 static void look_up(struct function *function, PyCodeObject *code)
 {
     function->site = ps_code_site(code, PyEval_GetGlobals());
@@ -66,7 +65,7 @@ static ps_row *make_row(struct function *function)
     return function->row;
 }
 
-/* NULL when there is no memory for it. */
+/* NULL without memory. */
 static struct function *find_function(PyCodeObject *code)
 {
     void *kept = NULL;
@@ -86,13 +85,13 @@ static struct function *find_function(PyCodeObject *code)
     return function;
 }
 
-/* Its hooks took too much (overhead.h). */
+/* Was it taken out because its hooks took too much time (overhead.h)? */
 static bool is_out(const struct function *function)
 {
     return PS_UNLIKELY(PS_READ(ps_overhead_functions)) && function->row && PS_READ(function->row->excluded);
 }
 
-/* True also when there is no memory to know it. */
+/* True also if there is no memory to find out. */
 static bool is_covered(PyCodeObject *code)
 {
     const struct function *function = find_function(code);
@@ -117,7 +116,7 @@ bool ps_functions_on(void)
     return functions.on;
 }
 
-/* Without a GIL an event may still be on its way here after the hooks were taken out. */
+/* Without a GIL an event may still arrive after the hooks were taken out. */
 static bool is_late(void)
 {
     return !PS_HAVE_GIL && !functions.on;
@@ -148,8 +147,8 @@ bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
 bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint64_t now)
 {
     /*
-     * Exits that are told of all functions: whether one is covered is known sooner than that it is
-     * not open.
+     * If exits come for all functions: to find out whether a function is covered takes less time
+     * than to find that its call is not open.
      */
     bool any = !PS_HAVE_MONITORING || outcome == PS_OUTCOME_RAISED || PS_READ(ps_overhead_functions);
     if (any && !is_covered(code)) return false;
@@ -158,7 +157,10 @@ bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint6
     ps_call call;
     ps_row *row = ps_stack_leave_frame(stack, frame, now, outcome, &call);
     if (PS_UNLIKELY(!row)) {
-        /* Not seen entered: because it is not covered, or it was before anybody listened. */
+        /*
+         * The entry was not seen: the function is not covered, or was entered before anybody
+         * listened.
+         */
         return is_covered(code);
     }
     if (PS_ENABLED(FUNCTION__RETURN) && row->site) ps_calls_fire_return(row, stack, &call, outcome);
@@ -173,12 +175,12 @@ void ps_functions_restart(void)
     functions.restart = true;
     /*
      * While nobody listens the worker stays away: a thread state that is made while the interpreter
-     * starts or ends is in its way.
+     * starts or ends gets in its way.
      */
     if (ps_watcher_wanted() & (PS_FUNCTION_PROBES | PS_BIT(LINE))) ps_watcher_recheck();
 }
 
-/* Nobody asks for calls any more: what is open now will never be seen to return. */
+/* Nobody listens to calls any more: the returns of open calls will never be seen. */
 static bool forget_calls(void)
 {
     if (!ps_tables_try_lock()) return false;
@@ -190,7 +192,7 @@ static bool forget_calls(void)
     return true;
 }
 
-/* Lines are covered as functions are. What a callback disabled so far may be covered now. */
+/* Lines have the coverage of functions. Code that a callback disabled may be covered now. */
 static void cover(uint32_t wanted)
 {
     bool everything = (wanted & PS_BIT(FUNCTIONS__ALL)) != 0;

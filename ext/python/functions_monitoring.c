@@ -9,17 +9,17 @@
 #include "info.h"
 
 /*
- * What sys.monitoring tells of calls, on 3.12 and later. Entries (start, resume, throw) and exits
- * (return, yield, unwind) come in pairs, also for generators that are closed and coroutines that
- * are cancelled. For code that is not covered the callback answers "disable", and costs nothing
- * from then on; unwinding and throwing cannot be disabled.
+ * Calls by sys.monitoring, on 3.12 and later. Entries (start, resume, throw) and exits (return,
+ * yield, unwind) come in pairs, also for generators that are closed and coroutines that are
+ * cancelled. For code that is not covered the callback returns "disable", and the code costs
+ * nothing from then on. Unwinding and throwing cannot be disabled.
  *
- * Where other tools hold all ids of sys.monitoring, the profile hook tells of calls as it does
- * before 3.12, for more of everybody's time.
+ * If other tools hold all ids of sys.monitoring, the profile hook reports calls as it does before
+ * 3.12. That costs all code more time.
  */
 enum { EVENTS = PS_ON_START | PS_ON_RESUME | PS_ON_THROW | PS_ON_RETURN | PS_ON_YIELD | PS_ON_UNWIND };
 
-/* Both false: nobody wants to hear of the function. */
+/* Both return false when nobody listens to the function. */
 static bool enter(PyObject *const *args, bool resumed)
 {
     PyCodeObject *code = (PyCodeObject *)args[0];
@@ -37,7 +37,7 @@ static bool leave(PyObject *const *args, int outcome)
 {
     PyCodeObject *code = (PyCodeObject *)args[0];
     ps_look look = ps_look_begin(PS_LOOK_FUNCTION);
-    uint64_t now = ps_ticks(); /* to wait for a turn is none of the call's time */
+    uint64_t now = ps_ticks(); /* a wait for a turn is not part of the call */
     ps_turn turn;
     ps_turn_begin(&turn);
     bool wanted = PS_UNLIKELY(ps_latency_on()) && ps_latency_leave(code, ps_current_frame(), outcome);
@@ -80,7 +80,7 @@ PS_CALLBACK(ps_on_yield)
 
 PS_CALLBACK(ps_on_unwind)
 {
-    /* A generator that is closed ends so: no error. */
+    /* A generator that is closed ends so, which is no error. */
     bool closed = count > 2 && PyErr_GivenExceptionMatches(args[2], PyExc_GeneratorExit);
     leave(args, closed ? PS_OUTCOME_RETURNED : PS_OUTCOME_RAISED);
     return ps_monitoring_go_on();

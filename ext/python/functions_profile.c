@@ -5,11 +5,11 @@
 #include "clock.h"
 
 /*
- * What the profile hook tells of calls, on 3.11 and where sys.monitoring has no room: an entry for
- * each start and resumption, an exit for each return, yield and exception. Which of them it is
- * stands in the frame; which exception it was does not. Generators that are left by one that was
- * thrown into them, without a word of their own, are taken for closed: nearly all are, most of them
- * by a loop that ended early.
+ * Calls by the profile hook, on 3.11 and where sys.monitoring has no room: an entry for each start
+ * and resumption, an exit for each return, yield and exception. The frame shows which of them it
+ * is, but not which exception. A generator that is left by an exception that was thrown into it,
+ * and does not handle it, is taken for closed. Nearly all such generators are, most of them by a
+ * loop that ended early.
  */
 static unsigned users; /* of enum ps_profile_user */
 
@@ -18,7 +18,7 @@ static bool is_resumable(const PyCodeObject *code)
     return (code->co_flags & PS_RESUMABLE) != 0;
 }
 
-/* What names it. */
+/* The address that identifies the frame. */
 static ps_address key_of(PyFrameObject *frame)
 {
     return PS_HAVE_MONITORING ? ps_current_frame() : PS_ADDRESS(frame);
@@ -56,9 +56,7 @@ static void look_at(PyFrameObject *frame, int what, PyObject *argument)
     ps_look_end(look);
 }
 
-/*
- * Called by the VM on the application's threads. What is raised at the moment was put away by it.
- */
+/* Called by the VM on the application's threads. The VM has put aside an exception that is set. */
 static int on_event(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
 {
     if (what == PyTrace_C_RETURN) ps_thread_hooks_mind_thread(argument);

@@ -10,18 +10,17 @@
 #include "eval_breaker.h"
 #include "watcher.h"
 
-/*
- * Further than that the GIL's state is not looked for: it is in the first 100 KB of the runtime's.
- */
+/* The search for the GIL's state ends there. The state is in the first 100 KB of the runtime's. */
 #define RUNTIME_BYTES (1024 * 1024)
-/* For so long at most the main thread lets go of the GIL when a pending call asks it to. */
+/* When a pending call asks it to, the main thread releases the GIL for so long at most. */
 #define YIELD_NS 5000000u
 
-/* The runtime's state, of which nothing is public but the name; absent: NULL. */
+/* The runtime's state, of which only the name is public; NULL if it is absent. */
 extern char _PyRuntime[] __attribute__((weak));
 
 /*
- * The beginning of struct _gil_runtime_state (Include/internal/pycore_gil.h): so from 3.11 to 3.15.
+ * The beginning of struct _gil_runtime_state (Include/internal/pycore_gil.h), the same from 3.11 to
+ * 3.15.
  */
 struct gil {
     unsigned long interval; /* us */
@@ -30,21 +29,21 @@ struct gil {
 };
 
 enum kind { NOT_WAITING, UPKEEP, SAMPLE, SWITCH };
-/* REST: the default of 5 ms, or the application's where that is shorter. */
+/* REST: the default of 5 ms, or the application's interval if that is shorter. */
 enum phase { NONE, SHORT, LONGER, REST, PHASES };
 
 static const uint64_t phase_ns[PHASES] = {[REST] = 30000000, [SHORT] = 1000000, [LONGER] = 10000000};
 static const enum phase phase_after[PHASES] = {[REST] = SHORT, [SHORT] = LONGER, [LONGER] = REST};
 /*
- * Samples come 99 times a second: with LONGER first, among four busy threads, the worker took 2 %
- * of the CPU time instead of 1 %.
+ * Samples come 99 times a second. With LONGER first, the worker took 2 % of the CPU time among four
+ * busy threads, instead of 1 %.
  */
 static const enum phase first_phase[] = {[UPKEEP] = REST, [SAMPLE] = REST, [SWITCH] = SHORT};
 
 /*
- * Intervals of ours, in us. Each row stands for one value of the application's for ever. Values of
- * the application's up to LONG_US are left alone. Each of ours is the same again after it was
- * converted to seconds in a float and back.
+ * Intervals of ours, in us. Each row stands for one value of the application's, for ever. Values of
+ * the application's up to LONG_US are left alone. Each of ours is the same again after a conversion
+ * to seconds in a float and back.
  */
 enum { ROWS = 4, LONG_US = 1000 };
 static const unsigned long ours[ROWS][PHASES] = {
@@ -60,15 +59,15 @@ static struct {
     /* Written by the worker. */
     unsigned long applications[ROWS]; /* what a row of ours stands for; 0: nothing yet */
     /* Shared. */
-    int kind;          /* enum kind: of what the worker waits with */
-    uint64_t since_ns; /* when it became that */
+    int kind;          /* enum kind: of the requests that the worker waits with */
+    uint64_t since_ns; /* when `kind` was set */
     int asked;         /* the main thread has a pending call to make */
     /* The watcher's own. */
     uint64_t seen_ns, phase_since_ns;
     enum phase phase;
 } wait;
 
-/* The segment of the program or library that an address is in. */
+/* The segment of the program or library that contains an address. */
 struct segment {
     uintptr_t address, end;
 };
@@ -104,8 +103,8 @@ static bool is_gil(const struct gil *at, unsigned long interval)
 }
 
 /*
- * Where it lies differs from release to release. What it holds now is known: the interval, this
- * thread, and that the GIL is taken.
+ * The place of the GIL's state differs between releases. Its contents are known now: the interval,
+ * this thread, and that the GIL is taken.
  */
 static struct gil *find_gil(unsigned long interval)
 {
@@ -124,7 +123,7 @@ void ps_gil_wait_init(void)
     ps_pending_check();
 }
 
-/* What the application means by the interval that stands there. */
+/* The application's value, when this interval is set. */
 static unsigned long applications(unsigned long interval)
 {
     for (int i = 0; i < ROWS; i++)
@@ -133,7 +132,7 @@ static unsigned long applications(unsigned long interval)
     return interval;
 }
 
-/* What stands for it in this phase: itself where no row does. */
+/* The interval that stands for the application's value in this phase; without a row, the value. */
 static unsigned long of_phase(unsigned long interval, enum phase phase)
 {
     for (int i = 0; phase != NONE && i < ROWS; i++)
@@ -141,7 +140,7 @@ static unsigned long of_phase(unsigned long interval, enum phase phase)
     return interval;
 }
 
-/* Any thread. sys.setswitchinterval() writes at any time on a thread that has the GIL. */
+/* Any thread. sys.setswitchinterval() may write at any time, on a thread that has the GIL. */
 static void set_phase(enum phase phase)
 {
     unsigned long seen = PS_READ(wait.gil->interval), wanted;
@@ -162,9 +161,10 @@ static void reserve_row(void)
 }
 
 /*
- * A pending call: on the main thread, with the GIL. A call that lets go of the GIL more often than
- * every 57 us wakes the worker before its shortest interval has passed. Some of these times the
- * worker is awake before the GIL is taken again; on a busy machine, few.
+ * A pending call: runs on the main thread, with the GIL. It helps against a call that releases the
+ * GIL more often than every 57 us, which wakes the worker before its shortest interval has passed.
+ * The worker is then awake only some of the times before the GIL is taken again; on a busy machine,
+ * few.
  */
 static int yield(void *unused)
 {
@@ -198,8 +198,9 @@ static enum kind kind_of(unsigned requests)
 /*
  * The GIL goes to the thread whose last wait began first, and each interval that passes begins a
  * new wait. An interval ends late by the timer slack, 50 us by default. With more slack than the
- * others have the worker is in front of them as a rule; with less (1 us) it was behind them: among
- * four threads in calls of C it waited for up to 3.7 s instead of 0.2 s, on a busy machine.
+ * other threads have, the worker is in front of them as a rule. With less (1 us) it was behind
+ * them: among four threads in calls of C it waited for up to 3.7 s instead of 0.2 s, on a busy
+ * machine.
  */
 void ps_gil_wait_prepare(void)
 {
@@ -229,7 +230,7 @@ void ps_gil_wait_hurry(unsigned requests)
     __atomic_compare_exchange_n(&wait.kind, &kind, wanted, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-/* The phase of this moment; *end: when the next one begins. */
+/* The phase at this moment; *end: when the next phase begins. */
 static enum phase phase_at(uint64_t now, int kind, uint64_t *end)
 {
     uint64_t since = PS_READ(wait.since_ns);
@@ -254,8 +255,7 @@ uint64_t ps_gil_wait_step(uint64_t now)
     if (!wait.gil) return next;
     set_phase(phase);
     /*
-     * The worker may have got the GIL meanwhile, and have put the interval back before this one was
-     * set.
+     * The worker may have got the GIL meanwhile, and restored the interval before this one was set.
      */
     if (!__atomic_load_n(&wait.kind, __ATOMIC_SEQ_CST)) set_phase(NONE);
     return next;

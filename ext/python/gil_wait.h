@@ -1,22 +1,22 @@
 /*
- * The worker's wait for the GIL, made short.
+ * Keeps the worker's wait for the GIL short.
  *
- * A thread that waits for the GIL requests it when the switch interval (5 ms) has passed and nobody
- * let go of the GIL meanwhile. A main thread that lets go of it for short calls more often than
- * that wakes the waiter each time, takes the GIL back first, and never sees a request: the waiter
- * starves. So while the worker waits, the switch interval is 7 us (57 us with a thread's timer
- * slack), and the interpreter itself makes the request, for a thread that does wait. Nothing here
- * makes a request: one that nobody waits for stops the thread that answers it for ever.
+ * A thread that waits for the GIL requests it when the switch interval (5 ms) has passed and the
+ * GIL was not released meanwhile. A main thread that releases the GIL for short calls more often
+ * than that wakes the waiter each time and takes the GIL back first. It never sees a request: the
+ * waiter starves. So while the worker waits, the switch interval is 7 us (57 us with a thread's
+ * timer slack). Then the interpreter itself makes the request, for a thread that does wait. Nothing
+ * here makes a request: one that no thread waits for stops the thread that answers it for ever.
  *
  *   worker    begin() -> the interpreter's wait -> end(): the interval is the application's again
  *   watcher   step(), whenever it is awake: the interval is 7 us for 1 ms, 503 us for 10 ms, at
  *             most 5 ms for 30 ms, and so on: a thread may keep the GIL for long, and each interval
- *             that passes wakes every waiter. After the first of these the main thread is also
- *             asked by a pending call.
+ *             that passes wakes every waiter. After the first of these a pending call also asks the
+ *             main thread.
  *
  * The application wins: step() and end() replace the application's value and ours, and no value
- * that it sets meanwhile. During a wait sys.getswitchinterval() returns one of ours. When the
- * application sets that later, step() puts the value back for which it stood.
+ * that it sets meanwhile. During a wait sys.getswitchinterval() returns one of ours. If the
+ * application later sets that value, step() restores the value for which it stood.
  */
 #ifndef PS_PYTHON_GIL_WAIT_H
 #define PS_PYTHON_GIL_WAIT_H
@@ -25,30 +25,33 @@
 
 #if PS_HAVE_GIL
 /*
- * With the GIL, on a thread of the main interpreter: finds the interval. Where it is not found the
- * pending calls alone remain.
+ * With the GIL, on a thread of the main interpreter: finds the interval in memory. If it is not
+ * found, only the pending calls remain.
  */
 void ps_gil_wait_init(void);
 /* On the worker, at its start. */
 void ps_gil_wait_prepare(void);
 /*
  * On the worker: right before it asks for the GIL, and when it has the GIL. requests: PS_REQUEST_*;
- * to switch hooks is urgent.
+ * switching hooks is urgent.
  */
 void ps_gil_wait_begin(unsigned requests);
 void ps_gil_wait_end(void);
-/* On the watcher: this is requested now, too, and the worker may be waiting already. */
+/* On the watcher: these requests are added, and the worker may be waiting already. */
 void ps_gil_wait_hurry(unsigned requests);
-/* ps_vm.step. */
+/* The function for ps_vm.step. */
 uint64_t ps_gil_wait_step(uint64_t now);
 /*
- * Any thread: the address of the state of the thread that has the GIL, or had it last; 0 where the
- * GIL was not found.
+ * Any thread: the address of the state of the thread that has the GIL, or had it last; 0 if the GIL
+ * was not found in memory.
  */
 uintptr_t ps_gil_last_holder(void);
-/* Any thread: has that thread the GIL now? */
+/* Any thread: does that thread have the GIL now? */
 bool ps_gil_is_held(void);
-/* The waiting thread is gone: in the child after a fork, and at the end of the interpreter. */
+/*
+ * Called when the waiting thread is gone: in the child after a fork, and at the end of the
+ * interpreter.
+ */
 void ps_gil_wait_abandon(void);
 #else
 static inline void ps_gil_wait_init(void) {}

@@ -1,8 +1,9 @@
 /*
- * Greenlets (gevent, eventlet) switch in C, and no hook of CPython tells. greenlet's own does, a
- * function for each thread that is called after each switch. While somebody listens to functions
- * each thread gets one of ours at its first call, which passes on to the one that was there. It can
- * be taken out on its own thread alone: it does so at the first switch after the tracer has left.
+ * Greenlets (gevent, eventlet) switch in C, and no hook of CPython reports that. greenlet has its
+ * own hook: a function for each thread, which is called after each switch. While somebody listens
+ * to functions, each thread gets a function of ours at its first call, which calls the one that was
+ * there. Only the thread itself can take the function out. It does so at its first switch after the
+ * tracer has left.
  */
 #include "hooks.h"
 
@@ -21,7 +22,7 @@ static struct {
 static PyObject *on_switch(PyObject *previous, PyObject *args);
 static PyMethodDef definition = {"probescope", on_switch, METH_VARARGS, NULL};
 
-/* Is what this thread has ours? */
+/* Is this thread's function ours? */
 static bool is_in(void)
 {
     PyObject *function = PyObject_CallObject(greenlets.gettrace, NULL);
@@ -30,7 +31,7 @@ static bool is_in(void)
     return ours;
 }
 
-/* Returns what was there: a new reference. */
+/* Returns the function that was there: a new reference. */
 static PyObject *put_in(PyObject *function)
 {
     return PyObject_CallFunctionObjArgs(greenlets.settrace, function, NULL);
@@ -56,7 +57,7 @@ static PyObject *on_switch(PyObject *previous, PyObject *args)
 void ps_greenlets_follow(void)
 {
     if (!greenlets.on || !greenlets.settrace || is_in()) return;
-    /* What was there has to be known when ours is made. */
+    /* The earlier function has to be known when ours is made. */
     PyObject *previous = put_in(Py_None);
     PyObject *ours = previous ? PyCFunction_New(&definition, previous) : NULL;
     PyObject *none = previous ? put_in(ours ? ours : previous) : NULL;
@@ -66,10 +67,10 @@ void ps_greenlets_follow(void)
     PyErr_Clear();
 }
 
-/* Both or none: a module that only says that it is greenlet's has neither. */
+/* Both or none: a module that only pretends to be greenlet's has neither. */
 static void find_functions(void)
 {
-    PyObject *modules = PyImport_GetModuleDict(); /* borrowed, as all these */
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed, like all below */
     PyObject *module =
         PyDict_CheckExact(modules) ? PyDict_GetItemString(modules, "greenlet._greenlet") : NULL;
     PyObject *names = module && PyModule_CheckExact(module) ? PyModule_GetDict(module) : NULL;
@@ -82,7 +83,7 @@ static void find_functions(void)
     PS_WRITE(greenlets.settrace, settrace);
 }
 
-/* A program may import it late. */
+/* A program may import greenlet late. */
 bool ps_greenlets_needs_upkeep(void)
 {
     return PS_READ(greenlets.on) && !PS_READ(greenlets.settrace) &&
@@ -92,7 +93,7 @@ bool ps_greenlets_needs_upkeep(void)
 void ps_greenlets_upkeep(void)
 {
     PS_WRITE(greenlets.looked_ns, ps_monotonic_ns());
-    if (greenlets.settrace) return; /* since somebody asked whether this is needed */
+    if (greenlets.settrace) return; /* found since somebody asked whether this is needed */
     find_functions();
     if (greenlets.settrace) ps_contexts_begin();
 }

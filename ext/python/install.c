@@ -1,13 +1,13 @@
 /*
  * install() and uninstall(): one change at a time. uninstall() waits for the watcher and the worker
- * to end, without the GIL. A call from another thread waits meanwhile, without the GIL as well. Two
- * kinds of calls may not wait. They leave a wish instead:
+ * to end, without the GIL. A call from another thread waits for the change, without the GIL as
+ * well. Two kinds of calls may not wait. They leave a wish instead:
  *
  *   within a change    hooks that go may run an audit hook or a __del__ of the application's, which
  *                      calls install() or uninstall(). The change fulfils the wish before it ends
- *   on the worker      where such code runs too, and uninstall() waits for the worker's end. The
- *                      change that is under way fulfils the wish, or else the main thread does at
- *                      its next step
+ *   on the worker      such code runs there too, and uninstall() waits for the worker's end. The
+ *                      change that is under way fulfils the wish; without one, the main thread does
+ *                      at its next step
  *
  * Python runs signal handlers between two steps of the main thread, so never within one of these
  * waits.
@@ -24,11 +24,11 @@
 enum wish { NOTHING, INSTALL, UNINSTALL };
 
 static struct {
-    pthread_mutex_t lock; /* nobody who holds it waits for the GIL */
+    pthread_mutex_t lock; /* no thread that holds it waits for the GIL */
     pthread_cond_t ended;
     bool under_way;
-    pthread_t thread; /* that makes it */
-    bool half_done;   /* something has changed, and something is left to change */
+    pthread_t thread; /* the thread that makes the change */
+    bool half_done;   /* part of the change is made, and part of it is left */
     enum wish wish;
     size_t memory_limit; /* of the last install() */
 } change = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
@@ -43,7 +43,7 @@ static const ps_vm vm = {
     .cover_again = ps_functions_restart,
 };
 
-/* An errno. */
+/* Returns an errno. */
 static int start(void)
 {
     ps_turn turn;
@@ -70,8 +70,8 @@ static void stop(void)
     ps_parts_uninstall();
     ps_exceptions_end();
     /*
-     * Both threads may be waiting for the GIL; without one another may be in a hook, and wait for
-     * its turn.
+     * Both threads may be waiting for the GIL. Without a GIL, another thread may be in a hook and
+     * wait for its turn.
      */
     PyThreadState *state = PyEval_SaveThread();
     ps_watcher_stop();
@@ -117,7 +117,7 @@ static void end_change(void)
         enum wish wish = change.wish;
         change.wish = NOTHING;
         pthread_mutex_unlock(&change.lock);
-        /* its caller is gone: after an error status() says that nothing is installed */
+        /* The caller is gone: after an error status() says that nothing is installed. */
         if (wish == INSTALL) start();
         else stop();
         pthread_mutex_lock(&change.lock);
@@ -127,7 +127,7 @@ static void end_change(void)
     pthread_mutex_unlock(&change.lock);
 }
 
-/* A pending call. */
+/* Made as a pending call. */
 static int fulfil(void *unused)
 {
     (void)unused;
@@ -136,9 +136,9 @@ static int fulfil(void *unused)
 }
 
 /*
- * The thread that made the change is not in the child, where half of a change would stay for ever.
- * There install() is the last word. Called after the watcher's own handler, which has started a
- * watcher if the parent had one.
+ * The child does not have the thread that made the change, and would keep half of a change for
+ * ever. So the library is installed there. Called after the watcher's own handler, which has
+ * started a watcher if the parent had one.
  */
 static void after_fork_in_child(void)
 {

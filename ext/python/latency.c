@@ -1,12 +1,13 @@
 /*
- * Latency probes: the calls of functions that the application named, while somebody listens to
- * their probes; nothing before that, and nothing afterwards. Events are had for a code object:
- * functions that would share theirs have one of their own (python/probescope/_latency.py).
+ * Latency probes: the calls of functions that the application named, hooked only while somebody
+ * listens to their probes. Events come for code objects, so functions that share a code object get
+ * one of their own (python/probescope/_latency.py).
  *
- * From 3.12 on sys.monitoring tells of the starts and returns of these code objects; that an
- * exception leaves one it tells only for all. Before, and where all of its tool ids are taken, the
- * profile hook tells of all functions. An open call is known by its frame, which stays where it is
- * while a generator or a coroutine waits: so such a call is one, from its first step to its end.
+ * From 3.12 on sys.monitoring reports the starts and returns of these code objects. It reports
+ * exceptions that leave a function only for all code. Before 3.12, and if all tool ids are taken,
+ * the profile hook reports all functions. An open call is identified by its frame, which stays
+ * where it is while a generator or a coroutine waits. So such a call is one call, from its first
+ * step to its end.
  */
 #include "hooks.h"
 
@@ -16,16 +17,16 @@
 #include "suspended.h"
 
 struct traced {
-    PyCodeObject *code; /* a reference; NULL: traced no more */
+    PyCodeObject *code; /* a reference; NULL: no longer traced */
     ps_latency *latency;
 };
 
 static struct {
-    Py_ssize_t index; /* of the probe that we keep in code objects */
+    Py_ssize_t index; /* of the probe that is kept in code objects */
     struct traced *list;
     size_t count, capacity;
     ps_suspended_table open;
-    bool on; /* is any of them listened to? */
+    bool on; /* somebody listens to one of them */
 } traced;
 
 void ps_latency_init(void)
@@ -38,7 +39,7 @@ bool ps_latency_on(void)
     return traced.on;
 }
 
-/* NULL: it has none. */
+/* NULL: the code has no probe. */
 static ps_latency *latency_of(PyCodeObject *code)
 {
     void *kept = NULL;
@@ -54,7 +55,7 @@ bool ps_latency_enter(PyCodeObject *code, ps_address frame, bool resumed)
     if (!latency) return false;
     ps_suspended call = {.frame = frame, .latency = latency};
     if (resumed) return true;
-    /* What is known of this place is of a generator that was dropped, of which nobody said so. */
+    /* An entry of this frame is left from a generator that was dropped, which no event reported. */
     if (!ps_latency_listened(latency)) {
         ps_suspended_take(&traced.open, frame, &call);
         return true;
@@ -78,7 +79,7 @@ bool ps_latency_leave(PyCodeObject *code, ps_address frame, int outcome)
 
 static bool by_profile; /* and not by sys.monitoring */
 
-/* Has the interpreter tell of all that is listened to; *reason: why it does not. */
+/* Switches the events of all that is listened to; *reason: why that failed. */
 static void ask(bool on, const char **reason)
 {
 #if PS_HAVE_MONITORING
@@ -155,7 +156,7 @@ PyObject *ps_latency_trace(PyObject *module, PyObject *arguments)
     ps_turn_begin(&turn);
     ps_latency *latency = ps_latency_define(name, &error);
     bool added = latency && add(code, latency);
-    /* where somebody listens already, the watcher has it hooked */
+    /* If somebody listens already, the watcher has it hooked. */
     if (added) ps_latency_hooked(latency, false);
     ps_turn_end(&turn);
     if (!latency) return PyUnicode_FromString(error);

@@ -1,7 +1,7 @@
 /*
  * Lines: the probe fires at the start of each line of a covered function. On 3.12 and later
- * sys.monitoring tells of them, and code that is not covered costs nothing. Before, only the trace
- * hook does, at many times the price for every call of every function: so there it has to be
+ * sys.monitoring reports lines, and code that is not covered costs nothing. Before, only the trace
+ * hook does, which costs many times as much for every call of every function. So there it has to be
  * forced.
  */
 #include "hooks.h"
@@ -21,21 +21,18 @@ static void fire(const ps_site *site, int line)
 #if PS_HAVE_MONITORING
 
 #if PS_COUNTS_C_CALLS
-/*
- * So many calls of C may be nested in each other while there are LINE events: half of what 3.12
- * allows.
- */
+/* How many nested calls of C there may be while there are LINE events: half of what 3.12 allows. */
 enum { DEEP = 750 };
 
 /*
- * The interpreter does not specialize an instruction at which a line begins while there are LINE
- * events. A loop over a generator, a property, __getitem__() and, in 3.13, __init__() are run by a
- * call of C then, and by none otherwise. Where these are nested deeply the program would end with a
+ * While there are LINE events, the interpreter does not specialise an instruction at which a line
+ * begins. Then a loop over a generator, a property, __getitem__() and, in 3.13, __init__() need a
+ * call of C, and otherwise none. If these are nested deeply, the program would end with a
  * RecursionError that it does not have without a tool. So the events end before that.
  */
 static void end_where_deep(void)
 {
-    static int most; /* left where no call is nested, as far as seen */
+    static int most; /* calls left when none is nested, as far as seen */
     int left = ps_c_calls_left(), seen = PS_READ(most);
     if (left > seen) PS_WRITE(most, left);
     if (PS_LIKELY(seen - left < DEEP)) return;
@@ -51,16 +48,16 @@ static void end_where_deep(void)
 }
 
 /*
- * Does a loop of a generator begin here? Its FOR_ITER is where a line begins, too, and has no event
- * while the line stays the same: so it cannot be disabled, and this is the event that comes before
- * it.
+ * Does a loop of a generator begin here? A line begins at its FOR_ITER, too, which has no event
+ * while the line stays the same. So that cannot be disabled, and this is the event that comes
+ * before it.
  */
 static bool is_loop(PyCodeObject *code)
 {
     enum { FAR = 40 };
     if (!(code->co_flags & CO_GENERATOR)) return false;
     int at = ps_walked_instruction(ps_walk_from(ps_thread_state())) / 2;
-    PyObject *bytes = PyCode_GetCode(code); /* as it was compiled; the code object keeps it */
+    PyObject *bytes = PyCode_GetCode(code); /* as compiled; the code object keeps these bytes */
     bool found = false, ended = !bytes || at < 0;
     for (int end = at + FAR; !found && !ended && at < end && at < PyBytes_GET_SIZE(bytes) / 2; at++) {
         unsigned char instruction = (unsigned char)PyBytes_AS_STRING(bytes)[2 * at];

@@ -29,7 +29,7 @@ static const ps_part parts[] = {
     {.needs_upkeep = ps_greenlets_needs_upkeep, .do_upkeep = ps_greenlets_upkeep},
     {.hook = ps_latency_switch},
     {.probes = PS_LINE_PROBES, .hook = ps_lines_switch},
-    /* The hooks that the two have in each thread. */
+    /* The hooks that functions and lines have in each thread. */
     {.needs_upkeep = ps_thread_hooks_need_upkeep, .do_upkeep = ps_thread_hooks_upkeep},
     {.probes = PS_SAMPLE_PROBES, .hook = ps_sampling_switch, .refused = ps_sampling_refused},
     {.probes = PS_OBJECT_PROBES,
@@ -76,10 +76,10 @@ static PyObject *native_stop(PyObject *self, PyObject *unused)
 }
 
 /*
- * The interpreter ends and did not call stop(): atexit._clear() was called. A class that a row
- * keeps alive would keep its module's variables from being let go of, and what their __del__ prints
- * from being seen. Only sys.modules holds this module, so that it goes before any of them. The
- * worker is not waited for: no other thread gets the GIL any more.
+ * The interpreter ends and nobody called stop(): atexit._clear() was called. A row may keep a class
+ * alive, and the class the variables of its module, whose __del__ would print too late to be seen.
+ * Only sys.modules holds this module, so it goes before any of those. The worker is not waited for:
+ * no other thread gets the GIL any more.
  */
 static void end_unasked(void *unused)
 {
@@ -99,8 +99,8 @@ static bool prepare_end(void)
 }
 
 /*
- * A copy of an iterable of str as UTF-8 (undecodable bytes of paths as they were); NULL with an
- * exception. None: NULL without.
+ * A copy of an iterable of str as UTF-8 (undecodable bytes of paths as they were). NULL with an
+ * exception; for None NULL without one.
  */
 static ps_strings copy_strings(PyObject *iterable)
 {
@@ -139,7 +139,7 @@ static PyObject *native_cover(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Sets item and lets go of the value. False with an exception. */
+/* Sets the item and releases the value. False with an exception. */
 static bool set(PyObject *dict, const char *key, PyObject *value)
 {
     bool done = value && PyDict_SetItemString(dict, key, value) == 0;
@@ -207,7 +207,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Once for each process: what is hooked is the main interpreter's. */
+/* Once for each process: only the main interpreter is hooked. */
 static int execute(PyObject *module)
 {
     static bool executed;

@@ -8,8 +8,8 @@
 #include "atomic.h"
 
 /*
- * sys.monitoring has six tool ids; 0 is for debuggers, 1 for coverage, 2 for profilers, 5 for
- * optimizers. Those that nobody has a name for come first, and the others only when they are free.
+ * sys.monitoring has six tool ids: 0 is for debuggers, 1 for coverage, 2 for profilers, 5 for
+ * optimizers. The ids without a purpose come first.
  */
 static const int preferred_ids[] = {3, 4, 2, 5, 1, 0};
 
@@ -28,18 +28,18 @@ enum { CALLBACKS = sizeof(callbacks) / sizeof(callbacks[0]), OWNER_BUFFER = 12 }
 
 static struct {
     PyObject *module, *disable;     /* sys.monitoring and its DISABLE, once they are needed */
-    PyObject *functions[CALLBACKS]; /* kept: without a GIL one may be on its way when it is taken out */
+    PyObject *functions[CALLBACKS]; /* kept: without a GIL one may be running when it is taken out */
     int id;                         /* -1: none */
     unsigned asked[PS_MONITORING_PARTS];
-    unsigned taken_out; /* of these, until the part asks for something else */
+    unsigned taken_out; /* disabled for now, until the part asks for something else */
     bool disabled;      /* a callback disabled something since the last restart */
-    char refusal[120];  /* why there is none of it */
+    char refusal[120];  /* why there are no events */
 } monitoring = {.id = -1};
 
 /*
- * The interpreter calls these. A built-in function would do, but for the limit of recursion: at the
- * limit the call of one fails. Where that is the call that tells of an exception that is handled,
- * the failure is an exception for the same handler, and so on for ever (3.12).
+ * The interpreter calls these. A built-in function would do, but its call fails at the limit of
+ * recursion. If the call reports an exception that is handled, the failure is an exception for the
+ * same handler, and so on for ever (3.12).
  */
 typedef struct {
     PyObject_HEAD vectorcallfunc call;
@@ -95,7 +95,7 @@ static bool find_module(void)
     return true;
 }
 
-/* Calls a function of sys.monitoring; false when it raised. Its result is of no interest. */
+/* Calls a function of sys.monitoring and drops its result. False when it raised. */
 static bool call(const char *name, const char *format, ...)
 {
     va_list arguments;
@@ -111,7 +111,7 @@ static bool call(const char *name, const char *format, ...)
     return result != NULL;
 }
 
-/* The bit of an event: they differ from version to version. 0: the module has none of that name. */
+/* The bit of an event, which differs between versions. 0: the module has no such event. */
 static int event_of(const char *name)
 {
     PyObject *events = PyObject_GetAttrString(monitoring.module, "events");
@@ -123,7 +123,7 @@ static int event_of(const char *name)
     return value;
 }
 
-/* Who holds the ids, each name cut to what leaves room for all of them in a reason. */
+/* Lists the holders of the ids. Each name is cut, so that all of them have room in a reason. */
 static void find_owners(void)
 {
     char *to = stpcpy(monitoring.refusal, ALL "tool ids are taken: ");
@@ -139,8 +139,8 @@ static void find_owners(void)
 }
 
 /*
- * Puts these in, or takes them out where they are NULL. False: an audit hook objected, or the
- * module is not as it was.
+ * Registers these callbacks; NULL: removes ours. False: an audit hook objected, or the module was
+ * changed.
  */
 static bool register_all(PyObject *const *functions)
 {
@@ -154,8 +154,8 @@ static bool register_all(PyObject *const *functions)
 }
 
 /*
- * What was disabled under the id would stay so for the tool that takes it next (seen on 3.12 and
- * 3.13).
+ * Restarts first: events that were disabled under the id would stay disabled for the next tool that
+ * takes it (seen on 3.12 and 3.13).
  */
 static void release(void)
 {
@@ -183,7 +183,7 @@ static bool claim(void)
     return false;
 }
 
-/* Has the module tell what is asked for, and gives the id back when that is nothing. */
+/* Enables what the parts ask for, and gives the id back when that is nothing. */
 static bool set_events(void)
 {
     unsigned asked = 0;

@@ -6,8 +6,8 @@
 #include "coverage.h"
 
 /*
- * Nothing here makes an object of Python's or runs code: names are made in hooks where neither may
- * be, in an allocation, and when an exception dies.
+ * Nothing here makes a Python object or runs bytecode. Hooks make names where neither is allowed:
+ * in an allocation, and when an exception dies.
  */
 
 static struct {
@@ -21,10 +21,10 @@ void ps_names_init(void)
     if (!keys.name || !keys.module) PyErr_Clear();
 }
 
-/* Bytes of a name, with its NUL: longer ones are cut by ps_site_intern anyway. */
+/* Bytes of a name, with its NUL. ps_site_intern() cuts longer names anyway. */
 enum { NAME_BUFFER = PS_NAME_MAX + 1 };
 
-/* Appends; cut where it does not fit. Returns the new length. */
+/* Appends, cut to the room that is left. Returns the new length. */
 static size_t append(char *to, size_t size, const char *text, size_t length)
 {
     size_t room = NAME_BUFFER - 1 - size;
@@ -34,7 +34,7 @@ static size_t append(char *to, size_t size, const char *text, size_t length)
     return size + length;
 }
 
-/* One character as UTF-8, '?' for one that has none. Returns the bytes. */
+/* One character as UTF-8; '?' for a character that has none. Returns the number of bytes. */
 static size_t encode(char *to, Py_UCS4 c)
 {
     if (c == 0 || (c >= 0xd800 && c <= 0xdfff)) c = '?';
@@ -68,7 +68,10 @@ static size_t append_string(char *to, size_t size, PyObject *string)
     return size + ps_copy_string(to + size, NAME_BUFFER - size, string);
 }
 
-/* "package.module." unless it is the program itself. dict: where it is found. */
+/*
+ * Appends "package.module.", except for the program itself. dict: has the module's name under
+ * `key`.
+ */
 static size_t append_module(char *to, size_t size, PyObject *dict, PyObject *key)
 {
     PyObject *module = key ? ps_dict_find(dict, key) : NULL;
@@ -85,7 +88,7 @@ static size_t append_module(char *to, size_t size, PyObject *dict, PyObject *key
 
 #if PS_HAVE_GIL
 
-/* Appends the str at this address, of which a copy is made first. Nothing when there is none. */
+/* Appends the str at this address, of which a copy is made first. Nothing if there is no str. */
 static size_t append_copied(char *to, size_t size, uintptr_t at)
 {
     union {
@@ -107,8 +110,8 @@ static size_t append_copied(char *to, size_t size, uintptr_t at)
 }
 
 /*
- * What a dict at this address has for "__name__", or 0. The head of a dict's table of keys is not
- * public; it has been so from 3.11 to 3.15, where there is a GIL.
+ * The address of what the dict at this address has for "__name__", or 0. The head of a dict's table
+ * of keys is not public, but the same from 3.11 to 3.15, where there is a GIL.
  */
 static uintptr_t find_module(uintptr_t globals)
 {
@@ -165,7 +168,7 @@ const ps_site *ps_code_site_at(PyCodeObject *code, PyObject *globals, int line)
 {
     char name[NAME_BUFFER];
     size_t size = 0;
-    /* Only a plain dict: another's lookup may be the application's code. */
+    /* Only a plain dict: the look-up in any other may be the application's code. */
     if (globals && PyDict_CheckExact(globals)) size = append_module(name, size, globals, keys.name);
     size = append_string(name, size, code->co_qualname);
     return intern(name, size, code, line);
@@ -178,9 +181,9 @@ const ps_site *ps_code_site(PyCodeObject *code, PyObject *globals)
 
 static size_t name_type(char *to, PyTypeObject *type)
 {
-    /* A static type's name has its module in it. */
+    /* The name of a static type contains its module. */
     if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return append(to, 0, type->tp_name, strlen(type->tp_name));
-    /* From the class's own dict, as a plain look-up: a metaclass may have an idea of its own. */
+    /* From the class's own dict, by a plain look-up: a metaclass may define its own. */
     size_t size = type->tp_dict ? append_module(to, 0, type->tp_dict, keys.module) : 0;
     return append_string(to, size, ((PyHeapTypeObject *)type)->ht_qualname);
 }

@@ -1,18 +1,17 @@
 /*
- * Allocations. What tells of them:
+ * Allocations. There are two ways to see them:
  *
- *   tracer     PyRefTracer, from 3.13 on, when nobody else has its only place: each object with its
- *              class, also one that comes from a free list. Its size is that of the block that the
+ *   tracer     PyRefTracer, from 3.13 on, when no other tool has its only place: each object with
+ *              its class, also an object from a free list. Its size is that of the block that the
  *              allocator gave a moment ago, or the class's.
  *   allocator  the OBJ domain, wrapped as tracemalloc does it: blocks by their size. What a free
- *              list gives again (floats, tuples, lists, dicts in a steady state) is not seen, nor a
- *              class. The state of the probes says so.
+ *              list gives again (floats, tuples, lists, dicts in a steady state) is not seen, nor
+ *              is a class. The states of the probes say so.
  *
- * A row is keyed by the class's name (or the size) and the line. Names are made in the hook, when a
- * class is met at an instruction for the first time. Neither of the two is kept alive (places.c).
+ * A row is keyed by the class's name (or the size) and the line. The hook makes a name when a class
+ * is met at an instruction for the first time. Neither class nor code is kept alive (places.c).
  *
- * Rules inside the hooks: the GIL is held, also by other threads than the main one; nothing of
- * Python's may be allocated.
+ * Rules inside the hooks: any thread may run them, with the GIL; Python may allocate nothing.
  */
 #include "hooks.h"
 
@@ -24,7 +23,7 @@
 #include "info.h"
 #include "stats.h"
 
-/* From one check that our hooks are still there to the next. */
+/* From one check for our hooks to the next. */
 enum { CHECK_NS = 1000000000 };
 
 static struct {
@@ -35,7 +34,7 @@ static struct {
     uint64_t checked_ns;
 } objects;
 
-/* Up to 512 bytes in steps of 16, as Python's own allocator has it, then powers of two. */
+/* Up to 512 bytes in steps of 16, as in Python's own allocator; then powers of two. */
 static size_t size_class(size_t size)
 {
     size_t bound = 512;
@@ -47,7 +46,7 @@ static size_t size_class(size_t size)
 static const ps_site *name_it(PyTypeObject *type, size_t bound, PyCodeObject *code, int at)
 {
     int line = code ? PyCode_Addr2Line(code, at) : 0;
-    /* of what the compiler put before the first line */
+    /* Instructions that the compiler put before the first line have no line. */
     if (code && line <= 0) line = code->co_firstlineno;
     if (type) return ps_type_site(type, code, line);
     char size[40];
@@ -55,11 +54,11 @@ static const ps_site *name_it(PyTypeObject *type, size_t bound, PyCodeObject *co
     return ps_text_site(size, code, line);
 }
 
-/* type NULL: by the size. */
+/* type NULL: the row of a size. */
 static ps_row *find_row(PyTypeObject *type, size_t size, PyCodeObject *code, int at)
 {
     /*
-     * An instruction needs 32 bits, and a size that does not fit into the others is not allocated.
+     * The instruction needs 32 bits. A size that does not fit into the other 32 is never allocated.
      */
     size_t bound = type ? 0 : size_class(size);
     int64_t number = (int64_t)((uint64_t)bound << 32 | (uint32_t)at);
@@ -88,12 +87,11 @@ static void count(PyTypeObject *type, size_t size)
 /* ---- The allocator ---- */
 
 static struct {
-    PyMemAllocatorEx below; /* what we wrapped */
-    /* as far as we know: others may wrap us, or put back what was there before us */
-    bool in;
-    bool counts;  /* else it only tells the tracer sizes, or nobody anything */
-    bool reached; /* set at each allocation */
-    char *block;  /* the last one, and its size */
+    PyMemAllocatorEx below; /* the allocator that ours wraps */
+    bool in;                /* as far as we know: others may wrap ours, or put back what was there before */
+    bool counts;            /* else it notes sizes for the tracer, or does nothing */
+    bool reached;           /* set at each allocation */
+    char *block;            /* the last block, and its size */
     size_t size;
 } allocator;
 
@@ -119,11 +117,11 @@ static void *on_malloc(void *unused, size_t size)
 static void *on_calloc(void *unused, size_t elements, size_t size)
 {
     void *block = allocator.below.calloc(allocator.below.ctx, elements, size);
-    note(block, elements * size); /* below has checked that it is a number */
+    note(block, elements * size); /* `below` has checked the product */
     return block;
 }
 
-/* A block that grows is no new one. */
+/* A block that grows is not new. */
 static void *on_realloc(void *unused, void *block, size_t size)
 {
     void *moved = allocator.below.realloc(allocator.below.ctx, block, size);
@@ -143,7 +141,7 @@ static PyMemAllocatorEx top(void)
     return current;
 }
 
-/* Are we called at all, below another tool perhaps? */
+/* Is our allocator called, perhaps by another tool's that wraps it? */
 static bool is_reached(void)
 {
     allocator.reached = false;
@@ -161,8 +159,8 @@ static void hook_allocator(void)
 }
 
 /*
- * Also those that share the GIL. The main one is the first that is made, and new ones are put in
- * front.
+ * True also for subinterpreters that share the GIL. The main interpreter is the first that is made,
+ * and new ones are put in front of it.
  */
 static bool has_subinterpreters(void)
 {
@@ -170,8 +168,8 @@ static bool has_subinterpreters(void)
 }
 
 /*
- * Below another tool we stay, and do nothing: it would put us back when it leaves. So we do while
- * subinterpreters may allocate.
+ * If another tool wraps ours, ours stays and does nothing: the tool would put it back when it
+ * leaves. It also stays while subinterpreters may allocate.
  */
 static void unhook_allocator(void)
 {
@@ -187,8 +185,8 @@ static void unhook_allocator(void)
 #if PS_HAVE_REF_TRACER
 
 /*
- * Where nobody knows better: what the class says, and the items of a tuple, the one thing with
- * items that is reused.
+ * The size when no block is known: what the class says, plus the items of a tuple, the only reused
+ * objects that have items.
  */
 static size_t size_of_class(PyObject *object)
 {
@@ -213,7 +211,7 @@ static int on_reference(PyObject *object, PyRefTracerEvent event, void *unused)
     return 0;
 }
 
-/* False when another tool has the only place there is. */
+/* False when another tool has the only place. */
 static bool hook_tracer(void)
 {
     PyRefTracer current = PyRefTracer_GetTracer(NULL);
@@ -269,7 +267,10 @@ static void hook(void)
     if (!objects.tracer) state(PS_STATE_DEGRADED, by_size);
 }
 
-/* Another tool came, or went and put back what it had found: begin again. */
+/*
+ * Another tool may have come, or gone and put back what it had found. Then the hooks are put in
+ * again.
+ */
 bool ps_objects_needs_upkeep(void)
 {
     if (!PS_READ(objects.on)) return false;

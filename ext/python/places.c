@@ -4,13 +4,14 @@
 #include "memory.h"
 
 /*
- * A code object that something is known of has a mark, and CPython tells when what has one is
- * freed: that is counted, by the hash of its address, and what was known before the count changed
- * is known no more.
+ * A code object of which something is known has a mark. When a marked code object is freed, CPython
+ * calls note_freed(), which counts that by the hash of the address. What was put before the count
+ * changed is not valid any more.
  *
- * Of a class CPython tells nothing. It has a version tag, which no other class ever has. Where it
- * has none at the moment, or has another one than it had, its name is compared. `C.__qualname__ =
- * ...` leaves the tag and puts another string into the class, so that is looked at as well.
+ * CPython reports nothing about classes. A class has a version tag, which no other class ever has.
+ * If the class has none at the moment, or another one than it had, its name is compared.
+ * `C.__qualname__ = ...` leaves the tag and puts another str into the class, so the address of that
+ * str is compared as well.
  */
 enum { FREED_BITS = 12, SMALLEST = 256 };
 
@@ -19,10 +20,10 @@ struct ps_place {
     int64_t number;
     void *known; /* NULL: nothing is here */
     const char *name;
-    ps_address qualname; /* of the type, as was the version */
+    ps_address qualname; /* of the type, as is the version */
     uint32_t version;
-    uint32_t freed; /* code objects at such addresses, when it was put */
-    bool again;     /* it was asked for since room was made */
+    uint32_t freed; /* code objects freed at such addresses until it was put */
+    bool again;     /* it was found since room was made */
 };
 
 static Py_ssize_t mark_index = -1;
@@ -44,7 +45,7 @@ void ps_places_init(void)
     mark_index = PyUnstable_Eval_RequestCodeExtraIndex(note_freed);
 }
 
-/* The mark is the address. False: there is no room for one. */
+/* The mark is the address. False: there is no room for a mark. */
 static bool mark(PyCodeObject *code)
 {
     void *marked = NULL;
@@ -60,7 +61,7 @@ static uint32_t hash_of(ps_address type, ps_address code, int64_t number)
     return (uint32_t)(hash * 0x9e3779b97f4a7c15u >> 32);
 }
 
-/* Where it is, or where it would go. There is an empty place. */
+/* Its place, or the empty place where it would go. There is always an empty one. */
 static struct ps_place *place_of(const ps_places *places, ps_address type, ps_address code, int64_t number)
 {
     uint32_t mask = places->capacity - 1, i = hash_of(type, code, number) & mask;
@@ -93,8 +94,8 @@ void *ps_places_find(ps_places *places, PyTypeObject *type, PyCodeObject *code, 
 }
 
 /*
- * What was asked for again stays, and where that is much the table grows. False: there is no
- * memory, and nothing stays.
+ * Places that were found since stay; if they are many, the table grows. False: there is no memory,
+ * and nothing stays.
  */
 static bool make_room(ps_places *places)
 {

@@ -1,7 +1,7 @@
 /*
  * Run-time probes: probescope._native.Probe and .Provider, for python/probescope/provider.py.
  *
- * fire() runs on any thread. What it is given is looked at without running bytecode; the callable,
+ * fire() runs on any thread. Its arguments are examined without running bytecode. The callable,
  * which is the application's, is called only while a tracer listens.
  */
 #include "provider_any.h"
@@ -17,14 +17,14 @@ typedef struct {
 } Provider;
 
 typedef struct {
-    PyObject_HEAD SDTProbe_t *sdt; /* the provider's */
+    PyObject_HEAD SDTProbe_t *sdt; /* owned by the provider */
     PyObject *provider, *name;
     int count;
     ArgType_t types[SDT_MAX_ARGUMENTS];
     uint64_t dropped;
 } Probe;
 
-/* What one call encodes and keeps until it has fired. */
+/* What one call encodes; kept until the call has fired. */
 typedef struct {
     PyObject *texts[SDT_MAX_ARGUMENTS];
     int count;
@@ -45,8 +45,8 @@ static bool integer_of(ArgType_t type, PyObject *value, uint64_t *to)
 }
 
 /*
- * As UTF-8, with "?" for what cannot be encoded (lone surrogates, as in names of files that are
- * none).
+ * As UTF-8, with "?" for what cannot be encoded (lone surrogates, as in file names that are no
+ * UTF-8).
  */
 static const char *utf8_of(PyObject *value, Encoded *encoded)
 {
@@ -67,7 +67,7 @@ static bool text_of(PyObject *value, uint64_t *to, Encoded *encoded)
     return text || value == Py_None;
 }
 
-/* False: it is of another type. */
+/* False: the value has another type. */
 static bool convert(ArgType_t type, PyObject *value, uint64_t *to, Encoded *encoded)
 {
     if ((int)type == sdtString) return text_of(value, to, encoded);
@@ -85,7 +85,9 @@ static PyObject *wanted(ArgType_t type)
     return PyUnicode_FromFormat("an int that fits %sint%d", type > 0 ? "u" : "", 8 * abs((int)type));
 }
 
-/* Without a method of the value's own, and of an int no more than can be read. */
+/*
+ * Describes a value without calling a method of its class, and of an int no more than can be read.
+ */
 static PyObject *described(PyObject *value)
 {
     int overflow = 0;
@@ -111,7 +113,7 @@ static PyObject *raise_type_error(const Probe *probe, int wrong, PyObject *given
     return NULL;
 }
 
-/* Raises in development, and counts otherwise. */
+/* Counts the event as dropped; raises as well while `strict` is set, in development. */
 static PyObject *refuse(Probe *probe, Py_ssize_t count, int wrong, PyObject *const *given)
 {
     PS_FETCH_ADD(probe->dropped, 1);
@@ -123,7 +125,7 @@ static PyObject *refuse(Probe *probe, Py_ssize_t count, int wrong, PyObject *con
     return raise_type_error(probe, wrong, given[wrong]);
 }
 
-/* Which one cannot be converted, or the count. */
+/* Returns the index of the first argument that cannot be converted, or the count. */
 static int convert_all(const Probe *probe, PyObject *const *given, uint64_t *values, Encoded *encoded)
 {
     int i = 0;
@@ -247,13 +249,13 @@ static void provider_dealloc(PyObject *self)
 {
     SDTProvider_t *provider = ((Provider *)self)->sdt;
     if (provider) {
-        providerUnload(provider); /* libstapsdt wants that first */
+        providerUnload(provider); /* libstapsdt requires this call first */
         providerDestroy(provider);
     }
     PyObject_Free(self);
 }
 
-/* What is wrong, in the words of the library. */
+/* What is wrong, in the library's words. */
 static PyObject *error_of(const SDTProvider_t *provider, const char *otherwise)
 {
     return PyUnicode_FromString(provider->error ? provider->error : otherwise);
@@ -281,19 +283,19 @@ static PyObject *add(PyObject *self, PyObject *name, PyObject *types)
     return PyErr_Occurred() ? NULL : error_of(provider, "it is loaded: unload it to add probes");
 }
 
-/* add(name, types): a Probe, or a str: what is wrong. */
+/* add(name, types): a Probe, or a str that says what is wrong. */
 static PyObject *provider_add(PyObject *self, PyObject *arguments)
 {
     PyObject *name, *types;
     if (!PyArg_ParseTuple(arguments, "UO!", &name, &PyTuple_Type, &types)) return NULL;
-    ps_section section; /* for what the library says of an error */
+    ps_section section; /* for the library's text about an error */
     ps_section_begin(&section, self);
     PyObject *added = add(self, name, types);
     ps_section_end(&section);
     return added;
 }
 
-/* load(): None, or a str: what is wrong. */
+/* load(): None, or a str that says what is wrong. */
 static PyObject *provider_load(PyObject *self, PyObject *unused)
 {
     SDTProvider_t *provider = ((Provider *)self)->sdt;

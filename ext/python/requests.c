@@ -1,7 +1,7 @@
 /*
  * Requests for python/probescope/requests.py and the hooks of job libraries:
- * probescope._native.Request, and which is the current one of this context (contextvars), whose
- * trace context slow calls and details of exceptions carry.
+ * probescope._native.Request, and the current request of each context (contextvars). Slow calls and
+ * details of exceptions carry the trace context of the current request.
  */
 #include "hooks.h"
 
@@ -10,8 +10,8 @@
 #include "request.h"
 
 typedef struct Request {
-    PyObject_HEAD uint64_t number; /* No other ever has it. Where there is no GIL: nothing */
-    struct Request *next;          /* of those that live and are in the same place */
+    PyObject_HEAD uint64_t number; /* no other request ever has it; unused without a GIL */
+    struct Request *next;          /* the next living request in the same place */
     ps_request request;
 } Request;
 
@@ -19,7 +19,8 @@ static PyTypeObject request_type;
 static PyObject *current; /* a ContextVar */
 
 /*
- * The bytes of a str, which are kept with it, or of bytes. What is neither, or no UTF-8, is none.
+ * The bytes of a str, which are kept with the str, or of bytes. No text for other types, and for a
+ * str that has no UTF-8.
  */
 static ps_text text_of(PyObject *value)
 {
@@ -34,18 +35,18 @@ static ps_text text_of(PyObject *value)
 #if PS_HAVE_GIL
 /*
  * Samples name requests by their numbers: a request may be gone when its samples are taken from the
- * queue (stacks.h). What ended last is remembered with its label, for longer than a sample waits:
- * it takes the GIL to end a request, as it does to take samples.
+ * queue (stacks.h). Requests that ended last are remembered with their labels, for longer than a
+ * sample waits: ending a request takes the GIL, as taking samples does.
  */
 enum { PLACES = 1024, ENDED = 4096 };
 static struct {
-    uint64_t last; /* number */
+    uint64_t last; /* the last number */
     Request *living[PLACES];
     struct {
         uint64_t number;
         const ps_site *label;
     } ended[ENDED];
-    uint32_t generation; /* of ps_sites_generation, which these labels are of */
+    uint32_t generation; /* of these labels (ps_sites_generation) */
 } requests;
 
 static void note_start(Request *request)
@@ -190,7 +191,7 @@ ps_request *ps_requests_of(PyObject *request)
     return &((Request *)request)->request;
 }
 
-/* What keeps it is the context. */
+/* The context keeps the request alive. */
 ps_counted *ps_requests_counted_now(void)
 {
     PyObject *request = ps_requests_current();

@@ -1,12 +1,12 @@
 /*
- * Samples without signals. The watcher reads the stacks of the threads that run at the tick
- * (stacks.c); here they get rows, with the GIL: in a call that the main thread makes between two
- * instructions. A main thread that waits in C (for a lock, a child, a connection) makes no calls,
- * so after LATE_NS the worker takes the GIL for that instead, and does so from then on until the
- * main thread has come back.
+ * Samples without signals. At the tick the watcher reads the stacks of the threads that run
+ * (stacks.c). Here the stacks get rows, with the GIL, in a call that the main thread makes between
+ * two instructions. A main thread that waits in C (for a lock, a child, a connection) makes no such
+ * call. So after LATE_NS the worker takes the GIL for it instead, until the main thread has come
+ * back.
  *
- * Where stacks cannot be read at the tick, the same call looks at the stacks of all threads that
- * were on the CPU: they stand still, for the call holds the GIL.
+ * Where stacks cannot be read at the tick, the same call reads the stacks of all threads that were
+ * on the CPU. They stand still, because the call holds the GIL.
  *
  * No code object that was met is kept alive (places.c).
  */
@@ -30,20 +30,19 @@
 
 static struct {
     bool on;
-    bool reads;    /* stacks are read at the tick (stacks.c) */
-    bool told;     /* probescope_info says which way it is */
-    bool clearing; /* the flush was reading the rows: clear them at the next try */
-    /* when the main thread was asked for the call that it has not made yet; 0 when it was not */
-    uint64_t asked_ns;
-    uint64_t worker; /* our own thread state: not worth a look at its clock */
+    bool reads;        /* stacks are read at the tick (stacks.c) */
+    bool told;         /* probescope_info says which way is used */
+    bool clearing;     /* the flush was reading the rows: clear them at the next try */
+    uint64_t asked_ns; /* when the main thread was asked for a call that is still to come; 0: it was not */
+    uint64_t worker;   /* the worker's thread state, whose clock is not read */
 } sampling;
 
 /* Code object -> row of ps_sampled. */
 static ps_places known_codes;
 
 /*
- * Keyed by name and place: code that is made again and again, as that of a namedtuple's methods,
- * has one row.
+ * Keyed by name and place: code that is made again and again, such as that of a namedtuple's
+ * methods, has one row.
  */
 static ps_row *row_of_site(const ps_site *site)
 {
@@ -91,7 +90,7 @@ static ps_row *row_of_copy(ps_copied_code *code)
     return row;
 }
 
-/* What a collection takes is a row of its own, above the stack that it interrupted. */
+/* A collection has a row of its own, on top of the stack that it interrupted. */
 static ps_row *row_of_collections(void)
 {
     static const char name[] = "(garbage collection)";
@@ -150,8 +149,8 @@ void ps_sampling_take(void)
     if (!ps_thread_clocks_begin_walk()) return;
     if (ps_samples_weigh()) {
         /*
-         * Requests are looked up with calls that may fail, and an application's own call may have
-         * brought us here.
+         * The look-up of a request makes calls that may fail, and this may run in the middle of a
+         * call of the application's.
          */
         ps_error error = ps_error_save();
         walk(main);
@@ -184,7 +183,7 @@ static void tell_how(bool are_read)
     PS_WRITE(sampling.told, true);
 }
 
-/* Each way counts from its own last sample, so what passed in the other one is forgotten. */
+/* Each way counts from its own last sample, so what passed in the other way is forgotten. */
 bool ps_sampling_tick(uint64_t now, uint64_t due)
 {
     static bool were_read;

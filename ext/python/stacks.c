@@ -26,50 +26,44 @@
 #include "watcher.h"
 
 enum {
-    QUEUE = 32,            /* stacks */
-    PAGE = 4096,           /* what is copied of a thread's frames at a time: no page is mapped in part */
-    LOOK_AGAIN_NS = 50000, /* between two looks, where the kernel does not tell who had the CPU */
-    LATE_NS = 50000,       /* from when the tick was due. A tick that came later was late */
-    /* one part in so many of a thread's CPU time is the kernel's: it makes long system calls */
-    CALLS_PART = 12,
-    CALLS_AGAIN = 20, /* clock ticks (10 ms) of CPU time, after which that is asked for again */
-    /* ticks that interrupt such a thread and do not count, since it was met beside this one */
-    BESIDE = 8,
-    /* from the end of one thread's time on a CPU to the beginning of the tick, at most */
-    SWITCH_NS = 20000,
-    THREADS_AGAIN_NS = 200000000, /* from one list of the threads to the next, */
-    THREAD_AGAIN_NS = 500000,     /* and as much more for each of them. */
-    LISTS_SKIPPED = 4,            /* one after the other, where no thread has come */
-    /* threads, each of which is looked at in every tick. Where there are more: */
-    FEW = 16,
-    /* ticks in which a thread did not run, before it is looked at in one of as many */
-    IDLE = 16,
-    ASKED_MOST = 16,          /* threads that the kernel is asked about in one tick */
-    ASKED_RARELY = 4,         /* where another thread was met: in one tick of so many */
-    TRIES_TO_MEND = 12,       /* to read the callers of a stack that was torn */
-    WAIT_MOST_NS = 100000000, /* for so long a stack is left in the queue */
-    /* CPU time that a thread used while no stack of it was read. More is missed */
-    CARRIED_MOST_NS = 1000000000
+    QUEUE = 32,  /* stacks */
+    PAGE = 4096, /* bytes of a thread's frames that are copied at a time: no page is mapped in part */
+    LOOK_AGAIN_NS = 50000, /* between two looks, if the kernel does not report who had the CPU */
+    LATE_NS = 50000,       /* a tick is late if it comes so long after it was due */
+    CALLS_PART = 12,       /* long system calls: this part of a thread's CPU time is the kernel's */
+    CALLS_AGAIN = 20,      /* clock ticks (10 ms) of CPU time, after which that is determined again */
+    BESIDE = 8,        /* interruptions of such a thread that do not count, once it was met beside this one */
+    SWITCH_NS = 20000, /* from the end of a thread's time on a CPU to the beginning of the tick, at most */
+    THREADS_AGAIN_NS = 200000000, /* between two lists of the threads, */
+    THREAD_AGAIN_NS = 500000,     /* and as much more for each thread */
+    LISTS_SKIPPED = 4,            /* successive lists that are skipped if no thread has come */
+    FEW = 16,           /* so many threads are looked at in every tick; of more, those that are not idle */
+    IDLE = 16,          /* ticks without running make a thread idle: it is looked at in one of so many */
+    ASKED_MOST = 16,    /* threads that the kernel is asked about in one tick */
+    ASKED_RARELY = 4,   /* if another thread was met: in one tick of so many */
+    TRIES_TO_MEND = 12, /* to read the callers of a torn stack */
+    WAIT_MOST_NS = 100000000,    /* for so long a stack waits in the queue */
+    CARRIED_MOST_NS = 1000000000 /* CPU time without a stack that a thread carries on; more of it is missed */
 };
 
 struct thread {
     uintptr_t state;
-    uint64_t id; /* of that state: no other ever has it */
+    uint64_t id; /* of that state; no other state ever has it */
     clockid_t clock;
-    uint64_t charged; /* its CPU time, up to its last stack */
-    uint64_t at_tick; /* at the last tick; and in this one: */
-    uint64_t before;
-    bool unmet; /* it ran since the last tick, and does not run now */
-    bool gone;  /* it has no clock any more */
+    uint64_t charged; /* its CPU time up to its last stack */
+    uint64_t at_tick; /* its CPU time at the last tick */
+    uint64_t before;  /* its CPU time in this tick */
+    bool unmet;       /* it ran since the last tick, and does not run now */
+    bool gone;        /* it has no clock any more */
     bool makes_long_calls;
-    struct ps_cpu_ticks asked; /* when that was asked for last */
-    uint8_t beside;            /* ticks that may interrupt it and do not count */
-    uint8_t idle;              /* how often it was looked at since it ran */
-    uint32_t listed;           /* in which list it was last */
+    struct ps_cpu_ticks asked; /* when that was last determined */
+    uint8_t beside;            /* interruptions to come that do not count */
+    uint8_t idle;              /* looks at it since it ran */
+    uint32_t listed;           /* the number of the last list that had it */
 };
 
 static struct {
-    pthread_mutex_t lock; /* the watcher's during a tick; nobody but a fork waits for it */
+    pthread_mutex_t lock; /* the watcher's during a tick; only a fork waits for it */
     PyInterpreterState *interpreter;
     uint64_t own;
     bool on;
@@ -78,26 +72,26 @@ static struct {
     uint64_t listed_ns;
     uint64_t newest;    /* id of the first state in the last list */
     bool list_is_whole; /* each state in it was that of a thread with a clock */
-    uint32_t skipped;   /* lists since then */
+    uint32_t skipped;   /* lists that were skipped since then */
     bool any_gone;
     uint32_t tick;
     uint64_t missed_ns;
-    ps_read_stack read; /* the last one */
-    ps_read_stack torn; /* the one before, which ended too early */
-    /* The queue. `taken` is the VM's, the rest is the watcher's. */
+    ps_read_stack read; /* the stack that was read last */
+    ps_read_stack torn; /* the stack read before, which ended too early */
+    /* The queue. The VM writes `taken` and `taking`, the watcher the rest. */
     ps_read_stack *queue;
     uint64_t put, taken;
-    bool taking;       /* the VM has the oldest one under its hands */
-    uint64_t since_ns; /* when the oldest one was put there, about */
+    bool taking;       /* the VM uses the oldest stack */
+    uint64_t since_ns; /* about when the oldest stack was put there */
 } stacks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The frames of one thread as they are copied. */
+/* Copies frames of one thread. */
 struct reader {
     uintptr_t page; /* 0: none */
     char bytes[PAGE];
 };
 
-/* What is known of a thread's state. 0 where it is gone. */
+/* What is read of a thread's state. */
 struct head {
     uintptr_t next;
     uint64_t id;
@@ -112,7 +106,7 @@ static bool read_head(struct head *head, uintptr_t state)
     return true;
 }
 
-/* around: where it probably is. Lists go in the same order. */
+/* around: where it probably is. Lists have the same order. */
 static struct thread *find(uintptr_t state, uint32_t around)
 {
     for (uint32_t i = 0; i < stacks.count; i++) {
@@ -140,8 +134,8 @@ static int tid_of(const struct thread *thread)
 }
 
 /*
- * A state is made by the thread that starts another, and up to 3.11 has that one's id until the new
- * thread runs. Of two states with one id the older is right.
+ * The thread that starts another makes the other's state. Up to 3.11 that state has the starter's
+ * thread id until the new thread runs. Of two states with one id the older is right.
  */
 static bool has_clock_of_older(const struct head *head)
 {
@@ -151,8 +145,7 @@ static bool has_clock_of_older(const struct head *head)
 }
 
 /*
- * What a thread used before it was first met is nobody's, and not more than the time since the last
- * list.
+ * What a thread used before it was first met is charged for the time since the last list at most.
  */
 static bool add(uintptr_t state, const struct head *head, uint64_t now)
 {
@@ -190,7 +183,7 @@ static void drop_gone(void)
     stacks.any_gone = false;
 }
 
-/* What has the clock of one of the threads from this one on, and is younger, is no thread. */
+/* An earlier thread with the clock of one from `first` on, and a younger state, is no thread. */
 static void drop_doubles(uint32_t first)
 {
     for (uint32_t i = first; i < stacks.count; i++)
@@ -203,8 +196,8 @@ static void drop_doubles(uint32_t first)
 }
 
 /*
- * Threads come and go meanwhile. What is read of one that has gone is nonsense or nothing, and its
- * clock is none.
+ * Threads come and go meanwhile. What is read of a thread that has gone is nonsense or nothing, and
+ * it has no clock.
  */
 static void list_threads(uint64_t now)
 {
@@ -232,9 +225,9 @@ static void list_threads(uint64_t now)
 }
 
 /*
- * The newest state is the first one, and ids are given in order: with an older one there, nobody
- * has come since the last list. Who has gone has no clock any more, or no frame where the native
- * thread lives on.
+ * The newest state is the first one, and ids are given in order. If the first one is not newer than
+ * at the last list, no thread has come since. A thread that has gone has no clock any more. If its
+ * native thread lives on, it has no frame.
  */
 static bool has_somebody_come(void)
 {
@@ -269,7 +262,7 @@ static uintptr_t current_frame(const struct thread *thread)
     return frame;
 }
 
-/* Frames are one behind the other mostly, so a page of them is copied at once. */
+/* Frames are mostly next to each other, so a page of them is copied at once. */
 static bool read_frame(struct reader *reader, struct ps_walked_frame *frame, uintptr_t at)
 {
     uintptr_t page = at & ~(uintptr_t)(PAGE - 1);
@@ -290,8 +283,8 @@ static uintptr_t untagged(PyObject *reference)
 }
 
 /*
- * Is it one of the interpreter's own, as between a call from C and the function called?
- * ps_walked_code() says which there are. What such a frame does not use is not set.
+ * Is the frame the interpreter's own, such as one between a call from C and the function called?
+ * See ps_walked_code(). Fields that such a frame does not use are not set.
  */
 static bool is_internal(const struct ps_walked_frame *frame)
 {
@@ -316,9 +309,9 @@ static long offset_of(const struct ps_walked_frame *frame, uintptr_t code)
 enum stack { NO_STACK, TORN, WHOLE };
 
 /*
- * What was read is no stack, or ends too early, because the thread ran on meanwhile. The frame of a
- * generator that was left has no caller any more: its callers would not have what it uses in their
- * totals.
+ * The thread may run on meanwhile. Then what is read is no stack, or a torn one, which ends too
+ * early: the frame of a generator that was left has no caller any more. A torn stack would be
+ * missing in the totals of its callers.
  */
 static enum stack read_frames(struct reader *reader, uintptr_t at, uint64_t now)
 {
@@ -350,9 +343,9 @@ static void copy_stack(ps_read_stack *to, const ps_read_stack *from)
 }
 
 /*
- * Gives the stack that was torn its callers, from one that was read right after it: those of its
- * outermost function there, or all, where the thread has left that. To take the later stack alone
- * would leave out what runs in generators.
+ * Gives the torn stack its callers, from the stack that was read right after it: the callers of the
+ * same function there, or the whole stack if the thread has left that function. The later stack
+ * alone would leave out what runs in generators.
  */
 static void mend_torn(void)
 {
@@ -365,19 +358,19 @@ static void mend_torn(void)
     copy_stack(&stacks.read, torn);
 }
 
-/* Its number; 0: the thread is in none. */
+/* The number of the thread's request; 0: none. */
 static uint64_t request_of(const struct thread *thread)
 {
     return ps_requests_read(ps_copied_context_tree(thread->state));
 }
 
 /*
- * Where the innermost frame has been left while it was copied, its caller may stand at a later line
- * already: once more, up to three times. The rest of the stack takes longer, and is asked about
- * where it ends too early alone: what runs for a short time would be left each time. The number of
- * the request is read before and after the frame is copied: where the thread went on to another
- * one, once more as well. The address of its context would not tell, for the next request's is
- * often the same.
+ * If the thread left the innermost frame while that was copied, the frame's caller may be at a
+ * later line already: read again, up to three times. The rest of the stack takes longer to read,
+ * and is read again only if it is torn. Otherwise code that runs for a short time would be missed
+ * each time. The request's number is read before and after the frame: if the thread went on to
+ * another request, read again as well. The address of its context would not show that, because the
+ * next request's is often the same.
  */
 static bool read_stack(const struct thread *thread, uint64_t now)
 {
@@ -411,9 +404,9 @@ static bool is_like(const ps_read_stack *one, const ps_read_stack *other)
 }
 
 /*
- * Puts the stack that was read of this thread, which has used so much of the CPU, into the queue.
- * The queue is full when the VM does not come to it, as in a long call of C with the GIL: then the
- * stack is mostly the last one again.
+ * Puts the stack that was read into the queue. used: the thread's CPU time. The queue is full when
+ * the VM does not take stacks, as in a long call of C with the GIL. Then the stack is mostly the
+ * last one again.
  */
 static void put(struct thread *thread, uint64_t used, uint64_t now)
 {
@@ -434,7 +427,7 @@ static void put(struct thread *thread, uint64_t used, uint64_t now)
     PS_WRITE_RELEASE(stacks.put, stacks.put + 1);
 }
 
-/* Has it run since the last tick? */
+/* Has the thread run since the last tick? */
 static bool note_clock(struct thread *thread)
 {
     thread->before = ps_clock_try(thread->clock);
@@ -456,9 +449,9 @@ static bool note_clock(struct thread *thread)
 enum seen { SLEPT, HAS_NO_CPU, RUNS };
 
 /*
- * A thread whose clock goes on runs. Its stack is read after that: what a thread does in short
- * turns between two waits would be met too seldom if it had to run on for as long as that takes,
- * and too often if it counted when it began to run meanwhile.
+ * A thread whose clock goes on runs. Its stack is read after that. Consider a thread that works in
+ * short turns between two waits. If it had to run until the stack is read, it would be met too
+ * seldom. If it counted when it began to run meanwhile, it would be met too often.
  */
 static enum seen look(struct thread *thread, uint64_t now)
 {
@@ -473,17 +466,17 @@ static enum seen look(struct thread *thread, uint64_t now)
 }
 
 /*
- * The thread whose CPU this one has got, or which lost it when the tick was due: other processes
- * may have come first. Not one that lost it at another time: such a thread stands where the kernel
- * takes CPUs away, at the end of a slice, which is mostly in a system call that reads a CPU clock.
+ * The thread whose CPU this one has got, or which lost its CPU when the tick was due: other
+ * processes may have come first. Not a thread that lost its CPU at another time. Such a thread is
+ * where the kernel takes CPUs away, at the end of a slice, mostly in a system call that reads a CPU
+ * clock.
  */
 struct interrupted {
     struct thread *thread; /* NULL: not found yet */
-    uint64_t own;          /* when this thread last ran, which is now; 0: not asked for yet */
-    uint64_t due;          /* when it should have, by the same clock */
-    /* ns between the end of that one's time on the CPU and one of these, at most */
-    uint64_t least;
-    bool was_late; /* the thread lost its CPU long after the tick was due */
+    uint64_t own;          /* when this thread last ran, which is now; 0: not read yet */
+    uint64_t due;          /* when it should have run, by the same clock */
+    uint64_t least; /* the smallest distance so far, ns, of a thread's end on the CPU to one of these */
+    bool was_late;  /* the thread lost its CPU long after the tick was due */
 };
 
 static uint64_t distance(uint64_t one, uint64_t other)
@@ -491,11 +484,14 @@ static uint64_t distance(uint64_t one, uint64_t other)
     return one < other ? other - one : one - other;
 }
 
-/* Is it this thread? False: the kernel does not tell. */
+/*
+ * Notes the thread if it is the most likely one so far. False: the kernel does not report when it
+ * ran.
+ */
 static bool ask_about(struct interrupted *interrupted, struct thread *thread, uint64_t now, uint64_t due)
 {
     if (!interrupted->own) {
-        /* for the scheduler to note that this thread runs */
+        /* Makes the scheduler note that this thread runs. */
         (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID);
         uint64_t noted = ps_monotonic_ns();
         interrupted->own = ps_last_ran_ns((int)ps_thread_id());
@@ -513,7 +509,7 @@ static bool ask_about(struct interrupted *interrupted, struct thread *thread, ui
     return true;
 }
 
-/* By the kernel's part of its CPU time. */
+/* Judged by the kernel's part of its CPU time. */
 static bool makes_long_calls(struct thread *thread)
 {
     struct ps_cpu_ticks now;
@@ -527,14 +523,15 @@ static bool makes_long_calls(struct thread *thread)
 }
 
 /*
- * On a kernel that is not preemptible a thread that makes long system calls is interrupted in its
- * own code when the tick is due, and in a call when that is over: by then another process may come
- * first. Such a thread counts where it ran beside this one, on another CPU, which has nothing to do
- * with what it does. Where it is hardly ever met so, as on one CPU, it counts where it was
- * interrupted.
+ * On a kernel that is not preemptible, a thread that makes long system calls is interrupted in its
+ * own code when the tick is due, and in a system call only when the call is over. By then another
+ * process may come first. So such a thread counts where it ran beside this one, on another CPU,
+ * which does not depend on what it does. If it is hardly ever met so, as on one CPU, it counts
+ * where it was interrupted.
  *
- * Where a tick came late to any other thread, this one was not entitled to a CPU, and got one where
- * the scheduler looked next, which is mostly in a call that reads a CPU clock.
+ * At any other thread a late tick does not count: the watcher was not entitled to a CPU when the
+ * tick was due, and got one where the scheduler looked next, mostly in a call that reads a CPU
+ * clock.
  */
 static bool counts_interrupted(struct thread *thread, bool was_late)
 {
@@ -543,21 +540,23 @@ static bool counts_interrupted(struct thread *thread, bool was_late)
 }
 
 /*
- * Who has the GIL waits for nothing, mostly. Others do, for the GIL above all, and to find that out
- * is cheaper than to ask when they ran. False: the kernel does not tell.
+ * The thread with the GIL mostly waits for nothing. Others wait, above all for the GIL, and to find
+ * that out is cheaper than to find out when they ran. False: the kernel does not report when.
  */
 static bool look_at_interrupted(uint64_t now, uint64_t due)
 {
     struct interrupted interrupted = {.thread = NULL};
     /*
-     * A worker that this thread started later would not have the application's files, and may run
-     * finalizers of its.
+     * The worker must run already. If this thread started it later, it would not have the
+     * application's files, and it may run finalizers of the application's.
      */
     if (!ps_worker_stay() || !ps_task_files_apart()) return false;
     struct thread *holder = ps_gil_is_held() ? find(ps_gil_last_holder(), 0) : NULL;
     if (holder && holder->unmet && !ask_about(&interrupted, holder, now, due)) return false;
     bool is_holder = interrupted.thread != NULL;
-    /* From another thread on each time: of many that took turns some are asked about, by chance. */
+    /*
+     * Begins with another thread each time: of many that took turns a random few are asked about.
+     */
     int asked = 0;
     for (uint32_t i = 0; !is_holder && i < stacks.count && asked < ASKED_MOST; i++) {
         struct thread *thread = &stacks.thread[(stacks.tick * ASKED_MOST + i) % stacks.count];
@@ -572,8 +571,8 @@ static bool look_at_interrupted(uint64_t now, uint64_t due)
 }
 
 /*
- * A moment later. Who has let go of the GIL by then may have gone to sleep as well, after it ran on
- * for a while.
+ * Looks again a moment later. A thread that has released the GIL by then may have gone to sleep as
+ * well, after it ran on for a while.
  */
 static void look_again(uint64_t now)
 {
@@ -584,7 +583,7 @@ static void look_again(uint64_t now)
     if (used > holder->before) put(holder, used, now);
 }
 
-/* Of sched_setattr(2), its first version. The C library has it from glibc 2.41 on. */
+/* The first version of what sched_setattr(2) takes. The C library has it from glibc 2.41 on. */
 struct scheduling {
     uint32_t size, policy;
     uint64_t flags;
@@ -594,10 +593,10 @@ struct scheduling {
 };
 
 /*
- * On a busy machine Linux 6.6 and later let a thread that wakes up wait until the one on its CPU
- * sleeps, or has used up its slice of 3 ms. A tick would be where threads of the application wait
+ * On a busy machine Linux 6.6 and later let a thread that wakes up wait until the thread on its CPU
+ * sleeps, or has used up its slice of 3 ms. A tick would come where threads of the application wait
  * for each other, and calls between two waits would have too few samples. From 6.12 on a thread
- * that asks for a shorter slice has the CPU at once. Its share of the CPU stays what it was.
+ * that asks for a shorter slice gets the CPU at once. Its share of the CPU stays the same.
  */
 static void ask_for_short_slices(void)
 {
@@ -606,14 +605,14 @@ static void ask_for_short_slices(void)
     if (syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0) != 0 || own.policy != SCHED_OTHER) return;
     own.runtime_ns = SLICE_NS;
     syscall(SYS_sched_setattr, 0, &own, 0);
-    /* Earlier kernels say nothing against it, and 0 here. */
+    /* Earlier kernels accept the call, and return 0 here. */
     if (syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0) == 0 && own.runtime_ns == SLICE_NS)
         ps_watcher_goes_first();
 }
 
 /*
- * The watcher's thread, once: so that ticks come when they are due, and short sleeps are not made
- * twice as long.
+ * Called on the watcher's thread. Done once, so that ticks come when they are due and short sleeps
+ * do not take twice as long.
  */
 static void be_punctual(void)
 {
@@ -624,7 +623,7 @@ static void be_punctual(void)
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 }
 
-/* Whoever had the GIL last. A thread that is new is there at once. */
+/* The thread that had the GIL last. A new thread is added at once. */
 static struct thread *find_holder(uint64_t now)
 {
     struct head head;
@@ -639,8 +638,8 @@ static struct thread *find_holder(uint64_t now)
 }
 
 /*
- * To read the clock of each of many threads that wait takes longer than all else. What a thread
- * uses until it is looked at again is carried to its next sample, so it has as much as others.
+ * Reading the clocks of many threads that wait takes longer than all else. What a thread uses until
+ * it is looked at again is carried to its next sample, so its time is not lost.
  */
 static bool is_due(uint32_t i)
 {
@@ -648,10 +647,10 @@ static bool is_due(uint32_t i)
 }
 
 /*
- * Most of those that stand still beside a thread that runs wait for the GIL, and to find that out
- * for each takes half of a tick's time. What the others use is carried to their next sample, and in
- * which ticks they are asked about has nothing to do with what they do: ticks are never on time to
- * 64 ns.
+ * Most threads that stand still beside a thread that runs wait for the GIL, and to find that out
+ * for each takes half of a tick's time. What the others use is carried to their next sample. The
+ * ticks in which they are asked about do not depend on what they do: ticks are never on time to 64
+ * ns.
  */
 static bool is_asked_about(uint64_t now)
 {
@@ -659,9 +658,9 @@ static bool is_asked_about(uint64_t now)
 }
 
 /*
- * First of all whoever had the GIL last, which also runs between two short calls without the GIL;
- * then the others, which run in C. The kernel may have put this thread in the place of one that
- * ran.
+ * Looks first at the thread that had the GIL last, which also runs between two short calls without
+ * the GIL; then at the others, which run in C. The kernel may have put this thread in the place of
+ * one that ran.
  */
 static void read_running(uint64_t now, uint64_t due)
 {
@@ -729,7 +728,7 @@ static void forget(void)
 bool ps_stacks_begin(PyInterpreterState *interpreter, uint64_t own)
 {
     if (!ps_gil_last_holder() || !ps_copy_works()) return false;
-    pthread_mutex_lock(&stacks.lock); /* nothing is read before */
+    pthread_mutex_lock(&stacks.lock); /* no tick reads meanwhile */
     forget();
     stacks.interpreter = interpreter;
     stacks.own = own;

@@ -1,8 +1,8 @@
 /*
  * Publishes the current span of each thread for profilers outside of the process
- * (core/thread_record.h), where the application asks for it: after each change of the context,
- * which the package tells. From 3.14 on the interpreter itself tells when a thread goes from one
- * context to another, as from task to task.
+ * (core/thread_record.h), if the application asks for it. It publishes after each change of the
+ * context, which the package reports. From 3.14 on the interpreter itself reports when a thread
+ * goes from one context to another, as from task to task.
  */
 #include "hooks.h"
 

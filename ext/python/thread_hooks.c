@@ -10,38 +10,37 @@
 
 /*
  * The profile hook and, on 3.11, the trace hook: each thread has one of each. Ours is put in for
- * all threads, and where somebody else has it (cProfile, sys.setprofile, a debugger, coverage) ours
- * calls theirs. The object beside it stays theirs, so that sys.getprofile() and sys.gettrace() say
- * what they said.
+ * all threads. If somebody else has the hook (cProfile, sys.setprofile, a debugger, coverage), ours
+ * calls theirs. The object beside the hook stays theirs, so that sys.getprofile() and
+ * sys.gettrace() return the same as before.
  *
- *   a thread is born      the profile hook, which comes with the trace hook too, sees
- *                         start_new_thread() return, which the new thread's state exists at;
- *                         threads that were started otherwise are found by the upkeep, 50 ms later
- *                         at most
- *   the hook is replaced  by the application: the upkeep finds that too, and goes between. What was
- *                         open then is forgotten
- *   the tracer leaves     each thread gets what it had. Whoever was put in meanwhile stays
+ *   a thread is born      the profile hook, which is in whenever the trace hook is, sees
+ *                         start_new_thread() return. The new thread's state exists then. The upkeep
+ *                         finds threads that were started otherwise, 50 ms later at most
+ *   the hook is replaced  by the application: the upkeep finds that too, and puts ours in front.
+ *                         Calls that are open then are forgotten
+ *   the tracer leaves     each thread gets back what it had. A hook that was put in meanwhile stays
  *
- * From 3.12 on the interpreter counts who has a profile function, and that has to be right for
- * whatever the application sets meanwhile. To have it count may run audit hooks of the
- * application's: only the worker does that, beforehand, and never in the middle of a walk.
+ * From 3.12 on the interpreter counts the threads that have a profile function. The count has to be
+ * right whatever the application sets meanwhile. Changing it may run audit hooks of the
+ * application's, so only the worker changes it, beforehand, and never in the middle of a walk.
  */
 enum { RESERVE = 32 };
 
 struct owner {
     PyThreadState *thread;
-    Py_tracefunc function; /* what it had */
-    bool seen;             /* by the walk over all threads */
+    Py_tracefunc function; /* what the thread had */
+    bool seen;             /* by the last walk over all threads */
 };
 
 static struct hook {
     Py_tracefunc ours; /* NULL: not wanted */
     struct owner *owners;
     size_t count, capacity; /* threads that ours is in */
-    size_t chained;         /* those of them that had an owner */
+    size_t chained;         /* those of them that had another function */
 } hooks[PS_HOOKS];
 
-/* How many threads the interpreter counts and that are not there yet. */
+/* By how many the interpreter's count exceeds the threads that have a profile function. */
 static size_t reserved;
 
 static Py_tracefunc *place_of(PyThreadState *thread, enum ps_hook kind)
@@ -61,7 +60,7 @@ static struct owner *add_owner(struct hook *hook, PyThreadState *thread)
     if (hook->count == hook->capacity) {
         size_t capacity = hook->capacity ? hook->capacity * 2 : 16;
         struct owner *owners = realloc(hook->owners, capacity * sizeof(*owners));
-        if (!owners) return NULL; /* that thread goes untold, until the next look */
+        if (!owners) return NULL; /* that thread is not hooked, until the next look */
         hook->owners = owners;
         hook->capacity = capacity;
     }
@@ -72,7 +71,7 @@ static struct owner *add_owner(struct hook *hook, PyThreadState *thread)
 
 static void put_in(struct hook *hook, PyThreadState *thread, Py_tracefunc *place)
 {
-    if (!*place && !reserved) return; /* until the next look */
+    if (!*place && !reserved) return; /* not hooked, until the next look */
     struct owner *owner = find_owner(hook, thread);
     if (*place != hook->ours) {
         if (owner) ps_contexts_forget(thread);
@@ -88,8 +87,8 @@ static void put_in(struct hook *hook, PyThreadState *thread, Py_tracefunc *place
 }
 
 /*
- * Threads come and go with the GIL held, or are put in front: the walk meets each that was there
- * when it began.
+ * Threads come and go with the GIL held, or are put in front. So the walk meets each thread that
+ * was there when it began.
  */
 static void put_in_all(enum ps_hook kind)
 {
@@ -114,8 +113,8 @@ static int tell_nobody(PyObject *object, PyFrameObject *frame, int what, PyObjec
 }
 
 /*
- * On the worker. So that all threads that have none can have ours, and some more. False: an audit
- * hook objects.
+ * On the worker. Raises the count, so that all threads without a function can have ours, and some
+ * more. False: an audit hook objects.
  */
 static bool reserve(enum ps_hook kind)
 {
@@ -153,14 +152,17 @@ void ps_thread_hooks_take_out(enum ps_hook kind)
     hook->owners = NULL;
     hook->count = hook->capacity = hook->chained = 0;
     PS_WRITE(hook->ours, NULL);
-    /* Where an audit hook objects now the interpreter goes on instrumenting, for nobody. */
+    /* If an audit hook objects now, the interpreter goes on instrumenting code, for nobody. */
     while (reserved && ps_count_profiled(tell_nobody, false)) reserved--;
 }
 
 #if !PS_HAVE_MONITORING
 static ps_trace_listener listeners[PS_TRACED];
 
-/* A thread that C has started comes first: so whoever started it finds that at the next call. */
+/*
+ * A thread that C has started is the first one. If it does not have ours, any thread finds that at
+ * its next call.
+ */
 static int on_trace(PyObject *object, PyFrameObject *frame, int what, PyObject *argument)
 {
     if (what == PyTrace_CALL &&
@@ -192,8 +194,8 @@ static bool is_built_in(PyObject *function, const char *name)
 static bool starts_thread(PyObject *function)
 {
     /*
-     * By their names: gevent puts one of its own in the place of _thread's, and calls that.
-     * threading has had the second since 3.13.
+     * By their names: gevent replaces _thread's function with its own, which calls _thread's.
+     * threading has used the second since 3.13.
      */
     return is_built_in(function, "start_new_thread") || is_built_in(function, "start_joinable_thread");
 }
@@ -202,12 +204,12 @@ void ps_thread_hooks_mind_thread(PyObject *function)
 {
     if (!starts_thread(function)) return;
     for (int kind = 0; kind < PS_HOOKS; kind++) {
-        if (!PS_HAVE_MONITORING) reserve(kind); /* else that may run audit hooks */
+        if (!PS_HAVE_MONITORING) reserve(kind); /* on later versions that may run audit hooks */
         put_in_all(kind);
     }
 }
 
-/* Called by the VM, as a pending call. */
+/* Called by the VM as a pending call. */
 static int trace_again(void *silent)
 {
     PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Main());

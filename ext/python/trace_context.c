@@ -1,20 +1,21 @@
 /*
  * The application's current OpenTelemetry span, read from where the opentelemetry-api package keeps
- * it. Nothing of it is called, for what runs bytecode in a hook can be interrupted by what other
- * threads and signals send. Only dicts, a context variable and plain attributes are read, and the
- * type of each is looked at first.
+ * it. No function of the package is called: other threads and signals can interrupt bytecode that
+ * runs in a hook. Only dicts, a context variable and plain attributes are read, each after a check
+ * of its type.
  *
  *   opentelemetry.context._RUNTIME_CONTEXT       a ContextVarsRuntimeContext, unless
  *                                                OTEL_PYTHON_CONTEXT names another
  *     ._current_context                          a ContextVar
- *   -> Context, a dict; the span is under opentelemetry.trace.propagation._SPAN_KEY, which is
- *   compared by identity -> Span (the SDK's too): ._context, a SpanContext: a tuple of trace id,
- *   span id, is remote, flags, state, is valid
+ *   -> Context, a dict; the key of the span is opentelemetry.trace.propagation._SPAN_KEY,
+ *      compared by identity
+ *   -> Span (the SDK's too): ._context, a SpanContext: a tuple of trace id, span id, is remote,
+ *      flags, state, is valid
  *
- * It has been so from 1.0 to 1.45 at least. What does not look so gives an empty string and a probe
- * that is "degraded" until the detach. No span at all is nothing to complain about, and neither is
- * no OpenTelemetry. Nothing is kept: a fresh look takes less than a microsecond, and the events
- * that carry a span are rare.
+ * It has been so from 1.0 to 1.45 at least. Any other layout gives an empty string and makes the
+ * probe "degraded" until the detach. Without a span, or without OpenTelemetry, the string is empty
+ * and the probe is not degraded. Nothing is kept: a fresh look takes less than a microsecond, and
+ * the events that carry a span are rare.
  */
 #include "hooks.h"
 
@@ -23,12 +24,12 @@
 #include "request.h"
 
 enum reading { NO_SPAN, A_SPAN, UNKNOWN };
-/* Of a SpanContext. */
+/* The fields of a SpanContext. */
 enum { TRACE_ID, SPAN_ID, IS_REMOTE, FLAGS, STATE, IS_VALID, FIELDS };
 
 /*
- * What a module that is loaded has under this name: a new reference. NULL: not loaded, not there
- * (yet), or no ordinary module.
+ * What a loaded module has under this name: a new reference. NULL: the module is not loaded, is no
+ * ordinary module, or does not have the name (yet).
  */
 static PyObject *of_module(const char *module_name, const char *name)
 {
@@ -40,8 +41,8 @@ static PyObject *of_module(const char *module_name, const char *name)
 }
 
 /*
- * An attribute of the instance itself: its class must have nothing under that name, not even a
- * property. A new reference.
+ * An attribute of the instance itself: a new reference. NULL if its class has anything under that
+ * name, even a property.
  */
 static PyObject *of_object(PyObject *object, const char *name)
 {
@@ -87,7 +88,7 @@ static enum reading read_span_context(char *to, PyObject *context)
 static enum reading read_context(char *to, PyObject *context, const PyObject *span_key)
 {
     if (!context || !PyDict_Check(context)) return UNKNOWN;
-    /* Not looked up: that could ask keys of the application's whether they are equal. */
+    /* No look-up: it could compare keys of the application's, which may run its code. */
     PyObject *key, *value, *span = NULL;
     ps_section section;
     ps_section_begin(&section, context);
@@ -118,7 +119,7 @@ static enum reading read_runtime(char *to, PyObject *runtime, const PyObject *sp
 
 static enum reading read_current(char *to)
 {
-    /* Defined last, so that all before it is there. */
+    /* The module defines this last, so all that is needed exists. */
     PyObject *last = of_module("opentelemetry.trace", "get_tracer_provider");
     if (!last) return NO_SPAN;
     PyObject *span_key = of_module("opentelemetry.trace.propagation", "_SPAN_KEY");
@@ -145,8 +146,8 @@ void ps_trace_context(char *to, uint32_t probes)
     PyObject *request = ps_requests_current();
     to[0] = '\0';
     /*
-     * Without an SDK a current span is no more than what somebody took from a header: nobody will
-     * send it.
+     * Without an SDK the current span is only what somebody took from a header: nobody will send
+     * it.
      */
     if (!request || !ps_requests_of(request)->own || ps_trace_context_is_kept())
         ps_trace_context_of_span(to, probes);
@@ -157,7 +158,7 @@ void ps_trace_context(char *to, uint32_t probes)
 
 bool ps_trace_context_is_kept(void)
 {
-    /* None until an SDK is configured. */
+    /* The provider is None until an SDK is configured. */
     PyObject *provider = of_module("opentelemetry.trace", "_TRACER_PROVIDER");
     bool kept = provider && provider != Py_None;
     Py_XDECREF(provider);

@@ -1,15 +1,15 @@
 /*
- * Formatting tracebacks: who asks for it, and how long it takes. At 20 frames that is 0.3 to 1 ms,
- * a thousand times what raising costs.
+ * Formatting tracebacks: which code asks for it, and how long it takes. At 20 frames that is 0.3 to
+ * 1 ms, a thousand times what raising costs.
  *
- * What formats is written in Python, so its functions are called in our place and we call them: ten
- * to thirty functions of traceback and logging, and only while somebody listens
- * (tracebacks_hooks.c). Only the outermost counts. Nothing is between the two on Python's stack,
- * and an exception that passes through is not touched.
+ * Formatters are written in Python: ten to thirty functions of traceback and logging. While
+ * somebody listens, our function is called instead of them, and calls them (tracebacks_hooks.c).
+ * Only the outermost formatter counts. No frame of ours is on Python's stack, and an exception that
+ * passes through is not changed.
  *
- * TracebackException.format() is a generator: what it does, it does when its lines are asked for.
- * Where it is the outermost, the generator is told apart by its type, which takes the time of each
- * step. That an exception was meant is remembered from when the TracebackException was made of it.
+ * TracebackException.format() is a generator, which works when its lines are asked for. If it is
+ * the outermost formatter, its generator gets a type of ours, which times each step. The exception
+ * that it formats is remembered from when the TracebackException was made.
  */
 #include "tracebacks.h"
 
@@ -27,41 +27,42 @@ enum { LOOK_AT = 128, REMEMBERED = 32, OPEN = 16 };
 #define LONG_STEP_NS 100000u
 
 /*
- * What was formatted: a place in the source, named by the exception's class, and the row that pays.
+ * What was formatted: a place in the source, named after the exception's class, and the row that is
+ * charged.
  */
 struct subject {
     const ps_site *raised; /* never NULL */
     uintptr_t row[3];      /* its key; zeros: none */
     uint64_t depth;
-    uint32_t generation; /* of ps_sites_generation: `raised` is valid as long as it stays */
+    uint32_t generation; /* ps_sites_generation: `raised` is valid as long as that stays */
 };
 
 static const struct subject nothing = {.raised = &ps_site_none};
 
-/* The last TracebackExceptions, and the generators of theirs that are under way. */
+/* The last TracebackExceptions, and those of their generators that are under way. */
 static struct {
     ps_address object;
     struct subject of;
 } made[REMEMBERED];
 static struct {
-    ps_address generator; /* of nothing: none */
+    ps_address generator; /* unset: none */
     const ps_formatter *formatter;
     const ps_site *asked;
     struct subject of;
     uint64_t ticks;
-    uint64_t cpu_ns; /* of the thread, when that was last looked at */
+    uint64_t cpu_ns; /* the thread's CPU time when it was last read */
 } generators[OPEN];
 static uint32_t next_made, next_generator;
 
 /*
- * Code on the way to the line that asked: is it the application's own (places of this number, one
- * of the two bytes), and sites of lines.
+ * Code on the way to the line that asked. Under the number OWN_OR_NOT: one of the two bytes, for
+ * code of the application's own and other code. Under a line's number: the site of the line.
  */
 enum { OWN_OR_NOT = -1000 };
 static ps_places known;
 static char own_code, other_code;
 
-static __thread unsigned nested; /* formatters that this thread is in */
+static __thread unsigned nested; /* formatters that this thread is inside */
 
 vectorcallfunc ps_traceback_original;
 
@@ -107,7 +108,7 @@ static bool has_traceback(PyObject *exception, PyObject *traceback)
     return entry != NULL;
 }
 
-/* The exception that this thread handles, if it has this traceback (NULL: whatever it has). */
+/* The exception that this thread handles, if it has this traceback; NULL: any traceback. */
 static struct subject subject_handled(PyObject *traceback)
 {
     PyObject *type, *value, *its_traceback;
@@ -121,7 +122,7 @@ static struct subject subject_handled(PyObject *traceback)
     return subject;
 }
 
-/* An exception among arguments, or in what sys.exc_info() returned; borrowed. */
+/* An exception among the arguments, or in a result of sys.exc_info(); borrowed. */
 static PyObject *exception_in(PyObject *argument)
 {
     if (PyExceptionInstance_Check(argument)) return argument;
@@ -177,8 +178,8 @@ static const ps_site *site_of_frame(PyFrameObject *frame)
 }
 
 /*
- * The nearest line of the application's own code, else the nearest line of all: a logger's says
- * little.
+ * The nearest line of the application's own code; else the nearest line of all: a line in a logger
+ * says little.
  */
 static const ps_site *find_asker(void)
 {
@@ -209,7 +210,7 @@ static void fire(const ps_formatter *formatter, const ps_site *asked, const stru
         .raise_file = of->raised->file,
         .raise_line = of->raised->line,
     };
-    /* a tracer cannot read a page that was never touched */
+    /* A tracer cannot read a page that was never touched. */
     (void)*(volatile const char *)formatter->kind;
     ps_fire_backtrace__done(formatter->kind, asked->file, asked->line, of->depth, ps_ticks_to_ns(ticks),
                             &more);
@@ -225,8 +226,9 @@ static int find_generator(const PyObject *generator)
 }
 
 /*
- * Of one that is told apart, after one step of it. There are many and they are short, so the CPU's
- * clock is only read for one that was not: it bounds the time since the last one. No error is lost.
+ * Called after each step of a timed generator. Steps are many and short, so the CPU clock is read
+ * only after a long one, which counts at most the CPU time since the last reading. No error is
+ * lost.
  */
 static void note_step_in_turn(PyObject *generator, uint64_t ticks, bool ended)
 {
@@ -255,7 +257,7 @@ static void note_step(PyObject *generator, uint64_t ticks, bool ended)
 
 static PyTypeObject timed_generator;
 
-/* A step of the generator as what it is: debug builds assert that. */
+/* Runs a step under the generator's own type, which debug builds assert. */
 static PyObject *step(PyObject *generator)
 {
     Py_SET_TYPE(generator, &PyGen_Type);
@@ -299,8 +301,8 @@ static PySendResult send(PyObject *generator, PyObject *value, PyObject **result
 static PyAsyncMethods methods = {.am_send = send};
 
 /*
- * A generator in all but its address. It stays one for a generator that outlives its tracer, and
- * only passes on then.
+ * Differs from the type of generators only in its address. A generator that outlives its tracer
+ * keeps this type, which then only passes on.
  */
 static PyTypeObject timed_generator = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "generator",
@@ -328,7 +330,7 @@ static void remember(PyObject *object, const struct subject *of)
 static void time_generator(PyObject *generator, const ps_formatter *formatter, const struct subject *of,
                            uint64_t ticks)
 {
-    int known = find_generator(generator); /* one that died half-way */
+    int known = find_generator(generator); /* another one at its address that died half-way */
     uint32_t i = known >= 0 ? (uint32_t)known : next_generator++ % OPEN;
     generators[i].generator = PS_ADDRESS(generator);
     generators[i].formatter = formatter;
@@ -339,11 +341,11 @@ static void time_generator(PyObject *generator, const ps_formatter *formatter, c
     Py_SET_TYPE(generator, &timed_generator);
 }
 
-/* After a formatter returned, or raised: then result is NULL. */
+/* Called after a formatter returned, or raised: then result is NULL. */
 static void record(const ps_formatter *formatter, struct subject *of, PyObject *const *args, Py_ssize_t count,
                    PyObject *result, uint64_t ticks)
 {
-    /* The tracer left while the formatter ran, and another came: names of before are gone. */
+    /* If the tracer left while the formatter ran, and another came, the earlier names are gone. */
     if (of->generation != ps_sites_generation) *of = nothing;
     if (formatter->subject == PS_MAKES && result) remember(result == Py_None && count ? args[0] : result, of);
     if (formatter->subject == PS_A_STACK && result && PyList_Check(result))
@@ -357,7 +359,7 @@ static void record(const ps_formatter *formatter, struct subject *of, PyObject *
     fire(formatter, asked, of, ticks);
 }
 
-/* What was hooked as this function, and what it is to format. */
+/* The formatter that was hooked as this function. *of becomes what it formats. */
 static const ps_formatter *begin_call(PyObject *function, PyObject *const *args, Py_ssize_t count,
                                       struct subject *of)
 {
@@ -376,7 +378,7 @@ static void end_call(const ps_formatter *formatter, struct subject *of, PyObject
     ps_error error = ps_error_save();
     ps_turn turn;
     ps_turn_begin(&turn);
-    /* else the tracer left meanwhile */
+    /* Not if the tracer left meanwhile. */
     if (ps_tracebacks_on()) record(formatter, of, args, count, result, ticks);
     ps_turn_end(&turn);
     ps_error_restore(error);
@@ -387,7 +389,7 @@ PyObject *ps_traceback_call(PyObject *function, PyObject *const *args, size_t fl
 {
     if (nested || !ps_tracebacks_on()) return ps_traceback_run(function, args, flags, names);
     Py_ssize_t count = PyVectorcall_NARGS(flags) + (names ? PyTuple_GET_SIZE(names) : 0);
-    /* What a finalizer formats meanwhile counts as nested too. */
+    /* What a finalizer formats meanwhile counts as nested, too. */
     nested++;
     struct subject of = nothing;
     const ps_formatter *formatter = begin_call(function, args, count, &of);

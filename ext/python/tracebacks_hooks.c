@@ -1,12 +1,12 @@
 /*
- * Which functions format tracebacks, and how calls of them come to us: their `vectorcall` is
- * swapped, wherever they are bound to. On 3.11 that is not looked at in calls from Python, unless
- * the function's type is another one: there it gets a type that differs from a function's in
- * nothing but its address.
+ * Which functions format tracebacks, and how calls of them reach us: their `vectorcall` is swapped,
+ * so it does not matter to which names they are bound. On 3.11 calls from Python ignore the
+ * vectorcall, unless the function has another type. There it gets a type that differs from the type
+ * of functions only in its address.
  *
- * A function is only taken if it is the module's own. What the application has put in its place
- * stays as it is, and the probes say so; what it calls in turn is seen. Modules are looked through
- * again each second, for what was imported or reloaded.
+ * A function is only hooked if it is the module's own. What the application has put in its place
+ * stays as it is, and the states of the probes say so; formatters that it calls are seen. Modules
+ * are searched again each second, for functions that were imported or reloaded.
  */
 #include "tracebacks.h"
 
@@ -43,8 +43,8 @@ static const ps_formatter formatters[] = {
     {"traceback", "StackSummary", "extract", "traceback.StackSummary.extract", PS_AN_EXCEPTION},
     {"traceback", "StackSummary", "format", "traceback.StackSummary.format", PS_AN_EXCEPTION},
     /*
-     * What the interpreter calls from 3.13 on to report an exception that nobody handles; before it
-     * does so in C.
+     * From 3.13 on the interpreter calls this to report an exception that nobody handles. Before,
+     * it does so in C.
      */
     {"traceback", NULL, "_print_exception_bltin", "sys.excepthook", PS_AN_EXCEPTION},
     {"logging", "Formatter", "formatException", "logging.Formatter.formatException", PS_AN_EXCEPTION},
@@ -54,9 +54,9 @@ enum { FORMATTERS = sizeof(formatters) / sizeof(formatters[0]) };
 static struct {
     bool on, ready;
     uint32_t wanted;
-    uint64_t looked_ns; /* the worker's; read by the watcher */
+    uint64_t looked_ns; /* written by the worker, read by the watcher */
     struct {
-        PyObject *function; /* held */
+        PyObject *function; /* a reference */
         const ps_formatter *formatter;
     } hooked[HOOKED];
     unsigned count;
@@ -78,7 +78,9 @@ const ps_formatter *ps_tracebacks_hooked(PyObject *function)
 /* ---- A function ---- */
 
 #if PS_CALLS_ARE_INLINED
-/* A function is pickled and copied by its name; what is of another type has to say so. */
+/*
+ * A function is pickled and copied by its name. An object of another type needs a method for that.
+ */
 static PyObject *reduce(PyObject *function, PyObject *protocol)
 {
     return PyObject_GetAttrString(function, "__qualname__");
@@ -88,7 +90,7 @@ static PyMethodDef function_methods[] = {{"__reduce_ex__", reduce, METH_O, NULL}
 static PyTypeObject hooked_function = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "function",
     .tp_base = &PyFunction_Type,
-    .tp_flags = Py_TPFLAGS_DEFAULT, /* and what goes with the slots that it inherits */
+    .tp_flags = Py_TPFLAGS_DEFAULT, /* the rest comes with the slots that it inherits */
     .tp_methods = function_methods,
 };
 #endif
@@ -115,15 +117,17 @@ static void unhook(PyObject *function)
     Py_SET_TYPE(function, &PyFunction_Type);
 #endif
     /*
-     * Whoever swapped it in the meantime calls what it found, and that is ours for good: it only
-     * passes on then.
+     * Code that swapped the vectorcall in the meantime calls ours for good, which only passes on
+     * then.
      */
     if (is_hooked(function)) ps_function_set_call(function, ps_traceback_original);
     Py_DECREF(function);
 }
 
 #if PS_CALLS_ARE_INLINED && defined(Py_DEBUG)
-/* As what it is, which debug builds assert: while it runs, calls of it from Python are not seen. */
+/*
+ * Runs it under its own type, which debug builds assert. Meanwhile its calls from Python go unseen.
+ */
 PyObject *ps_traceback_run(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {
     Py_SET_TYPE(function, &PyFunction_Type);
@@ -146,7 +150,7 @@ static PyObject *of_dict(PyObject *dict, const char *name)
     return dict && PyDict_CheckExact(dict) ? ps_dict_get(dict, name) : NULL;
 }
 
-/* A new reference; NULL where this version has none, and while its module is not loaded. */
+/* A new reference; NULL if this version has no such function, or its module is not loaded. */
 static PyObject *find(const ps_formatter *formatter, PyObject *globals)
 {
     PyObject *klass = formatter->klass ? of_dict(globals, formatter->klass) : NULL;
@@ -202,7 +206,7 @@ void ps_tracebacks_upkeep(void)
 
 /* ---- On and off ---- */
 
-/* A new function calls what every function does: that is no public symbol from 3.13 on. */
+/* A new function has the vectorcall of all functions, which is no public symbol from 3.13 on. */
 static bool find_original(void)
 {
     PyObject *globals = PyDict_New();

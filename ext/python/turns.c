@@ -13,15 +13,15 @@ bool ps_tables_try_lock(void)
 
 #else
 
-/* Never an object of Python's: only its lock is used. */
+/* Not an object of Python's: only its lock is used. */
 static PyObject place;
 
 static unsigned under_way;    /* turns that have begun and not ended, of all threads */
-static __thread unsigned own; /* of this one */
+static __thread unsigned own; /* of this thread */
 
 /*
- * When the interpreter ends, one of the threads that are left behind may have been given the turn:
- * the last one goes without.
+ * When the interpreter ends, one of the threads that are left behind may hold the turn. So the last
+ * thread takes none.
  */
 void ps_turn_begin(ps_turn *turn)
 {
@@ -43,7 +43,10 @@ bool ps_tables_try_lock(void)
     return under_way == own && ps_stats_try_lock();
 }
 
-/* Turns of the other threads do not end here, and one of those may have been given the next. */
+/*
+ * Turns of other threads do not end in the child, and one of these may have been given the next
+ * turn.
+ */
 void ps_turns_after_fork(void)
 {
     under_way = own;

@@ -1,12 +1,12 @@
 /*
- * The worker: a native thread of ours that exists while somebody listens, or from when samples were
- * taken, and does with the GIL what the watcher asks for.
+ * The worker: a native thread of ours that does, with the GIL, what the watcher asks for. It exists
+ * while somebody listens; once samples were taken, it stays.
  *
- *   watcher thread --ps_worker_request()--> worker thread, which takes the GIL --job--> switches
- *   hooks, takes samples, does upkeep
+ *   watcher  ps_worker_request(): starts or wakes the worker
+ *   worker   takes the GIL, switches hooks, takes samples, does upkeep
  *
- * On it Python code of ours can run without ever being in the application's way: signals are
- * handled on the main thread, and asynchronous exceptions are sent to threads by number.
+ * Python code of ours that runs on it is never in the application's way: signals are handled on the
+ * main thread, and asynchronous exceptions are sent to threads by number.
  */
 #include "hooks.h"
 
@@ -21,11 +21,11 @@ static struct {
     pthread_cond_t changed;
     unsigned requests; /* what the watcher asked for and no job has done yet */
     bool running, stop;
-    bool stays;  /* until it is to stop, whether anybody listens or not */
+    bool stays;  /* until `stop`, whether anybody listens or not */
     bool busy;   /* it has the GIL, or waits for it */
-    int forking; /* threads that are about to fork: it may not ask for the GIL */
+    int forking; /* threads that are about to fork: the worker may not ask for the GIL */
     unsigned long thread;
-    uint64_t ended_ns; /* when it last did */
+    uint64_t ended_ns; /* when the worker last ended */
 } worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 /* With the GIL. */
@@ -39,7 +39,7 @@ static void do_jobs(unsigned what)
     ps_turn_end(&turn);
 }
 
-/* Both are called with the lock. */
+/* Both functions are called with the lock. */
 static void become_busy(void)
 {
     while (worker.forking) pthread_cond_wait(&worker.changed, &worker.lock);
@@ -54,7 +54,7 @@ static void become_idle(void)
 
 /*
  * Called with the lock and without the GIL: does what is asked for until nobody listens any more,
- * or it is to stop.
+ * or until `stop`.
  */
 static void serve(void)
 {
@@ -62,8 +62,8 @@ static void serve(void)
     ps_gil_wait_begin(worker.requests);
     pthread_mutex_unlock(&worker.lock);
     /*
-     * One thread state for all of it. To make one allocates without the GIL, which tracemalloc
-     * survives not always when it is switched off at that moment (cpython#128679, up to 3.12.8 and
+     * One thread state for all of it. Making one allocates without the GIL. tracemalloc does not
+     * always survive that if it is switched off at that moment (cpython#128679, up to 3.12.8 and
      * 3.13.1).
      */
     PyGILState_STATE gil = PyGILState_Ensure();
@@ -120,8 +120,8 @@ static void *work(void *unused)
 }
 
 /*
- * Called on the watcher's thread, without the GIL. The worker inherits that all signals are
- * blocked.
+ * Called on the watcher's thread, without the GIL. The worker inherits its mask, which blocks all
+ * signals.
  */
 void ps_worker_request(unsigned what)
 {
@@ -182,25 +182,25 @@ void ps_threads_resume(void)
 }
 
 /*
- * Does this thread have the GIL (without one: may it use objects), and can nobody but the worker
- * want it?
+ * Does this thread have the GIL (without a GIL: may it use objects), and can no thread but the
+ * worker wait for it?
  */
 static bool is_alone_with_worker(void)
 {
     PyThreadState *own = PyGILState_GetThisThreadState();
     if (!own || own != ps_thread_state() || ps_is_finalizing()) return false;
     PyThreadState *state = PyInterpreterState_ThreadHead(own->interp);
-    /* That of the worker may be so new that it does not know its thread. */
+    /* The worker's state may be so new that it does not have its thread's id yet. */
     while (state && (state == own || state->thread_id == worker.thread || !state->thread_id))
         state = PyThreadState_Next(state);
     return !state;
 }
 
 /*
- * A server that forks in C and goes on with Python in the child, as uWSGI does, has nobody set the
- * GIL in order there where it was started without threads. A thread that waits for the GIL at that
- * moment is never heard of again in the child, and leaves it such that the next one to want it may
- * wait for ever. So the worker has its turn first.
+ * Some servers fork in C and go on with Python in the child, as uWSGI does. If the server was
+ * started without threads, nothing initialises the GIL again in the child. A thread that waits for
+ * the GIL at the fork does not exist in the child, but leaves the GIL in a state in which the next
+ * thread to take it may wait for ever. So the worker finishes first.
  */
 static void let_worker_finish(void)
 {

@@ -31,7 +31,7 @@ static void begin_again(void)
     RAISE(STATS__DONE);
 }
 
-/* Objects that the last flush gave to a request. */
+/* The number of objects that the last flush fired for a request. */
 static uint64_t objects_of(const char *request)
 {
     uint64_t sum = 0;
@@ -59,7 +59,7 @@ static void gives_to_a_route_what_was_counted_before_it_was_known(void)
     ps_allocations_add(row, 40, NULL);
     flush();
     CHECK_EQUAL(objects_of(""), 1);
-    /* it is not known whose the others are */
+    /* The route of the others is not known yet. */
     CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, NULL), 1);
 
     ps_by_request_known(&request, "GET", "/orders/:id");
@@ -84,7 +84,7 @@ static void keeps_requests_at_a_time_apart_and_their_rows_for_the_next(void)
         ps_allocations_add(row, 40, &other);
         ps_by_request_known(&other, "POST", "/b");
         ps_by_request_known(&one, "GET", "/a");
-        ps_by_request_known(&one, "GET", "/late"); /* it has one */
+        ps_by_request_known(&one, "GET", "/late"); /* it has a route already */
         ps_by_request_end(&one);
         ps_by_request_end(&other);
         ps_by_request_end(&other);
@@ -93,7 +93,7 @@ static void keeps_requests_at_a_time_apart_and_their_rows_for_the_next(void)
     CHECK_EQUAL(objects_of("GET /a"), 300);
     CHECK_EQUAL(objects_of("POST /b"), 100);
     CHECK_EQUAL(objects_of("GET /late"), 0);
-    /* For the place and for the rest, of two requests and of two routes. */
+    /* Two rows each, for the place and for the rest, of two requests and of two routes. */
     CHECK_EQUAL(ps_objects.by_request->rows, 8);
 }
 
@@ -133,8 +133,8 @@ static void gives_samples_with_recursion_counted_once(void)
     ps_by_request_end(&request);
     flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_SAMPLE__STATS, NULL), 4);
-    struct recorded event =
-        recorder_last(PS_PROBE_SAMPLE__STATS, "f"); /* routes are told after what is in no request */
+    /* The rows of routes are fired after those without a request. */
+    struct recorded event = recorder_last(PS_PROBE_SAMPLE__STATS, "f");
     CHECK_STRING(event.more.sampled.request, "GET /");
     CHECK_EQUAL(event.arg[3], 0);
     CHECK_EQUAL(event.arg[4], 2000);
@@ -150,7 +150,7 @@ static void counts_where_it_was_when_nobody_wants_to_know(void)
     ps_by_request_known(&request, "GET", "/");
     CHECK(!request.label);
     ps_by_request_end(&request);
-    /* Somebody comes in the middle of it. */
+    /* A tracer attaches in the middle of the request. */
     RAISE(STATS__BY_REQUEST);
     ps_allocations_add(row_of(&ps_objects, "Hash"), 40, &request);
     LOWER(STATS__BY_REQUEST);
@@ -188,7 +188,7 @@ static void leaves_the_parents_part_to_the_parent(void)
     CHECK_EQUAL(objects_of("GET /"), 1);
 }
 
-/* Paths that nobody knows a template for are as many as whoever asks wants. */
+/* Where no template is known the routes are paths, and clients can make up any number of paths. */
 static void has_a_bound_for_routes(void)
 {
     begin_again();
@@ -219,7 +219,7 @@ static void give_all_back(void)
     ps_sites_clear();
 }
 
-/* Under AddressSanitizer: the name of its route is freed memory then. */
+/* AddressSanitizer reports a use of the route's name, because it is freed memory then. */
 static void names_a_route_anew_when_names_were_given_back_during_its_request(void)
 {
     begin_again();
@@ -250,7 +250,7 @@ static void gives_all_memory_back(void)
     CHECK_EQUAL(ps_memory_used(), 0);
 }
 
-/* What the flush gave to this route and class. */
+/* The number of objects that the flush fired for this route and class. */
 static uint64_t objects_of_class(const char *request, const char *class)
 {
     uint64_t sum = 0;
@@ -272,8 +272,8 @@ static void ask(const char *route, ps_row *const *rows, int number, int times)
 }
 
 /*
- * 2,000 small rows want to come where there is room for some 1,300, then large ones: at once, and
- * little by little.
+ * First come 2,000 small rows, where there is room for some 1,300. Then come large ones: some at
+ * once, one little by little.
  */
 static void keeps_the_large_rows_whatever_comes_before_them(void)
 {
@@ -301,7 +301,7 @@ static void keeps_the_large_rows_whatever_comes_before_them(void)
     flush();
     for (int i = 0; i < ROUTES; i++) {
         snprintf(name, sizeof(name), "GET /small/%d", i);
-        CHECK_EQUAL(objects_of(name), PLACES * 2); /* each route has all that is its own */
+        CHECK_EQUAL(objects_of(name), PLACES * 2); /* each route has all of its counts */
     }
     CHECK(recorder_total() < 1400);
     CHECK_EQUAL(objects_of_class("GET /small/39", "(overflow)"), PLACES * 2);
@@ -312,10 +312,10 @@ static void keeps_the_large_rows_whatever_comes_before_them(void)
     }
     CHECK(objects_of_class("GET /slow", "Slow") > 1000);
     CHECK_EQUAL(objects_of("GET /slow"), 2000);
-    /* What has no row of its own is said. */
+    /* Counts without a row of their own are reported. */
     struct recorded done = recorder_last(PS_PROBE_STATS__DONE, NULL);
     CHECK(done.arg[4] >= PLACES * 2);
-    /* And with the table goes what is known of its room. */
+    /* Clearing the table also resets what is known of its room. */
     begin_again();
     ps_row *again = row_of(&ps_objects, "Small0");
     ask("/small/0", &again, 1, 2);
@@ -323,7 +323,7 @@ static void keeps_the_large_rows_whatever_comes_before_them(void)
     CHECK_EQUAL(objects_of_class("GET /small/0", "Small0"), 2);
 }
 
-/* Requests at a time have rows of their own, which are many. */
+/* Concurrent requests have rows of their own, which may be many. */
 static void knows_the_route_of_what_a_request_had_no_memory_for(void)
 {
     enum { PLACES = 4000 };
@@ -345,7 +345,7 @@ static void knows_the_route_of_what_a_request_had_no_memory_for(void)
     CHECK(objects_of_class("GET /a", "(overflow)") > PLACES / 2);
 }
 
-/* A tracer's maps may have room for some of the rows: they should be the large ones. */
+/* A tracer's maps may have room for only some of the rows. These should be the large ones. */
 static void fires_large_rows_first(void)
 {
     begin_again();

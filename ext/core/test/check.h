@@ -1,6 +1,6 @@
 /*
- * The whole test framework. A test program runs its tests one by one with RUN and returns
- * check_report(). A test is a function named after what it shows; it passes when all its CHECKs
+ * The whole test framework. A test program runs its tests one by one with RUN, and returns
+ * check_report(). A test is a function named after what it shows. It passes when all its CHECKs
  * hold.
  */
 #ifndef PS_CHECK_H
@@ -30,14 +30,14 @@ static int check_passed, check_failed, check_skipped, check_failures;
     } while (0)
 #define RUN(test) check_run(#test, test)
 /*
- * For a test that starts threads in a forked child. qemu-user (7.2) asserts and ThreadSanitizer
- * gives up there.
+ * For a test that starts threads in a forked child. There an assertion of qemu-user (7.2) fails,
+ * and ThreadSanitizer stops the program.
  */
 #define RUN_FORKING(test) (check_can_fork() ? RUN(test) : (void)check_skipped++)
 /*
  * For a test that forks while another thread runs. AddressSanitizer before GCC 14 does not unlock
- * its allocator in the child: where the thread held the lock, the child's new thread waits for it
- * for ever, in free().
+ * its allocator in the child. When the other thread held that lock, the child's new thread waits
+ * for it for ever, in free().
  */
 #define RUN_FORKING_BESIDE_THREADS(test) (check_can_fork_beside_threads() ? RUN(test) : (void)check_skipped++)
 
@@ -101,7 +101,7 @@ static inline void check_run(const char *name, void (*test)(void))
     if (check_failures != before) fprintf(stderr, "FAILED: %s\n", name);
 }
 
-/* Prints the one line of a program and returns its exit status. */
+/* Prints one line for the program, and returns its exit status. */
 static inline int check_report(const char *program)
 {
     printf("%s: %d passed, %d failed", program, check_passed, check_failed);

@@ -25,8 +25,8 @@ static void await_ns(uint64_t ns)
 }
 
 /*
- * However long it takes: the interval lies between what the outer and the inner readings say, to a
- * tenth of a percent.
+ * Checks an interval of any length. It lies between the inner and the outer readings, to a tenth of
+ * a percent.
  */
 static void check_interval(void)
 {

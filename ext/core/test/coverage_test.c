@@ -52,7 +52,7 @@ static void tells_patterns_of_paths_from_those_of_names(void)
     CHECK(covers("/anywhere/models/a.py", "f"));
     CHECK(covers("/anywhere/b.py", "Shop.pay"));
     CHECK(!covers("/srv/app/b.py", "Cart.pay"));
-    CHECK(!covers("/srv/app/Shop.x/b.txt", "f")); /* a name's pattern is none of a path */
+    CHECK(!covers("/srv/app/Shop.x/b.txt", "f")); /* a pattern of names matches no path */
     CHECK(ps_coverage_file("/anywhere/b.py", false));
     set(strings("shop.py", NULL));
     CHECK(!ps_coverage_by_name());

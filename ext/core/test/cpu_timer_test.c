@@ -62,7 +62,7 @@ static void *sleep_a_while(void *unused)
     return NULL;
 }
 
-/* Whose clock went on past that moment before the timer was started, as on a busy machine. */
+/* The thread's clock passes that moment before the timer is started, as on a busy machine. */
 static void ends_no_sleep_of_a_thread_whose_timer_another_one_starts(void)
 {
     pthread_t thread;
@@ -83,7 +83,7 @@ static void no_timer_of_a_thread_that_is_not_there(void)
     CHECK_EQUAL(ps_cpu_timer_create(1 << 21, number(), VALUE), -1);
 }
 
-/* What it says agrees with what a call sees here. */
+/* What ps_cpu_timer_seen() returns agrees with what happens to a call here. */
 static void says_whether_a_call_sees_it(void)
 {
     sigset_t one;
@@ -112,7 +112,7 @@ int main(void)
 {
     struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_RESTART};
     sigaction(number(), &action, NULL);
-    /* qemu-user has clocks of the host, and ThreadSanitizer holds signals back. */
+    /* qemu-user uses clocks of the host, and ThreadSanitizer delays signals. */
     if (check_can_fork()) {
         RUN(runs_out_once_when_the_thread_has_used_so_much);
         RUN(ends_no_sleep_of_a_thread_whose_timer_another_one_starts);

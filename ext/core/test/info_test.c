@@ -27,7 +27,7 @@ static void says_what_it_is(void)
     CHECK_EQUAL(info->sequence % 2, 0);
 }
 
-/* Fields are only ever appended: a host of another age reads by these. */
+/* Fields are only ever appended: older and newer hosts read the struct by these offsets. */
 static void keeps_its_layout(void)
 {
     CHECK_EQUAL(offsetof(struct ps_info, size), 8);
@@ -55,7 +55,7 @@ static void names_every_probe_and_its_semaphore(void)
 {
     for (int i = 0; i < PS_PROBE_COUNT; i++) {
         const struct ps_info_probe *probe = &probescope_info.probes[i];
-        CHECK_STRING(probe->name, ps_probe_names[i]); /* whole */
+        CHECK_STRING(probe->name, ps_probe_names[i]); /* not cut */
         CHECK(probe->semaphore == (uint64_t)(uintptr_t)&ps_semaphores[i]);
         CHECK_EQUAL(probe->state, PS_STATE_OFF);
     }
@@ -153,7 +153,7 @@ static void *write_flag(void *unused)
     return NULL;
 }
 
-/* How often that thread has left its CPU by itself. */
+/* How often a thread has given up its CPU voluntarily. */
 static int times_left(int thread)
 {
     char path[64], line[128];
@@ -166,7 +166,7 @@ static int times_left(int thread)
     return times;
 }
 
-/* The one that writes may be below it in priority, and on the same CPU. */
+/* The writer may have a lower priority, and may need the same CPU. */
 static void leaves_its_cpu_to_the_one_that_writes(void)
 {
     pthread_t writer;
@@ -196,8 +196,8 @@ static void *write_notes(void *letter)
 }
 
 /*
- * Reads as the host does, from outside the program as far as ThreadSanitizer knows. False in the
- * middle of a write.
+ * Reads as a host does. To ThreadSanitizer the read comes from outside the program. Returns false
+ * in the middle of a write.
  */
 __attribute__((noinline, no_sanitize("thread"))) static bool read_note(char *to)
 {

@@ -15,19 +15,19 @@
 static struct {
     int tid;
     bool spins, stop;
-    /* to spin in calls of the kernel, which fill memory from there; 0: in the thread's own code */
+    /* A file to read from, so that the thread spins in the kernel. 0: it spins in its own code. */
     int zeros;
 } other;
 
 static void *spin_or_sleep(void *unused)
 {
-    /* What stands in a name is the application's. */
+    /* A thread's name is chosen by the application. These names look like fields. */
     prctl(PR_SET_NAME, other.zeros ? "a) 9 (b) 9 9 9" : "se.exec_start:9");
     static char memory[1 << 20];
     PS_WRITE_RELEASE(other.tid, (int)ps_thread_id());
     while (!PS_READ(other.stop)) {
         if (!PS_READ(other.spins)) check_sleep_ms(1000);
-        /* Not by read(): sanitizers look at all of the memory behind it. */
+        /* Not by read(), because sanitizers check all of the memory behind it. */
         if (other.zeros) CHECK(syscall(SYS_read, other.zeros, memory, sizeof(memory)) == sizeof(memory));
     }
     return unused;
@@ -52,18 +52,18 @@ static void end(pthread_t thread)
 
 static uint64_t own(void)
 {
-    (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID); /* for the scheduler to look */
+    (void)ps_clock_read(CLOCK_THREAD_CPUTIME_ID); /* makes the scheduler update its value */
     return ps_last_ran_ns((int)ps_thread_id());
 }
 
-/* Two threads on one CPU: this one has it, so the other one had it before. */
+/* Two threads share one CPU. This one has it now, so the other one had it before. */
 static void tells_who_had_the_cpu_before(void)
 {
     cpu_set_t before, one;
     CHECK(sched_getaffinity(0, sizeof(before), &before) == 0);
     CPU_ZERO(&one);
     CPU_SET(sched_getcpu(), &one);
-    CHECK(sched_setaffinity(0, sizeof(one), &one) == 0); /* the other one's, too */
+    CHECK(sched_setaffinity(0, sizeof(one), &one) == 0); /* the other thread inherits it */
     pthread_t thread = start(true);
     bool ran = false;
     for (int i = 0; i < 1000 && !ran; i++) {

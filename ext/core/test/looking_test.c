@@ -12,7 +12,7 @@ static void busy_ns(uint64_t ns)
     }
 }
 
-/* One run in some 64 is timed, and its time stands for the others. */
+/* About one run in 64 is timed, and its time stands for the others. */
 static void times_some_runs_for_all(void)
 {
     uint64_t before = ps_looking_ns();
@@ -24,7 +24,7 @@ static void times_some_runs_for_all(void)
     uint64_t took = ps_looking_ns() - before;
     CHECK(ps_looks[PS_LOOK_FUNCTION].runs == 6400);
     CHECK(ps_looks[PS_LOOK_FUNCTION].timed >= 6400 / 96 && ps_looks[PS_LOOK_FUNCTION].timed <= 6400 / 32 + 1);
-    CHECK(took >= 6400 * 2000u);             /* how much more is the machine's affair */
+    CHECK(took >= 6400 * 2000u);             /* how much more depends on the machine */
     CHECK(ps_looking_ns() - before == took); /* counted once */
 }
 
@@ -51,7 +51,7 @@ static void adds_what_the_vm_takes(void)
     uint64_t took = ps_looking_ns() - before;
     CHECK(took >= 1000 * 100u);
 
-    /* Never less than nothing. */
+    /* Never negative. */
     ps_looking_besides(PS_LOOK_LINE, -1000000);
     before = ps_looking_ns();
     for (int i = 0; i < 1000; i++) ps_look_end(ps_look_begin(PS_LOOK_LINE));
@@ -69,11 +69,11 @@ static void *work(void *unused)
     return NULL;
 }
 
-/* All that a thread of ours does counts, also when it has ended. */
+/* All CPU time of a thread of ours counts, also after the thread has ended. */
 static void counts_the_whole_time_of_our_threads(void)
 {
     uint64_t before = ps_looking_ns();
-    for (int i = 0; i < 6; i++) { /* more than there is room for at a time */
+    for (int i = 0; i < 6; i++) { /* more than there is room for at the same time */
         pthread_t thread;
         CHECK(pthread_create(&thread, NULL, work, NULL) == 0);
         pthread_join(thread, NULL);

@@ -16,7 +16,7 @@ static void enter(ps_open_calls *calls, uint64_t key, uint64_t now)
     if (call) call->start_ns = now;
 }
 
-/* When the call began that this exit closes; 0: none. */
+/* Returns when the call began that this exit closes; 0: none. */
 static uint64_t leave(ps_open_calls *calls, uint64_t key)
 {
     ps_open_call left = {0};
@@ -56,7 +56,8 @@ static void begins_again_when_the_vm_has_fewer_frames(void)
     for (uint64_t i = 1; i <= 2000; i++) enter(calls, 1, i);
     frames = 2000;
     CHECK_EQUAL(leave(calls, 1), 2000);
-    frames = 3; /* it turned back long ago: not asked until calls are entered again */
+    /* The recursion has turned back already. The VM is not asked until calls are entered again. */
+    frames = 3;
     CHECK_EQUAL(leave(calls, 1), 1999);
     enter(calls, 1, 5000);
     CHECK_EQUAL(leave(calls, 1), 5000);

@@ -24,7 +24,7 @@ static void limit(const char *text)
     ps_overhead_start();
 }
 
-/* Functions 0 to 5, each with its own name. */
+/* Makes functions 0 to 5, each with its own name. */
 static void begin_again(void)
 {
     ps_overhead_listened(0);
@@ -81,7 +81,7 @@ static void has_no_limit_and_says_so_where_it_is_no_percentage(void)
     limit(NULL);
 }
 
-/* 10,000 calls of 1 us hooks each: 10 of 200 ms. */
+/* Judges a window of 200 ms CPU time in which the hooks of calls took `ns`. */
 static uint32_t judge_calls(uint64_t ns, uint64_t runs)
 {
     ps_overhead_window window = window_of(PS_LOOK_FUNCTION, ns, runs);
@@ -108,7 +108,7 @@ static void takes_nothing_for_one_window_above_it(void)
     CHECK(!rows[0]->excluded);
 }
 
-/* What is needed and no more, the most called first. */
+/* As many as needed and no more, the most called first. */
 static void takes_the_most_called_functions(void)
 {
     static const uint64_t calls[] = {100, 60000, 500, 30000, 9000, 0};
@@ -119,7 +119,7 @@ static void takes_the_most_called_functions(void)
     CHECK_EQUAL(judge_calls(99600 * 1000u, 199200), 0);
     CHECK(rows[1]->excluded && rows[1]->out_ns == 12345);
     CHECK(rows[3]->excluded && rows[3]->out_ns == 12345);
-    /* 0.5 us an event: the rest is 9,600 calls, 9.6 ms of 110 ms. */
+    /* An event takes 0.5 us. The remaining 9,600 calls take 9.6 ms of 110 ms. */
     CHECK(rows[4]->excluded);
     CHECK(!rows[0]->excluded && !rows[2]->excluded && !rows[5]->excluded);
     CHECK_EQUAL(ps_info_state_of(PS_PROBE_FUNCTION__STATS), PS_STATE_DEGRADED);
@@ -128,8 +128,8 @@ static void takes_the_most_called_functions(void)
 }
 
 /*
- * Hooks that no function answers for: the VM's way to them stays when it cannot leave one out
- * (CPython 3.11).
+ * Hooks whose time belongs to no function. When the VM cannot leave a function out (CPython 3.11),
+ * it still calls the hooks.
  */
 static void takes_the_probe_where_functions_are_not_enough(void)
 {
@@ -140,7 +140,7 @@ static void takes_the_probe_where_functions_are_not_enough(void)
     CHECK(!rows[0]->excluded);
 }
 
-/* Functions go only where that helps. */
+/* Functions are taken out only where that is enough. */
 static void takes_the_dearest_probe_where_the_others_alone_are_too_dear(void)
 {
     begin_again();
@@ -151,7 +151,7 @@ static void takes_the_dearest_probe_where_the_others_alone_are_too_dear(void)
         window.looked.ns[PS_LOOK_OBJECT] = 30 * MS;
         window.looked.ns[PS_LOOK_EXCEPTION] = 20 * MS;
         window.looked.ns[PS_LOOK_BACKTRACE] = 15 * MS;
-        /* nobody listens to lines: what ran before the window */
+        /* No tracer listens to lines: these runs are older than the window. */
         window.looked.ns[PS_LOOK_LINE] = 100 * MS;
         uint32_t out = ps_overhead_judge(&window, wanted, 12345);
         CHECK_EQUAL(out, i ? PS_EXCEPTION_PROBES | PS_BACKTRACE_PROBES : 0);
@@ -187,7 +187,10 @@ static void has_everything_again_in_a_forked_child(void)
     CHECK_EQUAL(ps_overhead_out, 0);
 }
 
-/* A function that is out is told at each flush, with the moment, and what it had counted once. */
+/*
+ * A function that was taken out is fired at each flush, with the moment. What it had counted is
+ * fired once.
+ */
 static void tells_of_a_function_that_is_out(void)
 {
     begin_again();
@@ -207,8 +210,8 @@ static void tells_of_a_function_that_is_out(void)
 }
 
 /*
- * A call that was open when its function went is as if it had not been: what it called is its own,
- * the rest its caller's.
+ * A call whose function is taken out while it is open counts as if it had not been there. The calls
+ * that it made keep their own time. The rest belongs to its caller.
  */
 static void leaves_no_call_of_a_function_that_is_out_on_a_stack(void)
 {

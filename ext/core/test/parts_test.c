@@ -8,8 +8,8 @@
 #include "stats.h"
 
 /*
- * A language of three parts. The first needs two slices, the second can be refused, the third has
- * work left.
+ * A language with three parts. The first needs two slices, the second can be refused, the third has
+ * upkeep to do.
  */
 static struct {
     char order[16];
@@ -72,7 +72,7 @@ static void forget(void)
     memset(&language, 0, sizeof(language));
 }
 
-/* As a VM does its jobs, on a thread of its own. */
+/* Does what the VM does for a request, and returns the state of a probe. */
 static enum ps_state state(enum ps_probe probe)
 {
     if (PS_EXCHANGE(requests, 0) & PS_REQUEST_SWITCH) ps_parts_switch();
@@ -102,7 +102,7 @@ static void switches_hooks_in_order_and_in_slices(void)
     CHECK_EQUAL(probescope_info.flags & PS_INFO_INSTALLED, PS_INFO_INSTALLED);
 }
 
-/* A second tracer leaves before its hooks are in: what was hooked for it goes out again. */
+/* A second tracer leaves before its hooks are in. What was hooked for it is taken out again. */
 static void takes_out_what_was_hooked_for_one_who_left_early(void)
 {
     forget();
@@ -124,7 +124,7 @@ static void leaves_what_a_hook_says_while_it_is_on(void)
     CHECK_EQUAL(state(PS_PROBE_FUNCTION__STATS), PS_STATE_DEGRADED);
     recorder_semaphore(PS_PROBE_FUNCTION__STATS, 0);
     AWAIT(state(PS_PROBE_FUNCTION__STATS) == PS_STATE_OFF);
-    /* Why it was so can still be read. */
+    /* The reason can still be read. */
     CHECK_STRING(probescope_info.probes[PS_PROBE_FUNCTION__STATS].reason, "half of them");
 }
 
@@ -142,7 +142,7 @@ static void refuses_also_while_nobody_listens(void)
     recorder_semaphore(PS_PROBE_FUNCTION__STATS, 0);
 }
 
-/* As long as anybody listens to anything, a tracer may read a name that it was told. */
+/* While a tracer listens to any probe, it may read a name from an earlier event. */
 static void gives_names_back_when_the_last_listener_leaves(void)
 {
     recorder_semaphore(PS_PROBE_LINE, 1);
@@ -155,7 +155,7 @@ static void gives_names_back_when_the_last_listener_leaves(void)
     CHECK_STRING(site->name, "Cart#total");
     CHECK(ps_memory_used() > before);
 
-    /* A flush reads names: meanwhile they stay, and the VM is asked again. */
+    /* A flush reads names. During a flush they stay, and the VM is asked again. */
     CHECK(ps_stats_try_lock());
     uint32_t generation = ps_sites_generation;
     recorder_semaphore(PS_PROBE_FUNCTION__STATS, 0);
@@ -194,7 +194,7 @@ static void takes_all_hooks_out(void)
     CHECK_EQUAL(language.wanted, 0);
     CHECK_EQUAL(state(PS_PROBE_LINE), PS_STATE_OFF);
     CHECK_EQUAL(probescope_info.flags & PS_INFO_INSTALLED, 0);
-    /* A tracer is there still, and a job that comes late hooks nothing. */
+    /* A tracer is still attached, and a late request hooks nothing. */
     ps_parts_switch();
     CHECK_EQUAL(language.wanted, 0);
     recorder_semaphore(PS_PROBE_LINE, 0);

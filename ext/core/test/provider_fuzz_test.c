@@ -1,9 +1,9 @@
 /*
- * Providers from any bytes: names, counts and types that nobody would write, in any order of calls.
- * Afterwards every note of a file that was loaded is what was asked for, and nothing is left.
+ * Makes providers from arbitrary bytes: unusual names, counts and types, in any order of calls.
+ * Then the notes of each loaded file must match the calls, and nothing may be left behind.
  *
- * As a test it runs the corpus beside it and a while of random bytes. `rake fuzz` builds it for
- * libFuzzer, which keeps in the corpus what reaches code that nothing else did.
+ * As a test it runs the corpus in provider_corpus/, and then random bytes for a while. `rake fuzz`
+ * builds it for libFuzzer, which adds inputs to the corpus that reach new code.
  */
 #include <dirent.h>
 #include <elf.h>
@@ -29,7 +29,7 @@ static uint8_t next(void)
     return *input++;
 }
 
-/* Short and valid as often as not. */
+/* Short and valid in most cases. */
 static char *name(char *text)
 {
     uint8_t length = next();
@@ -74,7 +74,7 @@ static void add(SDTProvider_t *provider)
     CHECK_EQUAL(probe->argCount, count);
 }
 
-/* A probe of it, or NULL. */
+/* Returns one of its probes, or NULL. */
 static SDTProbe_t *pick(SDTProvider_t *provider)
 {
     int count = count_of(provider), index = count ? next() % count : 0;
@@ -102,7 +102,7 @@ static void fire(SDTProbe_t *probe)
     if (semaphore) *semaphore = 0;
 }
 
-/* What a tracer reads of it. */
+/* Checks what a tracer reads from the file. */
 static void check_notes(SDTProvider_t *provider, const uint8_t *file, size_t size)
 {
     const Elf64_Ehdr *header = (const Elf64_Ehdr *)file;

@@ -1,6 +1,4 @@
-/*
- * Providers without a tracer: a semaphore is raised by hand, and a function stands in for the site.
- */
+/* Providers without a tracer: a test raises the semaphore, and a function replaces the site. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -71,7 +69,7 @@ static int count_in(const char *path)
     return count;
 }
 
-/* How many mappings the process has, or of those that lead to `name`. */
+/* The number of mappings of the process, or only of those of the file `name`. */
 static int mappings(const char *name)
 {
     char line[1024];
@@ -101,7 +99,7 @@ static void fires_what_it_is_given(void)
     probeFire(six, 1, 2.0, 3, "", 4.0, 5); /* not loaded */
     CHECK_EQUAL(providerLoad(provider), 0);
     CHECK(!probeIsEnabled(six));
-    probeFire(six, 1, 2.0, 3, "", 4.0, 5); /* nobody listens: the real site, and nothing happens */
+    probeFire(six, 1, 2.0, 3, "", 4.0, 5); /* no tracer listens: the real site runs, and nothing happens */
     stand_in(six);
     CHECK(probeIsEnabled(six));
     CHECK(!probeIsEnabled(twelve));
@@ -185,7 +183,10 @@ static size_t read_file(const char *path, char *to, size_t size)
     return length;
 }
 
-/* In the assembler's notation, after the names; x86-64 has six in registers, aarch64 eight. */
+/*
+ * The operands are in the assembler's notation, after the names. x86-64 has six in registers,
+ * aarch64 eight.
+ */
 static void tells_tracers_where_the_arguments_are(void)
 {
     SDTProvider_t *provider = providerInit("notes");
@@ -232,7 +233,7 @@ static void keeps_its_file_while_it_is_loaded(void)
     raise_semaphore(probe, 1);
     probeFire(probe, UINT64_C(1), 2);
     CHECK_EQUAL(files(), 1);
-    /* The kernel keeps one semaphore a file in a process. */
+    /* The kernel keeps one semaphore a file in a process, so a second file is needed. */
     SDTProvider_t *same = providerInit("shop");
     SDTProbe_t *its = providerAddProbe(same, "probe", 2, uint64, int32);
     providerAddProbe(same, "other", 0);
@@ -252,8 +253,8 @@ static void *let_go_of(void *file)
 }
 
 /*
- * Whoever sweeps or leaves holds a file for some microseconds, or for longer when the CPU is taken
- * from him then.
+ * A process that sweeps or unloads locks a file for some microseconds, or longer when it loses its
+ * CPU.
  */
 static void waits_for_who_looks_at_its_file(void)
 {
@@ -322,7 +323,7 @@ static void leaves_nothing(void)
         if (i % 2) providerUnload(provider);
         providerDestroy(provider);
         if (i % 50) continue;
-        snprintf(name, sizeof(name), "probe%d", i); /* and one that grows */
+        snprintf(name, sizeof(name), "probe%d", i); /* and one provider that grows */
         CHECK(providerAddProbe(again, name, 0) != NULL);
         CHECK_EQUAL(providerLoad(again), 0);
         CHECK_EQUAL(providerUnload(again), 0);
@@ -330,11 +331,11 @@ static void leaves_nothing(void)
     providerDestroy(again);
     CHECK_EQUAL(files(), 0);
     CHECK_EQUAL(count_in("/proc/self/fd"), descriptors);
-    /* AddressSanitizer's allocator maps by itself, and this one a little. */
+    /* AddressSanitizer's allocator maps memory itself, and the usual allocator a little. */
     if (!UNDER_ASAN) CHECK(mappings(NULL) <= before + 4);
 }
 
-/* A child that holds a loaded provider and says so; it ends when told to, or is killed. */
+/* Starts a child that has a loaded provider. It ends when it is told to, or is killed. */
 static pid_t child_with(const char *name, int *input)
 {
     int ready[2], wait[2];
@@ -386,8 +387,8 @@ static void shares_its_file_with_others_and_sweeps_after_the_killed(void)
     snprintf(other, sizeof(other), "%s/fifo.so", library_directory);
     CHECK(mkfifo(other, 0600) == 0);
     int input;
-    pid_t sweeper = child_with("lives", &input); /* a process sweeps when it loads for the first time */
-    CHECK_EQUAL(files(), 3);                     /* that of the two that live, the link and the fifo */
+    pid_t sweeper = child_with("lives", &input); /* the first load of a process sweeps */
+    CHECK_EQUAL(files(), 3);                     /* the file of the two that live, the link and the fifo */
     end(lives, SIGKILL, inputs[2]);
     end(sweeper, 0, input);
     CHECK_EQUAL(files(), 2);
@@ -408,7 +409,7 @@ static void a_fork_keeps_what_was_loaded(void)
         children[i] = fork();
         if (children[i] != 0) continue;
         close(wait[1]);
-        if (i == 0) providerDestroy(provider); /* what the parent has is not touched */
+        if (i == 0) providerDestroy(provider); /* does not touch what the parent has */
         else probeFire(probe, UINT64_C(1), 2);
         char byte;
         CHECK(i == 0 || read(wait[0], &byte, 1) == 0);
@@ -418,7 +419,7 @@ static void a_fork_keeps_what_was_loaded(void)
     CHECK(waitpid(children[0], &status, 0) == children[0] && status == 0);
     CHECK_EQUAL(files(), 1);
     providerDestroy(provider);
-    CHECK_EQUAL(files(), 1); /* the other child has it still */
+    CHECK_EQUAL(files(), 1); /* the other child still uses it */
     close(wait[0]);
     close(wait[1]);
     CHECK(waitpid(children[1], &status, 0) == children[1] && status == 0);
@@ -459,7 +460,7 @@ static void finds_another_place(void)
     CHECK(!providerPath(provider) || strncmp(providerPath(provider), path, strlen(path)) == 0);
     providerDestroy(provider);
     CHECK(unlink(library_directory) == 0);
-    /* No descriptor is left for a file of any kind. */
+    /* There is no descriptor for a file of any kind. */
     struct rlimit limit, none;
     getrlimit(RLIMIT_NOFILE, &limit);
     none = (struct rlimit){3, limit.rlim_max};
@@ -478,7 +479,10 @@ static void finds_another_place(void)
     setrlimit(RLIMIT_FSIZE, &size);
     CHECK(strstr(provider->error, strerror(EFBIG)) != NULL);
     CHECK_EQUAL(providerLoad(provider), 0);
-    /* Nor one to cover it with: tracers can go on to see it until it is destroyed. */
+    /*
+     * There is no descriptor for the cover either. Tracers may see the file until the provider is
+     * destroyed.
+     */
     setrlimit(RLIMIT_NOFILE, &none);
     CHECK_EQUAL(providerUnload(provider), 0);
     setrlimit(RLIMIT_NOFILE, &limit);
@@ -487,7 +491,10 @@ static void finds_another_place(void)
     CHECK_EQUAL(files(), 0);
 }
 
-/* In a /tmp that is mounted so: it stays in memory, works, and leaves nothing where others are. */
+/*
+ * Mounts a /tmp of the given kind. The provider works from memory, and leaves nothing in other
+ * users' directories.
+ */
 static void stays_in_memory_in(const char *what, unsigned long flags, const char *options,
                                const char *planted)
 {
@@ -535,7 +542,7 @@ static void *fire_on(void *unused)
     while (!PS_READ(stop)) {
         probeIsEnabled(shared_probe);
         probeFire(shared_probe, UINT64_C(1), 2);
-        /* who is on the way into a site when it goes */
+        /* As a thread that is on its way into a site when the provider is unloaded. */
         ((void (*)(void))((char *)PS_READ(*(void **)unused)))();
     }
     return NULL;

@@ -14,7 +14,7 @@ static struct {
 } record;
 static pthread_mutex_t record_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A fork in the middle of a record would leave the child a lock that nobody opens. */
+/* A fork in the middle of a record would leave the child a lock that no thread opens. */
 static void hold(void)
 {
     pthread_mutex_lock(&record_lock);
@@ -30,7 +30,7 @@ __attribute__((constructor)) static void hold_at_fork(void)
     pthread_atfork(hold, let_go, let_go);
 }
 
-/* The kernel writes from outside the program: no sanitizer sees it. */
+/* Not instrumented, because the kernel would write from outside the program. */
 __attribute__((noinline, no_sanitize("thread"))) void recorder_semaphore(enum ps_probe probe, uint16_t value)
 {
     ps_semaphores[probe] = value;
@@ -120,7 +120,7 @@ static void add(struct recorded *event, const char *text0, const char *text1, co
     if (recorder_meanwhile) recorder_meanwhile();
 }
 
-/* A probe that says what, where and two figures. */
+/* For a probe whose arguments are what, where and two figures. */
 #define RECORD_ROW(name, number)                                                                             \
     void __real_ps_fire_##name(const char *, const char *, uint64_t, uint64_t, uint64_t,                     \
                                const struct ps_more_##name *);                                               \
@@ -156,7 +156,7 @@ void __wrap_ps_fire_stats__done(uint64_t sequence, uint64_t elapsed, uint64_t cp
     __real_ps_fire_stats__done(sequence, elapsed, cpu, rows, dropped, more);
 }
 
-/* What `more` points to lasts while the probe fires. */
+/* Copies what `more` points to, because it lasts only while the probe fires. */
 static void add_request(struct recorded *event, const char *route, const char *method,
                         const char *traceparent, const char *template, const char *path, const void *more)
 {

@@ -1,6 +1,6 @@
 /*
- * Takes the place of a tracer: raises semaphores as the kernel does, by writing to them, and
- * records what fires. The linker leads the calls of the ps_fire_ functions in recorder.c to it
+ * Takes the place of a tracer. It raises semaphores as the kernel does, by writing to them, and
+ * records the events that fire. The linker redirects calls of the ps_fire_ functions to recorder.c
  * (--wrap).
  */
 #ifndef PS_RECORDER_H
@@ -12,21 +12,24 @@
 
 #include "probe.h"
 
-/* One event; arg[] as a tracer sees them, with pointers as numbers where text[] has no copy. */
+/*
+ * One event. arg[] has the arguments as a tracer sees them: a string is a pointer there, as a
+ * number. text[] has copies of the first two strings.
+ */
 struct recorded {
     enum ps_probe probe;
     uint64_t at_ns;    /* of CLOCK_MONOTONIC */
     char text[2][128]; /* the strings of the first two arguments */
     uint64_t arg[5];
-    char traceparent[128], template[128], path[128]; /* of requests */
+    char traceparent[128], template[128], path[128]; /* of request__start and request__done */
     union {
         struct ps_more_function__stats function;
-        struct ps_more_function__slow1ms slow; /* of all three */
+        struct ps_more_function__slow1ms slow; /* of all three function__slow probes */
         struct ps_more_exception__stats exception;
         struct ps_more_object__stats object;
         struct ps_more_sample sample;
         struct ps_more_sample__stats sampled;
-        struct ps_more_request__done request; /* of both */
+        struct ps_more_request__done request; /* of request__start and request__done */
         struct ps_more_stats__done done;
     } more;
 };
@@ -36,18 +39,23 @@ struct recorded {
 void recorder_semaphore(enum ps_probe probe, uint16_t value);
 void recorder_lower_all(void);
 
-/* Called at each event, as if by the program while a tracer takes its time; NULL: nothing is. */
+/*
+ * Called at each event, in place of what the program does while a tracer works. NULL: nothing is
+ * called.
+ */
 extern void (*recorder_meanwhile)(void);
 
 void recorder_forget(void);
 size_t recorder_total(void);
-/* Events of this probe; with this text as its first argument, unless that is NULL. */
+/*
+ * Number of events of this probe. With `first`, only events that have it as their first argument.
+ */
 size_t recorder_count(enum ps_probe probe, const char *first);
-/* The last of them, all 0 when there is none. */
+/* The last of these events; all 0 when there is none. */
 struct recorded recorder_last(enum ps_probe probe, const char *first);
-/* The sum of an argument over all of them. */
+/* The sum of an argument over these events. */
 uint64_t recorder_sum(enum ps_probe probe, const char *first, int arg);
-/* The number-th event of all, from 0; all 0 when there are fewer. */
+/* The event with this number, counted from 0 over all probes; all 0 when there are fewer. */
 struct recorded recorder_at(size_t number);
 
 #endif

@@ -64,7 +64,7 @@ static void takes_a_traceparent_as_the_standard_has_it_and_no_other(void)
     CHECK_STRING(written, PARENT);
 }
 
-/* The trace and the flags are of the one that came, the span is its own. */
+/* The trace and the flags come from the header. The span is the request's own. */
 static void goes_on_with_the_trace_that_came_and_begins_one_where_none_did(void)
 {
     ps_request request;
@@ -103,7 +103,7 @@ static void leaves_the_trace_to_an_application_that_has_one(void)
     static const char current[] = "00-11111111111111111111111111111111-2222222222222222-01";
     start(&request, "/", PARENT, false, current);
     CHECK_STRING(recorder_at(0).traceparent, current);
-    CHECK_STRING(request.traceparent, PARENT); /* where no span is current */
+    CHECK_STRING(request.traceparent, PARENT); /* used where no span is current */
     CHECK(request.span_id != 0);
     ps_request_done(&request, text(NULL), 200, "");
     CHECK_STRING(recorder_at(1).traceparent, PARENT);
@@ -114,7 +114,7 @@ static void leaves_the_trace_to_an_application_that_has_one(void)
           strcmp(request.traceparent, current) != 0);
 }
 
-/* Such as a job that runs at once. */
+/* For example a job that runs at once. */
 static void made_in_another_is_its_child_unless_a_header_says_otherwise(void)
 {
     ps_request outer, inner;
@@ -129,7 +129,7 @@ static void made_in_another_is_its_child_unless_a_header_says_otherwise(void)
                          text(NULL));
     CHECK_EQUAL(inner.parent_id, 0x2222222222222222u);
     CHECK(strcmp(inner.traceparent + 53, "00") == 0);
-    start(&inner, "/", NULL, false, outer.traceparent); /* whose own spans these are */
+    start(&inner, "/", NULL, false, outer.traceparent); /* the spans are the application's own */
     CHECK_EQUAL(inner.parent_id, 0);
 }
 
@@ -157,7 +157,9 @@ static void is_done_once_with_its_template_status_and_time(void)
     CHECK_STRING(recorder_at(3).template, "");
 }
 
-/* Or each order is a route of its own, and whoever looks for holes makes thousands of them. */
+/*
+ * Otherwise each order would be a route of its own, and a scanner would make thousands of routes.
+ */
 static void is_counted_without_its_ids_where_nobody_knows_a_template(void)
 {
     static const char *const cases[][2] = {
@@ -186,7 +188,7 @@ static void is_counted_without_its_ids_where_nobody_knows_a_template(void)
         CHECK_STRING(recorder_at(3).text[0], "(not found)");
         CHECK_STRING(recorder_at(3).path, cases[i][0]);
     }
-    /* A template is taken as it is. */
+    /* A template is used unchanged. */
     start(&request, "/years/2026", NULL, true, "");
     ps_request_done(&request, text("/years/2026"), 404, "");
     CHECK_STRING(recorder_at(5).text[0], "/years/2026");
@@ -200,7 +202,7 @@ static void bounds_and_cleans_what_comes_from_outside(void)
                                   "31m\xc3\xa9\n";
     ps_text path = {hostile, sizeof(hostile) - 1};
     ps_request_start(&request, (ps_text){"GE\r\nT", 5}, path, path, text(NULL), true, "");
-    /* each bad byte, and U+009B, which is two */
+    /* Each bad byte becomes one '?', and U+009B has two bytes. */
     CHECK_STRING(request.path, "/a?b?[31m????31m\xc3\xa9?");
     CHECK_STRING(request.method, "GE??T");
     CHECK_STRING(request.scheme, "/a?b?[31m????31");
@@ -216,12 +218,12 @@ static void bounds_and_cleans_what_comes_from_outside(void)
     struct recorded done = recorder_at(2);
     CHECK_EQUAL(strlen(done.text[0]), 62);
     CHECK(strncmp(done.text[0], "...xxx", 6) == 0);
-    CHECK_EQUAL(strlen(done.template), 127); /* as much as the recorder takes */
+    CHECK_EQUAL(strlen(done.template), 127); /* the recorder keeps no more */
 
     ps_request_start(&request, text(NULL), text(NULL), text(NULL), text(NULL), true, "");
     ps_request_done(&request, text(NULL), 0, "");
     CHECK_STRING(recorder_at(4).text[0], "");
-    /* Nobody who asks becomes a job by that. */
+    /* A client cannot make its request a job. */
     ps_request_start(&request, text("JOB"), text("Mail"), text("http"), text(NULL), true, "");
     CHECK_STRING(request.method, "JOB?");
     ps_request_start_job(&request, text("Mail"), text(NULL), true, "", text("sidekiq"), text("mails"));
@@ -262,7 +264,8 @@ static void has_ids_of_its_own_in_a_forked_child(void)
     start(&before, "/", NULL, true, "");
     pid_t child = fork();
     if (child == 0) {
-        ps_request_done(&before, text(NULL), 500, ""); /* as the child unwinds what its parent was in */
+        /* As when the child unwinds from what its parent was doing. */
+        ps_request_done(&before, text(NULL), 500, "");
         if (recorder_count(PS_PROBE_REQUEST__DONE, NULL)) _exit(2);
         start(&there, "/", NULL, true, "");
         _exit(write(pipes[1], &there, sizeof(there)) == sizeof(there) ? 0 : 1);

@@ -55,7 +55,7 @@ static void gives_all_memory_back_and_begins_again(void)
     ps_table_clear(&table);
     CHECK_EQUAL(ps_memory_used(), before);
     CHECK_EQUAL(table.rows, 0);
-    ps_table_clear(&table); /* of nothing */
+    ps_table_clear(&table); /* an empty table */
 
     ps_row *row = ps_table_row(&table, 4999, 0, 0);
     CHECK_EQUAL(table.rows, 1);
@@ -78,7 +78,7 @@ static void leads_what_does_not_fit_to_one_row(void)
     CHECK(table.overflow.site == &ps_site_overflow);
     CHECK(ps_memory_used() <= ps_memory_limit());
 
-    /* Rows that are there stay found, and room that comes back is used. */
+    /* Existing rows are still found, and memory that becomes free is used. */
     CHECK(ps_table_row(&table, 0, 0, 0) == ps_table_at(&table, 0));
     ps_memory_set_limit(0);
     CHECK(!ps_row_is_overflow(&table, ps_table_row(&table, KEYS, 0, 0)));
@@ -86,7 +86,7 @@ static void leads_what_does_not_fit_to_one_row(void)
 
     ps_table_clear(&table);
     CHECK(!table.overflow.site);
-    CHECK_EQUAL(table.overflowed, KEYS - own); /* a counter of events, not of what is kept */
+    CHECK_EQUAL(table.overflowed, KEYS - own); /* it counts events, not rows */
 }
 
 static void works_where_there_is_no_memory_at_all(void)

@@ -43,8 +43,8 @@ static void use_cpu(uint64_t ns)
 }
 
 /*
- * A sample that comes at once counts; where the machine was elsewhere for so long that it did not,
- * none is taken.
+ * Takes samples until one counts. A sample that is weighed at once counts, unless another process
+ * had the CPU for too long.
  */
 static uint64_t next_weight(void)
 {
@@ -82,8 +82,8 @@ static void weighs_cpu_time_once(void)
 }
 
 /*
- * Sleeps until the CPU time since then is a small part of the wait: in one long sleep rather than
- * in many short ones, each of which costs something, a lot of it under an emulator.
+ * Sleeps until the CPU time since `since_ns` is a small part of the wait. It sleeps a few times for
+ * long. Many short sleeps would use more CPU time, most of all under an emulator.
  */
 static void sleep_mostly(uint64_t since_ns, uint64_t cpu_ns)
 {
@@ -102,14 +102,14 @@ static void weighs_a_sleeper_with_nothing(void)
     uint64_t ticked = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
     sleep_mostly(ticked, cpu);
     CHECK_EQUAL(ps_samples_weigh(), 0);
-    /* The request is done with, and what was used before the sleep is weighed with the next one. */
+    /* The request is finished. What was used before the sleep is weighed with the next sample. */
     CHECK_EQUAL(ps_samples_weigh(), 0);
     CHECK(next_weight() >= 2000000);
 }
 
 /*
- * What a busy machine lets us see of a late sample: tries until the process had the CPU for most of
- * the wait.
+ * Weighs a late sample. Tries again until the process had the CPU for most of the wait, because the
+ * machine may be busy.
  */
 static void weighs_a_busy_process_that_is_late(void)
 {
@@ -117,7 +117,7 @@ static void weighs_a_busy_process_that_is_late(void)
         ps_samples_begin();
         ps_samples_tick();
         uint64_t ticked = ps_monotonic_ns(), cpu = ps_process_cpu_ns();
-        use_cpu(1000000); /* less than a slice of the scheduler's */
+        use_cpu(1000000); /* less than a time slice of the scheduler */
         uint64_t used = ps_process_cpu_ns() - cpu;
         uint64_t weight = ps_samples_weigh();
         if (used > (ps_monotonic_ns() - ticked) * 6 / 10) {
@@ -168,7 +168,7 @@ static void adds_to_the_leaf_and_once_to_each_function(void)
     check_counts(parse, 0, 0, 1000, 1);
     check_counts(main, 0, 0, 1000, 1);
 
-    /* A recursion of the leaf */
+    /* A recursion of the leaf. */
     ps_sample_frame recursion[] = {{parse, 8}, {parse, 9}, {main, 20}};
     ps_samples_add(recursion, 3, 0, NULL, 10, 1, NULL);
     check_counts(crc, 1000, 1, 1000, 1);
@@ -221,7 +221,7 @@ static void fires_a_sample_with_its_stacks_id(void)
     ps_samples_add(stack, 2, 0, NULL, 1000, 4711, NULL);
     struct recorded sample = recorder_last(PS_PROBE_SAMPLE, "crc");
     CHECK_STRING(sample.text[1], "a.rb");
-    CHECK_EQUAL(sample.arg[2], 3); /* the line that runs, not the function's */
+    CHECK_EQUAL(sample.arg[2], 3); /* the line that runs, not the line of the function */
     CHECK_EQUAL(sample.arg[3], 1000);
     CHECK_EQUAL(sample.more.sample.thread_id, 4711);
     CHECK_STRING(sample.more.sample.path, "a.rb");
@@ -324,8 +324,8 @@ static void forgets_stacks_that_an_earlier_listener_left(void)
 }
 
 /*
- * As when a listener leaves and another comes between two looks of the watcher, which then never
- * ends sampling.
+ * A listener may leave and another one come between two looks of the watcher. Then the watcher
+ * never ends sampling.
  */
 static void forgets_stacks_whose_names_are_given_back(void)
 {
@@ -351,7 +351,7 @@ static void leaves_the_parents_stacks_to_the_parent(void)
     ps_samples_after_fork();
     CHECK_EQUAL(ps_memory_used(), used);
     CHECK_EQUAL(ps_samples_fire_stacks(), 0);
-    CHECK_EQUAL(ps_samples_weigh(), 0); /* the parent's request */
+    CHECK_EQUAL(ps_samples_weigh(), 0); /* the request was the parent's */
     begin_again();
 }
 

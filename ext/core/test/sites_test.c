@@ -5,7 +5,7 @@
 #include "sites.h"
 
 /*
- * RFC 3629, section 4, written down as its grammar is. The number of bytes of the character at s,
+ * RFC 3629, section 4, written like its grammar. Returns the number of bytes of the character at s,
  * or 0.
  */
 static size_t character(const unsigned char *s, size_t size)
@@ -50,7 +50,7 @@ static void puts_a_question_mark_for_each_bad_byte(void)
         {"Caf\xc3\xa9", 5, "Caf\xc3\xa9"},
         {"\xe2\x82\xac \xf0\x9f\x98\x80", 8, "\xe2\x82\xac \xf0\x9f\x98\x80"},
         {"\xf4\x8f\xbf\xbf", 4, "\xf4\x8f\xbf\xbf"}, /* U+10FFFF */
-        {"\xf4\x90\x80\x80", 4, "????"},             /* beyond */
+        {"\xf4\x90\x80\x80", 4, "????"},             /* beyond it */
         {"Caf\xe9", 4, "Caf?"},                      /* Latin-1 */
         {"\xc0\xaf", 2, "??"},                       /* overlong */
         {"\xc1\x81", 2, "??"},
@@ -64,11 +64,11 @@ static void puts_a_question_mark_for_each_bad_byte(void)
         {"\xe2\x82", 2, "??"},               /* truncated */
         {"\xe2\x82x", 3, "??x"},
         {"\xf0\x9f\x98", 3, "???"},
-        {"\x80x\xbf", 3, "?x?"}, /* lone tails */
+        {"\x80x\xbf", 3, "?x?"}, /* lone continuation bytes */
         {"\xff\xfe", 2, "??"},
         {"a\0b", 3, "a?b"},
         {"\0", 1, "?"},
-        {"new\nline \x1b[31m", 14, "new\nline \x1b[31m"}, /* valid: the host's to escape */
+        {"new\nline \x1b[31m", 14, "new\nline \x1b[31m"}, /* valid: the host escapes it */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char to[64];
@@ -90,7 +90,7 @@ static void cuts_between_characters(void)
     CHECK_STRING(to, "");
 }
 
-/* In buffers of just the right size, for AddressSanitizer to watch. */
+/* Buffers have exactly the right size, so that AddressSanitizer reports each byte too many. */
 static void makes_valid_utf8_of_any_bytes(void)
 {
     uint64_t seed = 20240607;
@@ -99,7 +99,7 @@ static void makes_valid_utf8_of_any_bytes(void)
         size_t size = check_random(&seed) % 24, capacity = 1 + check_random(&seed) % 24;
         unsigned char *from = malloc(size ? size : 1);
         char *to = malloc(capacity), *again = malloc(capacity);
-        /* Bytes above 0x7f are the interesting ones. */
+        /* Most bytes are above 0x7f, because these can be invalid. */
         for (size_t i = 0; i < size; i++)
             from[i] =
                 (unsigned char)(check_random(&seed) % 4 ? 0x80 | check_random(&seed) : check_random(&seed));
@@ -121,7 +121,7 @@ static void shares_equal_strings_and_sites(void)
 {
     char name[] = "Cart#total", path[] = "/app/cart.rb";
     const ps_site *site = intern(name, path, 12), *later = intern("Cart#total", "/app/cart.rb", 40);
-    name[0] = path[0] = 'x'; /* it has copies of its own */
+    name[0] = path[0] = 'x'; /* the site has copies of its own */
     CHECK_STRING(site->name, "Cart#total");
     CHECK_STRING(site->path, "/app/cart.rb");
     CHECK_STRING(site->file, "/app/cart.rb");
@@ -132,9 +132,9 @@ static void shares_equal_strings_and_sites(void)
     CHECK(later->name == site->name && later->path == site->path && later->file == site->path);
     CHECK(intern("/app/cart.rb", "Cart#total", 12)->name == site->path);
     CHECK(intern("", "", 0)->name == intern("", "", 1)->path);
-    /* What becomes equal is equal. */
+    /* Strings that become equal by the replacement share a site. */
     CHECK(intern("a\xff", "", 0) == intern("a\xfe", "", 0));
-    /* No NUL needed, and what is behind the end does not count. */
+    /* Needs no NUL, and ignores what follows the end. */
     CHECK(ps_site_intern("Cart#totalXX", 10, "/app/cart.rbXX", 12, 12) == site);
 }
 
@@ -226,8 +226,8 @@ static void keeps_every_site_where_it_is_while_it_grows(void)
 }
 
 /*
- * Needs sets of their smallest size: runs first. The strings' chunk has room when the sets cannot
- * grow any more.
+ * Runs first, because it needs sets of their smallest size. When the sets cannot grow any more, the
+ * strings' chunk still has room.
  */
 static void becomes_overflow_when_memory_is_full_and_still_knows_the_known(void)
 {
@@ -268,7 +268,7 @@ static void is_overflow_without_any_memory(void)
     ps_memory_set_limit(0);
 }
 
-/* AddressSanitizer sees whether anything of the past is touched. */
+/* AddressSanitizer reports a use of freed names. */
 static void gives_everything_back_and_begins_again(void)
 {
     char name[64];

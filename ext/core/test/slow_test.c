@@ -150,7 +150,7 @@ static void takes_suspensions_from_self_and_not_from_elapsed(void)
     CHECK_EQUAL(recorder_at(0).arg[4], 2 * MS);
     CHECK_EQUAL(recorder_at(1).arg[3], 35 * MS);
     CHECK_EQUAL(recorder_at(1).arg[4], 3 * MS);
-    /* Statistics have the time with what it waited: self and callees are elapsed. */
+    /* In statistics, self time includes the time of waiting: self and callees add up to elapsed. */
     CHECK_EQUAL(function("outer")->count[PS_FUNCTION_SELF], 23 * MS);
     ps_stack_free(stack);
     begin_again();
@@ -245,7 +245,7 @@ static void never_gives_an_id_twice(void)
     bool twice = false;
     for (int i = 1; i < CALLS; i++) twice |= ids[i] == ids[i - 1];
     CHECK(!twice && ids[0]);
-    /* They look random: as many begin with a 1 as with a 0. 8 standard deviations. */
+    /* The ids look random: as many begin with a 1 as with a 0, within 8 standard deviations. */
     CHECK(high > CALLS / 2 - 566 && high < CALLS / 2 + 566);
     ps_stack_free(stack);
     begin_again();

@@ -1,6 +1,6 @@
 /*
- * Calls that are known by their frames: generators, greenlets, and those that are left without a
- * word.
+ * Calls that are identified by their frames: generators, greenlets, and calls without an exit
+ * event.
  */
 #include "check.h"
 #include "memory.h"
@@ -8,7 +8,7 @@
 #include "stack.h"
 #include "suspended.h"
 
-enum { MAIN = 1000, OTHER = 2000 }; /* what two greenlets have their frames from */
+enum { MAIN = 1000, OTHER = 2000 }; /* the owners of the frames of two greenlets */
 
 static ps_row *function(uintptr_t key)
 {
@@ -148,7 +148,7 @@ static void closes_what_was_left_without_a_word(void)
 {
     ps_stack *stack = ps_stack_new();
     ps_row *f = function(1), *lost = function(2);
-    /* A thousand times: none of them piles up. */
+    /* A thousand times, to show that no call stays open. */
     for (uint64_t i = 0; i < 1000; i++) {
         enter(stack, f, 16, i * 10);
         enter(stack, lost, 32, i * 10 + 1);
@@ -161,7 +161,7 @@ static void closes_what_was_left_without_a_word(void)
     CHECK_EQUAL(f->count[PS_FUNCTION_CALLS], 1000);
     CHECK_EQUAL(lost->count[PS_FUNCTION_CALLS], 2000);
     CHECK_EQUAL(lost->count[PS_FUNCTION_RAISED], 1000);
-    /* Where the owner is not known, the same frame entered again tells. */
+    /* Where the owner is unknown, a call ends when its frame is entered again. */
     for (int i = 0; i < 1000; i++) enter_in(stack, lost, 32, 0, 0);
     CHECK_EQUAL(ps_stack_depth(stack), 1);
     end(stack);
@@ -176,7 +176,7 @@ static void forgets_open_calls_when_their_exits_went_unseen(void)
     ps_stack_abandon(stack);
     CHECK_EQUAL(ps_stack_depth(stack), 0);
     check_counts(f, 2, 0, 0, 2);
-    /* It is not taken for open still: the time of an outermost call counts again. */
+    /* f no longer counts as open: the time of an outermost call counts again. */
     enter(stack, f, 16, 10);
     returns(stack, f, 16, 15);
     check_counts(f, 3, 5, 5, 2);

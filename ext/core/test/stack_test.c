@@ -122,7 +122,10 @@ static void counts_a_recursion_once_for_each_of_two_stacks(void)
     begin_again();
 }
 
-/* The first stack to enter leaves while the second is inside: the second still knows that it is. */
+/*
+ * The stack that entered first leaves while the second one is inside. The second one is still known
+ * to be inside.
+ */
 static void knows_a_recursion_after_another_stack_left(void)
 {
     ps_stack *a = ps_stack_new(), *b = ps_stack_new();
@@ -154,7 +157,7 @@ static void knows_a_recursion_after_another_stack_was_dropped(void)
     a = ps_stack_new();
     enter(a, f, 100);
     enter(b, f, 100);
-    ps_stack_free(b); /* the one that came second */
+    ps_stack_free(b); /* the stack that entered second */
     enter(a, f, 110);
     returns(a, f, 120);
     returns(a, f, 150);
@@ -181,7 +184,7 @@ static void ignores_exits_of_calls_that_it_never_saw(void)
     begin_again();
 }
 
-/* As Ruby's SystemStackError does: f is left, and the calls above it without an exit. */
+/* As at Ruby's SystemStackError: f exits, and the calls above it do not. */
 static void closes_abandoned_calls_as_raised(void)
 {
     ps_stack *stack = ps_stack_new();
@@ -196,11 +199,11 @@ static void closes_abandoned_calls_as_raised(void)
     CHECK_EQUAL(call.elapsed, 100);
     check_counts(g, 2, 0, 0);
     CHECK_EQUAL(g->count[PS_FUNCTION_RAISED], 2);
-    /* h has had its 5; nobody has it twice. */
+    /* h took 5 ticks, which count only once. */
     check_counts(h, 1, 5, 5);
     check_counts(f, 1, 95, 100);
 
-    /* g is not taken to be open any more. */
+    /* g no longer counts as open. */
     enter(stack, g, 200);
     returns(stack, g, 210);
     check_counts(g, 3, 10, 10);
@@ -332,8 +335,8 @@ static uint32_t tell_depth(void)
 }
 
 /*
- * A SystemStackError under full memory: the untimed calls never exit, and the VM's own depth tells
- * in the end.
+ * A SystemStackError while memory is full. The untimed calls never exit; in the end the VM's own
+ * depth shows that.
  */
 static void times_again_after_untimed_calls_were_unwound(void)
 {
@@ -373,7 +376,7 @@ static void is_empty_after_the_next_attach(void)
     returns(stack, f, 25);
     check_counts(f, 1, 5, 5);
 
-    /* With open calls whose rows are gone. */
+    /* A stack with open calls whose rows are freed. */
     enter(stack, f, 30);
     begin_again();
     ps_stack_free(stack);
@@ -385,8 +388,8 @@ static void leaves_nothing_behind_when_dropped_with_open_calls(void)
     ps_row *f = function(1);
     size_t with_rows = ps_memory_used();
     /*
-     * New stacks tend to get the address of the one just freed: none may take its calls for its
-     * own.
+     * A new stack tends to get the address of the one just freed. The freed stack's calls must not
+     * count as its own.
      */
     for (int i = 0; i < 100; i++) {
         ps_stack *stack = ps_stack_new();
@@ -408,7 +411,7 @@ static void has_an_id_of_its_own(void)
     uint64_t last = b->id;
     ps_stack_free(b);
     b = ps_stack_new();
-    CHECK(b->id != last); /* never used again, though the address is */
+    CHECK(b->id != last); /* an id is never used again, although the address is */
     ps_stack_free(a);
     ps_stack_free(b);
 }
@@ -419,11 +422,11 @@ static void passes_an_exception_on_to_the_caller(void)
     ps_row *f = function(1), *g = function(2), *h = function(3);
     enter(stack, f, 0);
     enter(stack, g, 10);
-    stack->unwinding = true; /* the VM tells of a raise in g */
+    stack->unwinding = true; /* the VM reports a raise in g */
     leave(stack, g, 20, PS_OUTCOME_RAISED);
     CHECK(stack->unwinding);
 
-    /* f's ensure calls h, which returns: the exception is still on its way. */
+    /* f's ensure calls h, which returns. The exception still propagates. */
     CHECK(enter(stack, h, 30)->unwinding);
     CHECK(!stack->unwinding);
     returns(stack, h, 40);
@@ -451,7 +454,7 @@ static void forgets_an_exception_that_a_return_ended(void)
     begin_again();
 }
 
-/* ---- A random program against a record of its own ---- */
+/* ---- Random programs, compared with a simple model ---- */
 
 enum { STACKS = 3, FUNCTIONS = 7, DEEPEST = 60 };
 
@@ -477,7 +480,7 @@ static void expect_abandon(int stack)
     if (open_depth[stack]) open_calls[stack][open_depth[stack] - 1].children += top->children;
 }
 
-/* False when the call is not open. */
+/* Returns false when the call is not open. */
 static bool expect_leave(int stack, int function, uint64_t now, int outcome)
 {
     int depth = open_depth[stack];
@@ -512,12 +515,12 @@ static void run_random_program(uint64_t seed)
             enter(stacks[s], rows[f], now);
             open_calls[s][open_depth[s]++] = (struct open_call){f, now, 0};
         } else if (dice == 99) {
-            /* A fiber that nobody resumes any more. */
+            /* A fiber that is never resumed. */
             ps_stack_free(stacks[s]);
             stacks[s] = ps_stack_new();
             open_depth[s] = 0;
         } else {
-            /* Mostly the call on top; at times one below it, or one that is not open. */
+            /* Mostly the call on top. At times one below it, or one that is not open. */
             if (dice < 94 && open_depth[s]) f = open_calls[s][open_depth[s] - 1].function;
             int outcome = dice % 10 == 0 ? PS_OUTCOME_RAISED : PS_OUTCOME_RETURNED;
             ps_call call;

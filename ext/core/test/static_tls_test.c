@@ -1,4 +1,4 @@
-/* A program whose thread-local variables alone are larger than the watcher's stack. */
+/* A program whose thread-local variables are larger than the watcher's stack. */
 #include "watcher.h"
 
 #include "check.h"

@@ -35,7 +35,7 @@ static void begin_again(void)
     recorder_forget();
 }
 
-/* Flushes and returns the event that ended it. */
+/* Flushes, and returns the event that ended the flush. */
 static struct recorded flush(void)
 {
     recorder_forget();
@@ -96,7 +96,7 @@ static void fires_what_a_function_grew_by(void)
     f->count[PS_FUNCTION_SELF] += 7;
     f->count[PS_FUNCTION_ELAPSED] += 9;
     f->count[PS_FUNCTION_RESUMED] += 4;
-    f->count[PS_FUNCTION_MAX] = 5; /* as the hooks find it: 0 since the flush */
+    f->count[PS_FUNCTION_MAX] = 5; /* hooks find 0 after a flush */
     flush();
     event = recorder_last(PS_PROBE_FUNCTION__STATS, "f");
     CHECK_EQUAL(event.arg[3], 2);
@@ -118,7 +118,7 @@ static void turns_ticks_into_ns(void)
     f->count[PS_FUNCTION_SELF] = 2000;
     f->count[PS_FUNCTION_ELAPSED] = 3000;
     f->count[PS_FUNCTION_MAX] = 4000;
-    sampled->count[PS_SAMPLE_SELF] = 5000; /* CPU time: ns as it is */
+    sampled->count[PS_SAMPLE_SELF] = 5000; /* CPU time, already in ns */
     sampled->count[PS_SAMPLE_TOTAL_SAMPLES] = 1;
     flush();
     struct recorded event = recorder_last(PS_PROBE_FUNCTION__STATS, "f");
@@ -172,7 +172,7 @@ static void counts_as_dropped_what_has_no_name_when_it_is_too_late(void)
     RAISE(STATS__DONE);
     flush();
     ps_row *row = ps_table_row(&ps_objects, 1, 2, 3);
-    CHECK(!ps_stats_wait_for_names()); /* nothing to tell of it */
+    CHECK(!ps_stats_wait_for_names()); /* it has counted nothing yet */
     row->count[PS_OBJECT_COUNT] = 4;
     row->count[PS_OBJECT_BYTES] = 160;
     CHECK(ps_stats_wait_for_names());
@@ -181,7 +181,7 @@ static void counts_as_dropped_what_has_no_name_when_it_is_too_late(void)
     CHECK_EQUAL(recorder_last(PS_PROBE_OBJECT__STATS, "(overflow)").arg[3], 4);
     CHECK_EQUAL(recorder_last(PS_PROBE_STATS__DONE, NULL).arg[4], 4);
     CHECK(!ps_stats_wait_for_names());
-    /* Once, and under its name from then on. */
+    /* They are dropped only once. From now on the row has its name. */
     row->site = place("String", "a.rb", 1);
     row->count[PS_OBJECT_COUNT] = 5;
     CHECK_EQUAL(flush().arg[4], 0);
@@ -203,7 +203,7 @@ static void fires_an_exception_with_all_its_places(void)
     CHECK_EQUAL(event.arg[4], 5000);
     CHECK_EQUAL(event.more.exception.depth_sum, 90);
     CHECK_EQUAL(event.more.exception.depth_max, 60);
-    CHECK_STRING(event.more.exception.function, ""); /* unknown, never NULL */
+    CHECK_STRING(event.more.exception.function, ""); /* unknown, but never NULL */
     CHECK_STRING(event.more.exception.rescue_file, "");
     CHECK_STRING(event.more.exception.asked_file, "");
     CHECK_STRING(event.more.exception.app_file, "");
@@ -282,7 +282,7 @@ static void ends_with_stats_done(void)
     struct recorded first = flush();
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), 1);
     CHECK_EQUAL(recorder_at(recorder_total() - 1).probe, PS_PROBE_STATS__DONE);
-    CHECK_EQUAL(first.arg[3], 5); /* four rows and a frame; a status is no row */
+    CHECK_EQUAL(first.arg[3], 5); /* four rows and a frame; a status is not a row */
     CHECK_EQUAL(recorder_total(), 7);
     uint64_t flushes = probescope_info.flushes;
     CHECK_EQUAL(flush().arg[0], first.arg[0] + 1);
@@ -340,7 +340,7 @@ static void tells_all_rows_as_of_one_moment(void)
 
     struct recorded next = flush();
     CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3),
-                ROWS * (ROWS + 1)); /* an event each, and stats__done */
+                ROWS * (ROWS + 1)); /* once at each row's event, and once at stats__done */
     CHECK_EQUAL(next.arg[1], next.more.done.cut - until);
     begin_again();
 }
@@ -391,7 +391,7 @@ static void tells_how_much_was_lost_since_the_flush_before(void)
     CHECK_EQUAL(done.more.done.samples_missed, 0);
     CHECK_EQUAL(done.more.done.samples_taken, 0);
 
-    /* One table is cleared, another goes on. */
+    /* One table is cleared, another one is kept. */
     ps_table_row(&ps_functions, 0, 0, 0);
     ps_table_clear(&ps_functions);
     CHECK_EQUAL(flush().arg[4], 1);
@@ -423,7 +423,7 @@ static void tells_why_a_raised_probe_is_refused(void)
     ps_info_state(PS_PROBE_FUNCTION__ENTRY, PS_STATE_REFUSED, "YJIT");
     ps_info_state(PS_PROBE_FUNCTION__STATS, PS_STATE_ON, NULL);
     flush();
-    CHECK_EQUAL(recorder_total(), 0); /* nobody listens to it */
+    CHECK_EQUAL(recorder_total(), 0); /* no tracer listens to the probe */
     RAISE(FUNCTION__ENTRY);
     RAISE(FUNCTION__STATS);
     flush();
@@ -488,14 +488,14 @@ enum { FUNCTIONS = 1500, CALLS = 300000, CLEARS = 3 };
 
 static bool counted_all;
 
-/* Fires until the VM is done, and whatever is left then. */
+/* Flushes until the VM is done, and once more for the rest. */
 static void *flush_until_done(void *unused)
 {
     bool done;
     do {
         done = PS_READ_ACQUIRE(counted_all);
         ps_stats_flush();
-        sched_yield(); /* without the lock: whoever tries to have it is to have it some time */
+        sched_yield(); /* without the lock, so that a thread that tries the lock gets it at some time */
     } while (!done);
     return unused;
 }

@@ -36,10 +36,7 @@ static void replaces_what_was_known_of_a_frame(void)
     ps_suspended_clear(&ps_suspended_calls);
 }
 
-/*
- * Against a plain array: the same puts and takes in an order of chance, over many growths and
- * chains.
- */
+/* The same random puts and takes on a plain array, over many growths and chains. */
 static void agrees_with_an_array(void)
 {
     enum { FRAMES = 3000, STEPS = 200000 };
@@ -75,7 +72,7 @@ static void gives_its_memory_back_and_does_without(void)
     }
     CHECK(kept > 32 && kept < 64);
     ps_suspended none;
-    /* and the search ends */
+    /* The search ends, although the table is nearly full. */
     CHECK(!ps_suspended_take(&ps_suspended_calls, PS_ADDRESS(16 * 200), &none));
     CHECK(takes(16, 16));
     ps_suspended_clear(&ps_suspended_calls);

@@ -10,13 +10,13 @@
 #include "thread_id.h"
 
 static struct {
-    int tid;   /* of a thread that others read about */
+    int tid;   /* of a thread about which others read */
     int apart; /* 0 until the thread has tried, then 1 or -1 */
     bool stop, ends;
     uint64_t read;
 } reader;
 
-/* As the watcher does at its ticks: of itself, and of the first thread. */
+/* As the watcher does at its ticks: it reads about itself and about the first thread. */
 static void *read_all_the_time(void *unused)
 {
     char text[256];
@@ -46,8 +46,8 @@ static void end(pthread_t thread)
 }
 
 /*
- * The lowest number that is free is the next one, as for a program that closes 0 and opens what is
- * to be 0.
+ * The next open() gets the lowest free number. A program that closes 0 relies on that to open a new
+ * 0.
  */
 static void takes_no_number_of_the_application(void)
 {
@@ -79,7 +79,7 @@ static void holds_no_file_of_the_application(void)
     end(thread);
 }
 
-/* All of them, as a process does that becomes a daemon. */
+/* Closes all files, like a process that becomes a daemon. */
 static void goes_on_when_the_application_closes_its_files(void)
 {
     pthread_t thread = start();

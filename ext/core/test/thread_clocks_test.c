@@ -92,9 +92,9 @@ static void weighs_who_was_on_the_cpu_and_carries_the_rest(void)
 {
     start_other();
     ps_thread_clocks_forget();
-    CHECK(ps_thread_clocks_tick()); /* nobody is known yet: the walk is to find out */
+    CHECK(ps_thread_clocks_tick()); /* no thread is known yet, so the walk has to look */
     struct weights first = walk();
-    CHECK_EQUAL(first.mine, 0); /* what was used before nobody asked for */
+    CHECK_EQUAL(first.mine, 0); /* what was used before the first walk does not count */
     CHECK_EQUAL(first.others, 0);
 
     let_other_use(30000000);
@@ -106,7 +106,7 @@ static void weighs_who_was_on_the_cpu_and_carries_the_rest(void)
     CHECK(second.mine <= cpu());
     CHECK_EQUAL(second.others, 0); /* asleep since the tick */
 
-    /* What it used before comes with the sample that finds it on the CPU. */
+    /* The time that it used before is added to the sample that finds it on the CPU. */
     CHECK(ps_thread_clocks_tick());
     let_other_use(20000000);
     struct weights third = walk();
@@ -118,7 +118,7 @@ static void weighs_who_was_on_the_cpu_and_carries_the_rest(void)
     end_other();
 }
 
-/* A walk that was not made, because the process slept, has not found anybody gone. */
+/* A walk without threads, because the process slept, does not mean that threads have ended. */
 static void keeps_threads_over_a_walk_without_threads(void)
 {
     start_other();
@@ -136,7 +136,7 @@ static void keeps_threads_over_a_walk_without_threads(void)
     CHECK(ps_memory_used() < used);
 }
 
-/* One that appears between two walks cannot have used more than the time between them. */
+/* A thread that appears between two walks cannot have used more than the time between them. */
 static void weighs_a_new_thread_with_what_it_can_have_used(void)
 {
     start_other();
@@ -161,7 +161,7 @@ static void says_when_nobody_has_run(void)
     CHECK(ps_thread_clocks_begin_walk());
     ps_thread_clocks_see(OTHERS, other.thread);
     ps_thread_clocks_end_walk();
-    /* The other one may still be on its way to sleep. */
+    /* The other thread may still be on its way to sleep. */
     AWAIT(!ps_thread_clocks_tick());
     let_other_use(1000000);
     CHECK(ps_thread_clocks_tick());
@@ -176,7 +176,7 @@ static void looks_at_no_thread_that_is_not_there(void)
     ps_thread_clocks_forget();
     uint64_t id;
     CHECK(ps_thread_clocks_begin_walk());
-    ps_thread_clocks_see(1, (pthread_t)gone); /* ended: its number is 0 */
+    ps_thread_clocks_see(1, (pthread_t)gone); /* ended: its thread id is 0 */
     CHECK_EQUAL(ps_thread_clocks_take(1, &id), 0);
     munmap(gone, size);
     ps_thread_clocks_see(1, (pthread_t)gone);

@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-/* Takes the place of the C library's. */
+/* Replaces the C library's getpid(). */
 static int asked;
 pid_t getpid(void)
 {

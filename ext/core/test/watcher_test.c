@@ -14,14 +14,14 @@
 #include "stats.h"
 #include "watcher.h"
 
-/* A VM that notes what it is asked for, and applies it when told to. */
+/* A VM that counts the requests it gets, and switches hooks when a test allows it. */
 static struct {
     uint64_t switches, samples, upkeeps, wakes;
-    bool waits;            /* it can be woken, and switches at the first request after that */
-    uint64_t switch_after; /* applies from this request to switch on, counted from 1; 0 never */
+    bool waits;            /* the VM can be woken, and switches at the first request after that */
+    uint64_t switch_after; /* switches from this request on, counted from 1; 0: never */
     uint64_t applied_ns;
     bool has_upkeep, never_comes;
-    bool finished; /* has switched hooks */
+    bool finished; /* it has switched hooks */
     bool blocks_signals;
     uint64_t stack_bytes;
 } vm_state;
@@ -31,7 +31,7 @@ static void look_at_thread(void)
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);
     bool all = true;
-    /* 32 and 33 are the C library's own; qemu keeps the last two. */
+    /* The C library uses 32 and 33; qemu keeps the last two. */
     for (int number = 1; number < NSIG - 2; number++)
         if (number != SIGKILL && number != SIGSTOP && number != 32 && number != 33)
             all &= sigismember(&blocked, number) == 1;
@@ -80,7 +80,7 @@ static bool wake(void)
 
 static const ps_vm vm = {.request = request, .needs_upkeep = needs_upkeep, .wake = wake};
 
-/* As at the end of an installation. */
+/* As ps_parts_unhook() does. */
 static void take_hooks_out(void)
 {
     ps_watcher_switching();
@@ -102,7 +102,7 @@ static uint64_t looks(void)
     return PS_READ(probescope_info.watcher_ticks);
 }
 
-/* Whatever the watcher does at a look, it has done it after two more of them have begun. */
+/* Waits until the watcher has completed two whole looks. */
 static void await_looks(void)
 {
     uint64_t before = looks();
@@ -166,7 +166,7 @@ static void asks_to_switch_until_it_is_done(void)
     begin_again();
 }
 
-/* As a host reads it, from outside the program. */
+/* Reads as a host does, from outside the program. */
 __attribute__((noinline, no_sanitize("thread"))) static uint32_t shown_semaphore(enum ps_probe probe)
 {
     return probescope_info.probes[probe].enabled;
@@ -178,7 +178,8 @@ __attribute__((noinline, no_sanitize("thread"))) static uint64_t shown_ns(const 
 }
 
 /*
- * A tracer that comes and goes between two looks, or a second one of the same probe, is no change.
+ * Neither a tracer that comes and goes between two looks, nor a second tracer of the same probe, is
+ * a change.
  */
 static void looks_at_whether_and_not_how_many_listen(void)
 {
@@ -245,7 +246,7 @@ static void flushes_first_when_the_hooks_are_in(void)
     begin_again();
 }
 
-/* Whether it sleeps or never gives way: what it does without hooks is in no interval. */
+/* Whether the VM sleeps or runs on: what it does without hooks belongs to no interval. */
 static void waits_for_the_hooks_however_long_the_vm_takes(void)
 {
     ps_watcher_start(&vm);
@@ -266,10 +267,11 @@ static void wakes_a_vm_that_waits_while_hooks_are_to_come_in(void)
     RAISE(EXCEPTION__STATS);
     RAISE(STATS__DONE);
     await_first_flush();
-    CHECK(PS_READ(vm_state.applied_ns) - raised >= PS_HURRY_NS); /* it had the time to come by itself */
+    /* The VM had time to switch without being woken. */
+    CHECK(PS_READ(vm_state.applied_ns) - raised >= PS_HURRY_NS);
     uint64_t woken = PS_READ(vm_state.wakes);
     CHECK(woken >= 1);
-    /* Neither upkeep nor a tracer that leaves is worth it. */
+    /* Neither upkeep nor a tracer that leaves is a reason to wake the VM. */
     PS_WRITE(vm_state.switch_after, 0);
     PS_WRITE(vm_state.has_upkeep, true);
     await_looks();
@@ -281,12 +283,12 @@ static void wakes_a_vm_that_waits_while_hooks_are_to_come_in(void)
     begin_again();
 }
 
-/* In a call that does not look at interrupts, say. */
+/* For example in a call that does not check for interrupts. */
 static void wakes_once_in_a_while_what_does_not_come(void)
 {
     ps_watcher_start(&vm);
     RAISE(STATS__DONE);
-    await_a_second(); /* not to be woken so far */
+    await_a_second(); /* it cannot be woken so far */
     CHECK_EQUAL(PS_READ(vm_state.wakes), 0);
     PS_WRITE(vm_state.never_comes, true);
     PS_WRITE(vm_state.waits, true);
@@ -298,7 +300,7 @@ static void wakes_once_in_a_while_what_does_not_come(void)
     begin_again();
 }
 
-/* A row of an object whose name the VM is to find. */
+/* Adds to a row of an object whose name the VM has still to find. */
 static ps_row *grow_without_name(void)
 {
     ps_row *row = ps_table_row(&ps_objects, 1, 2, 3);
@@ -313,14 +315,14 @@ static void waits_a_little_for_names_before_a_flush(void)
     RAISE(OBJECT__STATS);
     RAISE(STATS__DONE);
     AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 1);
-    /* They come when the flush is due. */
+    /* The name comes when the flush is due. */
     ps_row *row = grow_without_name();
     AWAIT(PS_READ(vm_state.upkeeps) >= 1);
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), 1);
     PS_WRITE_RELEASE(row->site, ps_site_intern("String", 6, "a.rb", 4, 1));
     AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) >= 2);
     CHECK_EQUAL(recorder_count(PS_PROBE_OBJECT__STATS, "String"), 1);
-    /* They do not come. */
+    /* The name does not come. */
     PS_WRITE_RELEASE(row->site, NULL);
     uint64_t asked = PS_READ(vm_state.upkeeps);
     grow_without_name();
@@ -345,7 +347,7 @@ static void counts_what_has_no_name_at_the_end(void)
     ps_table_clear(&ps_objects);
 }
 
-/* A second tracer comes: a flush before its hooks are in would begin its interval. */
+/* A second tracer comes. A flush before its hooks are in would begin its interval. */
 static void holds_flushes_back_while_hooks_for_one_more_tracer_come_in(void)
 {
     PS_WRITE(vm_state.switch_after, 1);
@@ -361,7 +363,7 @@ static void holds_flushes_back_while_hooks_for_one_more_tracer_come_in(void)
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), flushes);
     switch_hooks();
     AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) > flushes);
-    /* One that leaves holds it up for a moment. */
+    /* A tracer that leaves holds the flush up for a moment. */
     LOWER(EXCEPTION__STATS);
     AWAIT(!(ps_watcher_wanted() & PS_BIT(EXCEPTION__STATS)));
     flushes = recorder_count(PS_PROBE_STATS__DONE, NULL);
@@ -369,7 +371,7 @@ static void holds_flushes_back_while_hooks_for_one_more_tracer_come_in(void)
     begin_again();
 }
 
-/* Returns when. */
+/* Lowers a semaphore once, as a tracer that detaches does. Returns the time of that. */
 static uint64_t let_go_of_one(void)
 {
     recorder_semaphore(PS_PROBE_GC__START, 2);
@@ -387,7 +389,7 @@ static void holds_flushes_back_while_a_tracer_leaves(void)
     RAISE(EXCEPTION__STATS);
     recorder_semaphore(PS_PROBE_STATS__DONE, 2);
     uint64_t flushes = 0, longest;
-    do { /* again where this thread did not let go of something in time */
+    do { /* once more when this thread was too slow to lower semaphores in time */
         AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) > flushes);
         uint64_t began = let_go_of_one(), last = began, now;
         flushes = recorder_count(PS_PROBE_STATS__DONE, NULL);
@@ -399,10 +401,10 @@ static void holds_flushes_back_while_a_tracer_leaves(void)
         } while (now - began < PS_FLUSH_NS + 2 * PS_POLL_NS);
     } while (longest > PS_FLUSH_NS / 2);
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), flushes);
-    /* With stats__done it has let go of all. */
+    /* A tracer that has detached from stats__done has detached from everything. */
     recorder_semaphore(PS_PROBE_STATS__DONE, 1);
     AWAIT(recorder_count(PS_PROBE_STATS__DONE, NULL) > flushes);
-    /* Tracers that leave one after the other do not hold it up for ever. */
+    /* Tracers that leave one after the other do not hold the flush up for ever. */
     flushes = recorder_count(PS_PROBE_STATS__DONE, NULL);
     uint64_t end = ps_monotonic_ns() + UINT64_C(60) * PS_FLUSH_NS;
     while (recorder_count(PS_PROBE_STATS__DONE, NULL) < flushes + 2 && ps_monotonic_ns() < end)
@@ -426,8 +428,8 @@ static void says_when_hooks_were_asked_for_and_when_they_were_in(void)
     uint64_t in = shown_ns(&probescope_info.hooks_in_ns);
     CHECK(in >= switched);
     /*
-     * The coverage may change, and other things be asked for: these are the figures of what is
-     * listened to.
+     * The times belong to the change of listeners. A change of the coverage, or another request,
+     * does not alter them.
      */
     ps_watcher_recheck();
     await_looks();
@@ -442,8 +444,8 @@ static void says_when_hooks_were_asked_for_and_when_they_were_in(void)
 }
 
 /*
- * The coverage changes while the VM switches: what it says afterwards is about the coverage from
- * before.
+ * The coverage changes while the VM switches. What the VM reports afterwards is about the earlier
+ * coverage.
  */
 static void asks_again_when_the_coverage_changes_in_the_middle(void)
 {
@@ -467,7 +469,7 @@ static void flushes_first_when_no_further_probe_came_for_a_look(void)
     AWAIT(ps_watcher_wanted() == PS_BIT(STATS__DONE));
     uint64_t raised = ps_monotonic_ns();
     RAISE(FUNCTION__STATS);
-    bool before = recorder_total() > 0; /* a slow machine: it took the first for all */
+    bool before = recorder_total() > 0; /* on a slow machine the first probe counted as all of them */
     struct recorded first = await_first_flush();
     if (!before && first.at_ns > raised)
         CHECK(first.at_ns - raised >= PS_POLL_NS || !(ps_watcher_wanted() >> 1));
@@ -494,8 +496,8 @@ static void flushes_each_second_while_somebody_listens(void)
 }
 
 /*
- * Stopped and started with a tracer attached throughout: its interval begins when the hooks are in
- * again.
+ * Stops and starts with a tracer attached throughout. The tracer's interval begins when the hooks
+ * are in again.
  */
 static void begins_anew_after_a_restart(void)
 {
@@ -540,18 +542,18 @@ static void is_a_thread_that_nobody_notices(void)
     pthread_sigmask(SIG_SETMASK, NULL, &before);
     ps_watcher_start(&vm);
     pthread_sigmask(SIG_SETMASK, NULL, &after);
-    /* the application's stays as it was */
+    /* The application's mask stays as it was. */
     CHECK(sigismember(&before, SIGINT) == sigismember(&after, SIGINT));
     RAISE(GC__START);
     AWAIT(PS_READ(vm_state.switches) >= 1);
     CHECK(PS_READ(vm_state.blocks_signals));
-#ifndef __SANITIZE_THREAD__ /* which makes stacks larger */
+#ifndef __SANITIZE_THREAD__ /* it makes stacks larger */
     CHECK(PS_READ(vm_state.stack_bytes) <= 256 * 1024);
 #endif
     begin_again();
 }
 
-/* By its name in /proc, where operators look. */
+/* True when a thread has this name in /proc, where operators look. */
 static bool is_named(const char *name)
 {
     bool found = false;
@@ -569,10 +571,10 @@ static bool is_named(const char *name)
 
 static void has_a_name_and_ends_when_stopped(void)
 {
-    AWAIT(!is_named("probescope\n")); /* nobody waits for the one of the test before to end */
+    AWAIT(!is_named("probescope\n")); /* the thread of the test before may still be ending */
     int before = threads();
     ps_watcher_start(&vm);
-    CHECK_EQUAL(ps_watcher_start(&vm), 0); /* there is one already */
+    CHECK_EQUAL(ps_watcher_start(&vm), 0); /* it runs already */
     AWAIT(is_named("probescope\n"));
     CHECK_EQUAL(threads(), before + 1);
     ps_watcher_stop();
@@ -609,8 +611,8 @@ static void flushes_a_last_time_when_stopped(void)
 }
 
 /*
- * The hooks are in, and no flush came yet: what they counted is told, and nothing that was counted
- * before.
+ * The hooks are in, and no flush came yet. What the hooks counted is fired, and nothing that was
+ * counted before.
  */
 static void tells_what_was_counted_when_stopped_before_the_first_flush(void)
 {
@@ -623,7 +625,7 @@ static void tells_what_was_counted_when_stopped_before_the_first_flush(void)
         RAISE(STATS__DONE);
         ps_watcher_start(&vm);
         while (!PS_READ(vm_state.finished)) sched_yield();
-        flushed = recorder_total() != 0; /* on a machine so busy that the time was over */
+        flushed = recorder_total() != 0; /* on a busy machine the flush may have come already */
         PS_ADD(row->count[PS_FUNCTION_CALLS], 3);
         ps_watcher_stop();
         if (!flushed) {
@@ -638,7 +640,7 @@ static void tells_what_was_counted_when_stopped_before_the_first_flush(void)
     CHECK(!flushed);
 }
 
-/* Runs in a forked child and fails with it. */
+/* Runs checks in a forked child, and fails when they fail. */
 static void check_in_child(void (*checks)(void))
 {
     fflush(stdout);
@@ -660,7 +662,7 @@ static void watch_as_a_child(void)
     CHECK_EQUAL(probescope_info.sequence % 2, 0);
     AWAIT(is_named("probescope\n"));
     await_looks();
-    /* A tracer comes to the child. */
+    /* A tracer attaches to the child. */
     uint64_t asked = PS_READ(vm_state.switches);
     RAISE(GC__START);
     AWAIT(PS_READ(vm_state.switches) > asked);
@@ -684,7 +686,7 @@ static void starts_again_in_a_forked_child(void)
     for (int i = 0; i < 5; i++) check_in_child(watch_as_a_child);
     check_in_child(watch_as_a_child_and_fork);
     CHECK_EQUAL(probescope_info.pid, getpid());
-    await_looks(); /* the parent's goes on */
+    await_looks(); /* the parent's watcher still runs */
     begin_again();
 }
 
@@ -692,7 +694,10 @@ static uint64_t flushed_before_the_fork;
 
 static void flush_as_a_child(void)
 {
-    /* Its rows count from its first call on, also if it ends while other hooks are switched. */
+    /*
+     * The child's rows count from its first call on, also if it ends while other hooks are
+     * switched.
+     */
     CHECK_EQUAL(recorder_count(PS_PROBE_STATS__DONE, NULL), flushed_before_the_fork + 1);
     CHECK_EQUAL(recorder_sum(PS_PROBE_FUNCTION__STATS, NULL, 3), 0);
     RAISE(GC__START);
@@ -709,7 +714,7 @@ static void fires_what_the_parent_counted_in_the_parent_alone(void)
     RAISE(STATS__DONE);
     await_first_flush();
     PS_ADD(function("f")->count[PS_FUNCTION_CALLS], 1000);
-    /* In the middle of a flush, as far as the child can tell. */
+    /* To the child this looks like the middle of a flush. */
     while (!ps_stats_try_lock()) {
     }
     flushed_before_the_fork = recorder_count(PS_PROBE_STATS__DONE, NULL);
@@ -721,7 +726,7 @@ static void fires_what_the_parent_counted_in_the_parent_alone(void)
 }
 
 /*
- * Forks at any moment of a busy watcher: its locks and its half-written info stay with the parent.
+ * Forks at any moment of a busy watcher. Its locks and its half-written info stay with the parent.
  */
 static void child_of_a_busy_watcher(void)
 {
@@ -747,7 +752,7 @@ static void survives_forks_while_it_is_busy(void)
     begin_again();
 }
 
-static uint64_t steps; /* of a VM that wants one each ms */
+static uint64_t steps; /* of a VM that needs a step each ms */
 
 static uint64_t step(uint64_t now)
 {
@@ -762,7 +767,7 @@ static void is_awake_when_the_vm_wants_it(void)
     await_looks();
     uint64_t looked = looks(), stepped = PS_READ(steps);
     AWAIT(PS_READ(steps) > stepped + 100);
-    /* A look takes 50 of these; on a machine that was busy meanwhile, fewer. */
+    /* The time between two looks has 50 steps, or fewer when the machine was busy. */
     CHECK(looks() - looked < 50);
     begin_again();
 }
@@ -771,7 +776,7 @@ static void stay_without_watcher(void)
 {
     CHECK(!(probescope_info.flags & PS_INFO_WATCHER));
     CHECK(!is_named("probescope\n"));
-    ps_watcher_start(&vm); /* as a worker does that is told to install */
+    ps_watcher_start(&vm); /* like a worker that is told to install */
     CHECK_EQUAL(probescope_info.pid, getpid());
     CHECK(probescope_info.flags & PS_INFO_WATCHER);
     await_looks();
