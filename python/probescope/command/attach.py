@@ -1,4 +1,4 @@
-"""Loads probescope into a process that never imported it, with CPython's own way in (PEP 768)."""
+"""Loads probescope into a running process, by CPython's remote debugging interface (PEP 768)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from probescope.command.target import find
 
 PACKAGE = Path(__file__).resolve().parent.parent
 RESTART = "restart the process with PROBESCOPE=1 where the package is installed"
-# The process runs the script when its main thread runs Python code the next time.
+# The process runs the script when its main thread next runs Python code.
 SECONDS = 10
 CHILD_SECONDS = 5.0
 
@@ -44,12 +44,12 @@ def run(options: Any) -> int:
 
 @contextmanager
 def script_for(pid: int) -> Iterator[str]:
-    """A file for the process to run.
+    """Writes the file that the process runs.
 
-    It has to name the package's folder, because CPython does not tell a script where it lies.
+    The file contains the package's folder, because CPython runs it without __file__.
     """
     text = (PACKAGE / "attached.py").read_text(encoding="utf-8")
-    # /tmp may be another one there: systemd's PrivateTmp.
+    # The process may have another /tmp: systemd's PrivateTmp.
     for folder in (tempfile.gettempdir(), "/run"):
         try:
             file, path = tempfile.mkstemp(".py", "probescope-attach-", folder)
@@ -70,7 +70,7 @@ def script_for(pid: int) -> Iterator[str]:
         )
     try:
         yield path
-    except StillWaiting:  # it reads it some time, and removes it
+    except StillWaiting:  # the process may still run the file, which then deletes itself
         raise
     except BaseException:
         remove(path)
@@ -124,7 +124,7 @@ def await_installed(pid: int, script: str) -> None:
 
 
 def installed(pid: int) -> bool:
-    """Raises CommandError for a process that is not there or may not be read."""
+    """Raises CommandError when the process does not exist or may not be read."""
     try:
         return "installed" in find(pid).to_dict()["flags"]
     except NotLoaded:
@@ -136,7 +136,7 @@ def installed(pid: int) -> bool:
 
 
 def readable_for(pid: int, *paths: str) -> bool:
-    """Can the process, in its root and as its user, read these files?"""
+    """Whether the process can read these files, in its root and as its user."""
     with open(f"/proc/{pid}/status") as file:
         found = dict(re.findall(r"^(Uid|Gid|Groups):[ \t]*(.*)", file.read(), re.MULTILINE))
     user, group = (int(found[name].split()[1]) for name in ("Uid", "Gid"))
@@ -154,8 +154,8 @@ def readable_as(pid: int, user: int, group: int, groups: List[int], paths: Seque
 
 
 def in_child(question: Callable[[], bool]) -> bool:
-    """False also where there is no answer: the root of a process may be a file system that gives
-    none.
+    """Answers in a child with a time limit, because a file system in the process's root may hang.
+    Returns False when the limit is reached.
     """
     pid = os.fork()
     if pid == 0:

@@ -1,6 +1,9 @@
-"""The command line. Exit status: 0 done, 1 it could not be done (one line on stderr says why, the
-next one what to do), 2 the command line was wrong, 130 interrupted before there was anything to
-show.
+"""The command line. Its exit status:
+
+0    done
+1    failed; stderr has one line with the reason, and one with the next step
+2    wrong command line
+130  interrupted before there was anything to show
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from probescope.command.terminal import COLORS
 from probescope.command.text import UNITS, clean
 
 NAME = "probescope"
-# Options of `trace`, before those of the command line.
+# The environment variable with options of `trace`. They precede those of the command line.
 DEFAULTS = "PROBESCOPE_OPTS"
 ABOUT = """\
 For a machine without the gem: loads probescope into a Python application, and runs a bpftrace \
@@ -79,7 +82,7 @@ def share(text: str) -> float:
 
 
 def time(text: str) -> int:
-    """ "25ms" as ns."""
+    """Returns ns for a text such as "25ms"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", text, re.ASCII)
     if not match:
         raise Usage(f"{text!r} is no time", f"{NAME} trace slow -p 4711 --threshold 25ms")
@@ -201,8 +204,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def split_run(argv: List[str]) -> int:
-    """Where the options of `run` end and the application's command line begins, which is not ours
-    to read.
+    """Returns the index where the options of `run` end. The application's command line begins
+    there, and is not parsed.
     """
     i = 1
     while i < len(argv) and argv[i].startswith(("--functions", "-h", "--help")):
@@ -211,8 +214,8 @@ def split_run(argv: List[str]) -> int:
 
 
 def expanded(argv: List[str]) -> List[str]:
-    """With what PROBESCOPE_OPTS says, and with `trace` where the name of one of the gem's commands
-    stands in its place.
+    """Adds the options of PROBESCOPE_OPTS to `trace`. Inserts `trace` when the first word is a
+    command of the gem.
     """
     if argv[:1] and argv[0] in (*ALL, "stat", "flow"):
         argv = ["trace", *argv]
@@ -225,7 +228,7 @@ def expanded(argv: List[str]) -> List[str]:
 
 
 def check_command(argv: List[str], known: List[str]) -> None:
-    """Says which one may have been meant."""
+    """Raises Usage, with similar names, for an unknown command."""
     if argv[:1] and not argv[0].startswith("-") and argv[0] not in known:
         near = difflib.get_close_matches(argv[0], known)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -264,7 +267,7 @@ def main(argv: List[str]) -> int:
         return complain(error)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -274,7 +277,7 @@ def main(argv: List[str]) -> int:
 
 
 def complain(error: CommandError) -> int:
-    """Returns the exit status."""
+    """Prints the error and its next step. Returns the exit status."""
     print(f"probescope: {clean(error)}", file=sys.stderr)
     if error.next_step:
         print(f"  try: {clean(error.next_step)}", file=sys.stderr)
