@@ -1,6 +1,6 @@
-"""Programs that do to an interpreter what it allows: {name: (source, options)}.
+"""Programs that use every freedom of the interpreter: {name: (source, options)}.
 
-Each writes the same each time.
+The output of each program is the same in each run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Greenlets: each has calls of its own, and what it waits is not its functions' own time."""
+"""Greenlets: each has its own calls, and the time it waits is not its functions' own time."""
 
 from __future__ import annotations
 
 import pytest
 
-# Calls that write what they are themselves: when they ran, and how long they waited.
+# The program measures its own calls: when they ran, and how long they waited.
 SWITCHES = """
 import gate, greenlet, time
 
@@ -85,9 +85,9 @@ time.sleep(60)
 
 
 def check_pairs(events):
-    """Each return is that of the innermost open call of its shadow stack.
+    """Checks that each return belongs to the innermost open call of its shadow stack.
 
-    Returns the calls still open, by function.
+    Returns the functions of the calls that are still open.
     """
     stacks = {}
     for event in events:
@@ -223,12 +223,12 @@ def test_gevent_patched_all_through(trace):
     by_type = run.totals("exception__stats")
     ends = ("gevent.timeout.Timeout", "greenlet.GreenletExit")
     assert [by_type[name]["raised"] for name in ends] == [10, 10]
-    # All that was kept for greenlets and rows is gone.
+    # All memory for greenlets and rows was freed.
     assert int(run.program.line("after ")) < 128_000
 
 
-# The child of a fork ends what its threads have kept, on the thread that goes on, here in a
-# greenlet.
+# After a fork, the child cleans up the data of the parent's other threads. It does so on its only
+# thread, which here runs a greenlet.
 FORKS = """
 import gate, greenlet, os, probescope, threading
 

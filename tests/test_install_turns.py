@@ -1,5 +1,5 @@
-"""install() and uninstall() take turns, whoever calls them: threads, signal handlers, forks, the
-application's code within one of them.
+"""install() and uninstall() exclude each other, whoever calls them: threads, signal handlers,
+forked children, or application code that runs within one of them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def test_an_install_beside_an_uninstall(program):
     assert (ran.returncode, ran.stdout) == (0, "ends\n"), ran.stderr
 
 
-# On the worker while hooks come and go, and within uninstall() on the main thread.
+# Calls install() and uninstall() within changes of hooks: on the worker while tracers attach and
+# detach, and within uninstall() on the main thread.
 WITHIN = """
 import gate, probescope, sys, threading, time
 

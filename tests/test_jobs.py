@@ -1,4 +1,4 @@
-"""Celery's tasks are requests: each is told of once, with what became of it."""
+"""Celery's tasks are requests. Each task is reported once, with its outcome."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ current = probescope._native.enter_request(None)
 gate.done(hooked=hooked, seen=seen, current=repr(current), left=len(probescope.jobs._running))
 """
 
-# As celery does it, for where it is not installed.
+# Sends the signals as Celery does. This works without Celery.
 SIGNALS = """
 import gate, probescope
 from probescope import jobs

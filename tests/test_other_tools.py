@@ -1,5 +1,5 @@
-"""Lines, and other tools that have hooks of their own: theirs go on, and are what they were when
-ours are out.
+"""Line events, and other tools with hooks of their own. Their hooks keep working, and are unchanged
+after ours are removed.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_profilers_go_on_and_are_left_as_they_were(trace):
     assert run.report["kept"]
     assert run.report["events"] == 20
     assert run.report["profiled"] == 20
-    # What came between a profiler's start and the next look is missed before 3.12.
+    # Before 3.12, calls between a profiler's start and our next check are missed.
     calls = run.totals("function__stats")["leaf"]["calls"]
     assert calls == 40 if MONITORING else 30 <= calls <= 40
     assert run.program.line("after ") == "True 2"

@@ -1,4 +1,4 @@
-"""The main interpreter alone is served, and others run beside it: with its GIL, and from 3.12 on
+"""Only the main interpreter is traced. Others run beside it: with its GIL, and from 3.12 on also
 with their own.
 """
 
@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-# The same code in each of them, under the name of a file of the application: what is told is
-# main.py's.
+# Each interpreter runs the same code under a file name of its own. Only main.py's code is reported.
 PROGRAM = """
 import gate, os, sys, threading
 try:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     reason="of another CPython: 3.12 and later, with a GIL",
 )
 
-# cProfile has id 2 as always; the others have events on every line and instruction.
+# cProfile has id 2, as always. The other tools have events on every line.
 TAKE = """
 import cProfile, sys
 monitoring, lines = sys.monitoring, set()

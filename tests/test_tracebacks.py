@@ -1,4 +1,4 @@
-"""What formats tracebacks: who asked, for which exception, and what it took."""
+"""Formatting of tracebacks: the caller, the exception, and the cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def alike(function):
     return [index for index, (a, b) in pairs[1:] if a == b and (a or 0) > 1 << 20]
 """
 
-# Each of these functions asks once, in its third line; its name is in the event.
+# Each of these functions formats once, in its third line. The event has its name.
 CASES = f"""{COMMON}
 import asyncio, copy, logging.handlers, pickle, queue
 from traceback import format_exc as bound_early
@@ -180,8 +180,8 @@ def test_each_way_to_format_counts_once(trace):
     assert stacks["format_stack"] == [("traceback.format_stack", lines["format_stack"], 3, "", 0)]
     task = next(name for name in heard if name.endswith("task"))
     assert heard.pop(task) == told("traceback.format_exception", "in_a_task", further=1) * 2
-    # What the interpreter prints it formats in Python from 3.13 on. In a thread nobody of the
-    # application asks.
+    # From 3.13 on, the interpreter formats in Python what it prints. In a thread, no function of
+    # the application calls.
     bare = heard.pop("", []) + [
         event for name in list(heard) if name.startswith("threading.") for event in heard.pop(name)
     ]
@@ -329,7 +329,7 @@ def test_nothing_is_left_and_nothing_is_taken(trace):
     assert "the application has replaced traceback.format_exception: it is left alone" in report
     assert run.program.err == ""
     kinds = [event["kind"] for event in run.events("backtrace__done")]
-    assert kinds[0] == "traceback.print_tb"  # which the application's calls
+    assert kinds[0] == "traceback.print_tb"  # called by the application's replacement
     assert kinds[1] == "traceback.print_exception" and "traceback.extract_tb" in kinds
 
 
