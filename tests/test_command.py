@@ -276,7 +276,7 @@ while True:
 
 def test_trace_ends_early_when_looking_takes_more_than_max_overhead(bpf, program):
     started = program(TRIFLE)
-    started.line("ready")  # before that, most CPU time would be for installing the hooks
+    started.line("ready")  # until here, installing the hooks takes most of the CPU time
     words = ["trace", "calls", "-p", str(started.pid), "-d", "600", "--json", "--max-overhead"]
     status, out, err = command(*words, "5%")
     told = json.loads(out)
@@ -330,7 +330,7 @@ def test_trace_says_which_tools_have_taken_every_id(bpf, program):
     else:
         said = f"function__stats is degraded: by the profile hook; {taken}\n"
         assert (status, err.count(said)) == (0, 1), err
-    # doctor tells the same after the tracer has detached.
+    # doctor reports the same after the tracer has detached.
     said = (
         rf"exception__stats is off, and was refused .*: all sys.monitoring {taken} "
         r"-> end one of these tools there"

@@ -1,4 +1,4 @@
-"""Each probe of the ABI fires, or its state says why not. Holds for every version of CPython."""
+"""On every version of CPython, each probe of the ABI fires, or its state says why not."""
 
 from __future__ import annotations
 

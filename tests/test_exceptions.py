@@ -399,7 +399,7 @@ gate.done()
 
 
 def raw_program(*probes):
-    # In one line, so that the line numbers after it stay the same. Events before the first flush
+    # On one line, so that the line numbers after it stay the same. Events before the first flush
     # belong to no interval.
     return RAW.replace("gate.attached()", f"gate.on(*{probes}); gate.flushed(1)")
 
@@ -426,7 +426,7 @@ def test_details_carry_only_what_is_stored_and_not_too_often(trace):
     }  # fmt: skip
     assert [e["message"] for e in events if e["type"] == "KeyError"] == ["", ""]
     assert all(e["app_line"] == e["line"] and e["traceparent"] == "" for e in events)
-    # For `raised`, the first handler on the way is the `finally`.
+    # The first handler for an exception of raised() is the `finally` in through().
     depths = {e["depth"] for e in events if e["function"] == "raised"}
     assert depths == ({3} if TOLD_AT_ONCE else {4})
     again = [e for e in events if e["line"] == line_of(RAW, "again")]

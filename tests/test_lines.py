@@ -11,7 +11,8 @@ from tracing import python, wait_for
 
 VERSION = sys.version_info[:2]
 
-# Deeper than the interpreter's limit for nested C calls. Without a tool, it makes no such calls.
+# Deeper than the interpreter's limit for nested C calls. Without a tool, the interpreter makes no
+# such calls.
 DEPTH = {(3, 12): 1600, (3, 13): 11_000}.get(VERSION, 0)
 DEFINITIONS = f"""
 import sys

@@ -150,7 +150,7 @@ def test_threads_share_as_their_clocks_say(trace, blocked):
     """Two busy threads, one that sleeps, one that waits in C, and one that computes in C without
     the GIL.
     """
-    # The sums of all attempts: see above.
+    # Sums over all attempts, as above.
     names = "heavy", "light", "hashes"
     sampled, clocks = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
 
@@ -206,7 +206,7 @@ gate.done(**used)
 def test_a_long_call_without_the_gil_is_its_callers_whatever_states_there_are(trace):
     """C extensions create thread states of their own.
 
-    Here one creates a second state for the main thread, which is the newest of all states.
+    Here one is created: a second state of the main thread, and the newest of all states.
     """
     sampled, clocks = dict.fromkeys(("heavy", "derive"), 0), dict.fromkeys(("heavy", "derive"), 0)
 
@@ -273,11 +273,11 @@ def shares_of(name, run, sampled, clocks):
     ],
 )
 def test_a_pool_spends_its_time_in_its_jobs(trace, children, additions, spinners):
-    """A thread that is asked for its stack answers where it waits for its next job. With such
-    stacks, jobs had 8 % of the samples and 96 % of the time.
+    """If a sample had to wait for the thread's next check, its stack would be where the thread
+    waits for its next job. Such samples put 8 % of the time into jobs that took 96 %.
 
-    Where the sampler got a CPU only when a thread of the application slept, jobs had 37 to 68 % of
-    the samples and 80 % of the time.
+    If the sampler got a CPU only when a thread of the application slept, samples put 37 to 68 % of
+    the time into jobs that took 80 %.
     """
     for _ in range(spinners):
         children.append(Child([sys.executable, "-c", "while True: pass"]))

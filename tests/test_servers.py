@@ -37,9 +37,10 @@ def application(environ, start):
 
 @pytest.fixture
 def serve(bpf, children, tmp_path):
-    """serve(command): starts a server. Returns (server, ask).
+    """Returns (start, ask).
 
-    ask() sends a request and returns the worker's PID.
+    start(*command) starts a server, and returns when it has answered a request. ask() sends a
+    request and returns the worker's PID.
     """
     (tmp_path / "shop.py").write_text(APP)
     socket = "127.0.0.1:%d" % (20000 + os.getpid() % 20000)

@@ -64,7 +64,7 @@ class Child:
         return f"{state}\n--- stdout\n{self.out}--- stderr\n{self.err}---"
 
     def line(self, start: str, within: float = 60) -> str:
-        """Waits for the first line that starts so, and returns the rest of that line."""
+        """Waits for the first line that begins with `start`, and returns the rest of that line."""
 
         def found() -> Optional[str]:
             for line in self.out.splitlines(keepends=True):

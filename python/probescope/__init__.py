@@ -18,8 +18,8 @@ if sys.version_info < (3, 11):
 
 from probescope._coverage import Coverage
 
-# PROBESCOPE=1 loads this module when Python starts, and most of that cost is imports. So this
-# module imports little, and neither typing nor re nor sysconfig.
+# With PROBESCOPE=1 this module is loaded at each start of Python. Most of that cost is imports. So
+# the module imports little, and neither typing nor re nor sysconfig.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -48,8 +48,8 @@ DEFAULT_MEMORY = 32 << 20
 
 
 class Error(Exception):
-    """Raised by set_functions() for bad patterns. Nothing else of probescope raises while the
-    application runs.
+    """Raised for wrong arguments to set_functions(), Provider and latency. Probes raise no Error
+    while the application runs.
     """
 
 
@@ -90,7 +90,7 @@ _reason = _load()
 
 
 def install(force: bool = False) -> bool:
-    """Starts the watcher, which looks for tracers. A second call changes nothing.
+    """Starts the watcher, which looks for tracers. Further calls are safe.
 
     Returns True when probes can be attached from now on. Returns False when they cannot be;
     unavailable_reason() says why. Installs no hook: the watcher installs hooks when a tracer

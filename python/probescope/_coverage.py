@@ -47,8 +47,8 @@ class Coverage:
         """Directories of the application: PROBESCOPE_ROOT, the directory of the started script, and
         the current directory.
 
-        "/" is a root only when PROBESCOPE_ROOT names it. A script that is started from "/", as in
-        many container images, belongs to the application; other files in "/" do not.
+        "/" is a root only when PROBESCOPE_ROOT names it. If the script lies in "/", as in many
+        container images, then only the script belongs to the application, and no other file in "/".
         """
         script = _started_script()
         candidates = [_current_directory(), os.path.dirname(script) if script else None]
@@ -106,7 +106,7 @@ def _current_directory() -> str | None:
 def _started_script() -> str | None:
     """Returns the absolute path of the script.
 
-    While a .pth file loads probescope, __main__ has no file yet; sys.argv names the script.
+    While a .pth file loads probescope there is no __main__ yet; sys.argv names the script.
     """
     main = sys.modules.get("__main__")
     started = getattr(main, "__file__", None) or next(iter(getattr(sys, "argv", [])), None)

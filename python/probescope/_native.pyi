@@ -68,7 +68,7 @@ def untrace_latency(code: CodeType, /) -> bool:
     """Removes the latency probe. Returns False when there was none."""
 
 def latency_probes() -> List[Tuple[str, Optional[str], bool, Optional[str]]]:
-    """For each probe: (name, path, listened, why tracers cannot see it)."""
+    """For each probe: (name, path, listened, why calls are not reported)."""
 
 @final
 class Probe:

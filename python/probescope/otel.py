@@ -7,7 +7,7 @@ this after the SDK is configured:
     import probescope.otel
     probescope.otel.install()
 
-`opentelemetry-instrument` finds Instrumentor by itself and needs no such lines.
+Under `opentelemetry-instrument` nothing needs to be added: it finds and runs Instrumentor.
 """
 
 from __future__ import annotations

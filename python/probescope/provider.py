@@ -51,7 +51,7 @@ class Unavailable:
 def set_strict(value: bool) -> None:
     """Sets whether a call with wrong arguments raises TypeError.
 
-    By default it does in Python's development mode (python -X dev) and with PROBESCOPE_STRICT=1.
+    By default it raises in Python's development mode (python -X dev) and with PROBESCOPE_STRICT=1.
     """
     if probescope._native:
         probescope._native.set_strict(value)

@@ -86,7 +86,7 @@ class _Request:
     def look(self, place: Any, framework: Any = None) -> None:
         """Reads the route's template. place: the environment or scope.
 
-        Frameworks discard the route after they have answered, so this is called before that.
+        Frameworks discard the route when they have answered, so this is called earlier.
         """
         own, found = place.get(ROUTE), framework or self._of_django()
         if isinstance(own, str) and own:
@@ -294,8 +294,8 @@ def _paths_to(wanted: Any, endpoint: Any, routes: Any, prefix: str) -> Iterator[
 
 
 def _follow_django(app: Any) -> None:
-    """Makes Django's requests reachable. A handler does not expose them, but creates each from its
-    attribute request_class.
+    """Replaces the class from which a Django handler creates its requests. The handler gives no
+    other access to them.
     """
     names = (("django.core.handlers.wsgi", "WSGIHandler"), ("django.core.handlers.asgi", "ASGIHandler"))
     handlers = [getattr(sys.modules.get(module), name, None) for module, name in names]

@@ -154,8 +154,8 @@ def readable_as(pid: int, user: int, group: int, groups: List[int], paths: Seque
 
 
 def in_child(question: Callable[[], bool]) -> bool:
-    """Answers in a child with a time limit, because a file system in the process's root may hang.
-    Returns False when the limit is reached.
+    """Calls `question` in a child with a time limit, because a file system in the process's root
+    may hang. Returns False when the limit is reached.
     """
     pid = os.fork()
     if pid == 0:

@@ -158,7 +158,7 @@ OUTCOMES = ("returned", "raised", "suspended")
 
 
 def _call_event(line: str, result: Result) -> Optional[Dict[str, Any]]:
-    """Returns the event of one thread; events come in the order of the lines."""
+    """Returns the event of a line. The lines of all threads are mixed."""
     figures, _, names = line.partition("\t")
     kind, *words = figures.split()
     numbers: List[int] = list(map(int, words))

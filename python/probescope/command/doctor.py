@@ -127,7 +127,7 @@ class Checks:
 
 
 def _takes_trace_hook(known: Dict[str, Any]) -> bool:
-    """Whether its line and exception probes need the trace hook: CPython before 3.12 does."""
+    """Whether the probes in FORCED need the trace hook, as they do before CPython 3.12."""
     return known["runtime"] == "python" and int(known["version"].split(".")[1]) < 12
 
 

@@ -9,7 +9,7 @@ from typing import Dict, List
 from probescope.command.errors import CommandError
 
 PACKAGE = Path(__file__).resolve().parent.parent
-# Commands of the gem whose program has another name: each threshold of slow has its program.
+# Commands of the gem whose program has another name. Each threshold of slow has its own program.
 ALIASES = {"slow": "slow10ms", "slow_by_request": "slow10ms_by_request"}
 
 
