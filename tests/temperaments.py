@@ -31,7 +31,7 @@ def fail(depth=0):
         return fail(depth - 1)
     raise ValueError("declined")
 
-# Raises until it is told to stop. around: what else it does each time.
+# Raises until the test stops it. around: called before each raise, and on after the stop.
 def always(around, fail=fail):
     at, count = next(numbers) * FORM.size, 0
     while not shared[{SIZE - 8}]:

@@ -125,8 +125,8 @@ class Monitoring:
         m, id = sys.monitoring, sys.monitoring.COVERAGE_ID
         m.set_events(id, 0)
         m.free_tool_id(id)
-        # What it disabled is told again when another tool restarts events: once more at most, for
-        # each line.
+        # Events that it disabled are reported again when another tool restarts events: at most once
+        # more for each line.
         self.report = sorted(set(map(str, self.report)))
 
 class Memory:

@@ -255,7 +255,7 @@ class Short:
 
 print("ready", flush=True)
 while True:
-    list(Short()) # its IndexError ends the loop, in C
+    list(Short()) # the IndexError ends the loop, in C
     gate.time.sleep(0.001)
 """
 

@@ -47,7 +47,7 @@ def burn():
         zlib.crc32(data)
 
 gate.on(*PROBES)
-gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
+gate.flushed(1)  # the semaphore is raised a moment before the tracer receives events
 wait()
 look()
 for _ in range(30):

@@ -493,17 +493,17 @@ def told(*expected):
     fails()
     return seen.count("exception")
 
-sys.settrace(tracer)                 # it was there before us
+sys.settrace(tracer)                 # the application has a trace function first
 if FORCED:
     while gate.state("exception__raise") != "degraded": pass
 else:
     while gate.state("exception__raise") != "refused": pass
-gate.flushed(1)                      # a probe counts as listened to a moment before its tracer hears it
+gate.flushed(1)                      # the semaphore is raised a moment before the tracer receives events
 first = told(), sys.gettrace() is tracer
 sys.settrace(None)
-gate.flushed(1)                      # a look finds that, and puts ours back
+gate.flushed(1)                      # the watcher's check notices, and sets ours again
 second = told()
-sys.settrace(tracer)                 # and it comes while we are there
+sys.settrace(tracer)                 # the application sets its function after ours
 gate.flushed(1)
 third = told(), sys.gettrace() is tracer
 gate.flushed(2)
@@ -755,7 +755,7 @@ def least(function, depth):
         times.append(time.perf_counter_ns() - began)
     return min(times)
 
-# What a frame that an exception passes costs more than one that returns.
+# The extra cost of a frame that an exception passes, compared with one that returns.
 falls, climbs = ([least(function, depth) for depth in (1, 101)] for function in (fall, climb))
 truth = (falls[1] - falls[0] - (climbs[1] - climbs[0])) / 100
 gate.on("exception__stats")

@@ -177,7 +177,7 @@ import ctypes, gate, os, random, signal, time
 def work(n):
     return n + 1
 
-# Without CPython's own handlers, and with the GIL, as uWSGI does that was started without threads.
+# Skips CPython's own fork handlers and holds the GIL, as uWSGI does when started without threads.
 fork = ctypes.PyDLL(None).fork
 print("ready", flush=True)
 hung = forks = 0

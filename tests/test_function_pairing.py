@@ -134,7 +134,7 @@ def drive(n):
 
 ACTIONS = [leaf, recurse, consume, recurse, consume, drive]
 gate.on("function__entry", "function__return")
-gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
+gate.flushed(1)  # the semaphore is raised a moment before the tracer receives events
 while len(log) < 1500:
     try:
         rng.choice(ACTIONS)(4)
@@ -252,7 +252,7 @@ gate.on("function__stats")
 threads = [threading.Thread(target=work) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-# Threads that live for a moment, one after the other.
+# Short-lived threads, one after the other.
 for _ in range(50):
     thread = threading.Thread(target=deep, args=(1,))
     thread.start()
@@ -310,7 +310,7 @@ def branch(n):
     greenlet.getcurrent().parent.switch()
 
 gate.on("function__stats", "function__return")
-gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
+gate.flushed(1)  # the semaphore is raised a moment before the tracer receives events
 main = greenlet.getcurrent()
 other = greenlet.greenlet(pong)
 for _ in range(20):

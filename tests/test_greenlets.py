@@ -44,14 +44,14 @@ def passes(greenlets):
 
 traced = []
 gate.on("function__stats", "function__entry", "function__return")
-gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
-# Each of them waits at a depth of its own while the others run; the last to begin goes on first.
+gate.flushed(1)  # the semaphore is raised a moment before the tracer receives events
+# Each greenlet waits at its own depth while others run. The last to start is the first to resume.
 some = [greenlet.greenlet(worker) for n in range(30)]
 for n, g in enumerate(some): g.switch(n % 7)
 time.sleep(0.2)
 for g in reversed(some): g.switch()
 alive = sum(not g.dead for g in some)
-# Killed while it waits, by a call and by going away.
+# Greenlets that are killed while they wait: by throw(), and by being freed.
 for n in range(5):
     g = greenlet.greenlet(lives)
     g.switch()
@@ -64,7 +64,7 @@ left.switch()
 crowd = [greenlet.greenlet(wait) for _ in range(1000)]
 passes(crowd)
 passes(crowd)
-# A tool of the program's own takes the place of ours and calls it, as gevent's does.
+# The program's own trace function replaces ours and calls it, as gevent's does.
 def tracer(event, pair):
     traced.append(event)
     return before(event, pair)
@@ -186,7 +186,7 @@ def program():
 def native(n):
     return n
 
-sys.stderr = open("/dev/null", "w")  # gevent prints what killed them
+sys.stderr = open("/dev/null", "w")  # gevent prints the exceptions that kill greenlets
 used = []
 gate.on("function__stats", "exception__stats", "function__entry")
 gate.flushed(1)

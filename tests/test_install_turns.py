@@ -20,7 +20,7 @@ def watchers():
             with open(f"/proc/self/task/{task}/comm") as file:
                 names.append(file.read().strip())
         except OSError:
-            pass  # it has ended
+            pass  # the thread has ended
     return names.count("probescope")
 
 def agrees():
@@ -68,7 +68,7 @@ def child():
     assert agrees() and not probescope.status()["installed"]
 
 import warnings
-warnings.simplefilter("ignore")  # of os.fork() beside threads
+warnings.simplefilter("ignore")  # os.fork() warns when there are threads
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
 over = False

@@ -61,7 +61,7 @@ def test_400_new_raise_sites_right_before_a_flush_are_named_in_it(trace):
         + """
 gate.on("exception__stats")
 gate.flushed(1)
-# So close to the next flush that there is no time for anything between.
+# So close to the next flush that there is no time to look up names before it.
 time.sleep(0.97)
 raise_all(3)
 gate.done()

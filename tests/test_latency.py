@@ -346,7 +346,7 @@ def by_debugger(frame, event, argument):
     global seen
     seen += frame.f_code is traced.__code__
 profile = cProfile.Profile()
-profile.enable() # before 3.12 one that comes later would be without us for a moment
+profile.enable() # before 3.12, a profiler that starts later would hide calls from us for a moment
 print("ready", flush=True)
 for line in sys.stdin:
     while (not probescope.latency.probes()["traced"]["listened"]

@@ -72,8 +72,8 @@ async def main():
     waiting = steps()
     await waiting.__anext__()
     await asyncio.sleep(0)
-    # Fifty frames deep, with threads of all kinds as deep, generators suspended and coroutines
-    # awaiting.
+    # 50 frames are open here, and as many in threads of all kinds. Generators are suspended, and
+    # coroutines are awaiting.
     suspended = [numbers() for _ in range(6)]
     for one in suspended: next(one)
     threads, futures = start()
@@ -90,7 +90,7 @@ async def main():
     try: suspended[2].throw(KeyError)
     except KeyError: pass
     del suspended[3]
-    # The collector closes it.
+    # Only the collector can close this one.
     cycle = [suspended[4]]
     cycle.append(cycle)
     suspended[4] = cycle = None

@@ -121,12 +121,12 @@ listening()
 assert who() != before
 litter(1000)
 tracemalloc.start()
-theirs = who()[5]  # which 3.13 leaves in when tracemalloc stops
+theirs = who()[5]  # Python 3.13 leaves it installed when tracemalloc stops
 assert traced(1000)
 litter(1000)
 tracemalloc.stop()
 litter(1000)
-while who() == before: time.sleep(0.01)  # it put back what it had found, and we come again
+while who() == before: time.sleep(0.01)  # it restored what it had found, and our hooks return
 litter(1000)
 tracemalloc.start()
 gate.flushed(1)

@@ -50,7 +50,7 @@ while not os.path.exists(end) and (child != 0 or os.getppid() == parent):
 other.join()
 print("asked", asked, "dropped", shop.dropped, checkout.dropped, flush=True)
 if child: os.waitpid(child, 0)
-# What a callable raises is the application's; another one unloads its own provider.
+# An exception of the callable reaches the application. The other callable unloads its own provider.
 try: raised = plain(lambda: 1 / 0)
 except ZeroDivisionError: raised = "raised"
 print("unloaded", raised, plain(lambda: (shop.unload(), ())[1]), shop.path, plain.enabled, flush=True)

@@ -122,7 +122,7 @@ gate.flushed(1)
 asyncio.run(main(6))
 gate.flushed(2)
 run_for(0.5, lambda: recursive(20))
-# By way of C.
+# Called through C.
 run_for(0.5, lambda: sorted((1,), key=through_c))
 gate.flushed(2)
 gate.done(**clocks)
@@ -353,7 +353,7 @@ def turns(seconds):
         used += after - before
         before = after
 
-# Of this session: the kernel shares CPUs out between sessions first.
+# In the same session, because the kernel first divides CPU time between sessions.
 SPIN = "import os, sys, time\\nwhile os.getppid() == int(sys.argv[1]): time.thread_time()"
 for _ in range(4 * len(os.sched_getaffinity(0))):
     subprocess.Popen([sys.executable, "-S", "-c", SPIN, str(os.getpid())])

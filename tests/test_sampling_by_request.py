@@ -156,7 +156,7 @@ def turn():
     for name, function, times in (("long", long, 9_000), ("short", short, 3_000)):
         request = _native.Request("GET", "/" + name, None)
         within(request, timed, "GET /" + name, function, times)
-        if name == "long": request.done(200, None) # the other is dropped
+        if name == "long": request.done(200, None) # the short request is freed without done()
 
 def turns(seconds):
     ends = time.process_time() + seconds
@@ -244,7 +244,7 @@ for _ in range(30):
         request = _native.Request("GET", path, None)
         contextvars.Context().run(enter, request, function)
         request.done(200, None)
-        # Else every second one's context has the same address.
+        # Otherwise only every second request's context has the same address.
         contextvars.Context().run(_native.enter_request, None)
 waits.value = 0
 gate.flushed(2)

@@ -44,7 +44,7 @@ def run(kind):
     number = create(kind)
     failed = (getattr(interpreters, "exec", None) or interpreters.run_string)(number, source(kind + ".py"))
     assert failed is None, failed
-    # It ends while the others and the tracer go on.
+    # It is destroyed while other interpreters and the tracer go on.
     interpreters.destroy(number)
     ended.append(kind)
 

@@ -21,7 +21,7 @@ def slow(name):
         pass
 
 def run(name):
-    # A function of that name, called once: the event tells which case it was.
+    # Calls a function with that name once, so that the event names the case.
     code = slow.__code__.replace(co_name=name, co_qualname=name)
     context = trace.get_current_span().get_span_context()
     flags = context.trace_flags & 0xFF
@@ -200,7 +200,7 @@ class Told(Exception):
     pass
 
 class Picky(OSError):
-    def __init__(self, name, *, number):  # OSError's own would refuse the number
+    def __init__(self, name, *, number):  # OSError.__init__ would reject the number
         super().__init__(name)
         self.number = number
 
@@ -341,7 +341,7 @@ def all_of_them():
     gc.collect()
 
 gate.on("exception__detail")
-all_of_them()     # the first of a line may come without
+all_of_them()     # the first exception of a line may be reported without a span
 gate.flushed(2)
 all_of_them()
 gate.flushed()

@@ -24,7 +24,7 @@ def words(function):
     return (ctypes.c_void_p * (type(fail).__basicsize__ // size)).from_address(id(function))[:]
 
 def alike(function):
-    # Where a function points to what every function points to: its type, and what calls of it run.
+    # Offsets at which all functions have the same pointer: the type, and the code that runs a call.
     pairs = list(enumerate(zip(words(function), words(fail))))
     return [index for index, (a, b) in pairs[1:] if a == b and (a or 0) > 1 << 20]
 """
@@ -142,7 +142,7 @@ def in_a_task(error):
 thread = threading.Thread(target=fail, args=(1,))
 thread.start(), thread.join()
 
-# What else may be done with them meanwhile.
+# Other uses of these functions while a tracer is attached.
 assert not set(alike(traceback.print_last)) >= set(alike(gate.flushed))
 assert pickle.loads(pickle.dumps(traceback.format_exc)) is copy.deepcopy(traceback.format_exc) \
     is traceback.format_exc
@@ -224,7 +224,7 @@ assert "logging" not in sys.modules
 gate.on("backtrace__done")
 assert alike(traceback.format_exc) != whole
 
-# Imported, and loaded anew, while somebody listens.
+# Imported and reloaded while a tracer is attached.
 import logging
 old = traceback.format_exc
 importlib.reload(traceback)
@@ -247,7 +247,7 @@ except Problem as error:
     traceback.format_exception(error)
     kept = error
 
-# Nothing of the application's is swallowed.
+# No exception of the application is swallowed.
 class Timeout(BaseException):
     pass
 
@@ -292,7 +292,7 @@ def send_from_a_thread():
         wanted.acquire()
         time.sleep(0.001)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(Timeout))
-# Kept: else, without a GIL, its end may come with the last one here.
+# A reference is kept. Without a GIL, the thread could otherwise end during the last timeout.
 sender = threading.Thread(target=send_from_a_thread)
 sender.start()
 by_thread = sum(until_timeout(wanted.release) for _ in range(100))

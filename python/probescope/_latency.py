@@ -1,5 +1,5 @@
-"""A latency probe for a single function. Arguments: the duration of the call in ns, and its outcome
-(0: it returned, 1: an exception left it).
+"""A probe of its own for a function. The probe's arguments are the duration of a call in ns, and
+the outcome of the call (0: it returned, 1: an exception left it).
 
     class Cart:
         @probescope.latency
@@ -8,10 +8,10 @@
     bpftrace -p PID -e \
       'usdt:*:latency:"Cart.checkout" { @ns = hist(arg0); @outcome[arg1] = count(); }'
 
-The decorator returns the same function. The interpreter reports its calls only while a tracer
-listens to its probe. A call of a generator or coroutine function lasts from the first step of the
-generator or coroutine to its end, waiting time included. Its outcome is 1 when it was cancelled,
-and 0 when it was closed.
+The function is not wrapped. The interpreter reports its calls only while a tracer listens to its
+probe. A call of a generator or coroutine function lasts from the first step of the generator or
+coroutine to its end, waiting time included. Its outcome is 1 when it was cancelled, and 0 when it
+was closed.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Latency:
     """The type of probescope.latency."""
 
     def __init__(self) -> None:
-        # _names: by the id of a code object with a probe, that object and the probe's name.
-        # _copies: one copied code object for each def and name, however often the def runs.
+        # _names: code objects with a probe, by id, and the names of their probes. _copies: one
+        # copied code object for each def and name, however often the def runs.
         self._names: Dict[int, Tuple[CodeType, str]] = {}
         self._copies: Dict[Tuple[int, str], Tuple[CodeType, CodeType]] = {}
 
@@ -130,7 +130,7 @@ class Latency:
         """Returns {name: {"path", "listened", "error"}}.
 
         path: the file through which a tracer reaches every process with this probe, or None. error:
-        why tracers cannot see the probe, or None.
+        why calls are not reported, or None.
         """
         known = probescope._native.latency_probes() if probescope._native else []
         return {
