@@ -59,7 +59,7 @@ _coverage = Coverage()
 def _load() -> str | None:
     """Loads the extension. Returns the reason when that fails."""
     if sys.implementation.name != "cpython":
-        return f"{sys.implementation.name} has no C API of CPython"
+        return f"{sys.implementation.name} does not have CPython's C API"
     try:
         import probescope._native  # noqa: F401 - the import binds probescope._native
     except ModuleNotFoundError:
@@ -81,7 +81,7 @@ def _why_not_built() -> str:
         others = f", and this package has it for {', '.join(built)}" if built else ""
         return (
             f"the native library was not built for this Python ({sys.implementation.cache_tag}){others}: "
-            "install it with it"
+            "install the package with this Python"
         )
 
 

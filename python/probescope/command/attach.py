@@ -31,7 +31,7 @@ def run(options: Any) -> int:
     inject: Any = getattr(sys, "remote_exec", None)
     if not inject:
         raise CommandError(
-            "to attach takes Python 3.14 or later, here and in the process, "
+            "attaching takes Python 3.14 or later, here and in the process, "
             f"and this is {platform.python_version()}",
             RESTART,
         )
@@ -65,7 +65,7 @@ def script_for(pid: int) -> Iterator[str]:
         os.unlink(path)
     else:
         raise CommandError(
-            f"process {pid} cannot read {PACKAGE}: it is in a container, or of a user who may not",
+            f"process {pid} cannot read {PACKAGE}: it runs in a container, or as a user without permission",
             "install the package where the process runs, and attach from there; or " + RESTART,
         )
     try:
@@ -93,7 +93,9 @@ def send(inject: Any, pid: int, script: str) -> None:
     try:
         inject(pid, script)
     except PermissionError:
-        raise CommandError(f"process {pid} may not be touched", "run the command as root (sudo)") from None
+        raise CommandError(
+            f"no permission to attach to process {pid}", "run the command as root (sudo)"
+        ) from None
     except ProcessLookupError:
         raise CommandError(f"process {pid} has just ended") from None
     except (RuntimeError, OSError) as error:

@@ -88,9 +88,7 @@ class Checks:
             raise CommandError(f"this Python ({name}) cannot be traced: {reason}", step)
         path, probes = machine.library()
         if probes != len(abi.PROBES):
-            step = (
-                "whatever packed it stripped the section .note.stapsdt: install the wheel as it was released"
-            )
+            step = "the library was stripped of its section .note.stapsdt: install the released wheel"
             raise CommandError(f"{probes} of {len(abi.PROBES)} probes are in {path}", step)
         return f"the native library for this Python ({name}), with {probes} probes"
 

@@ -26,8 +26,8 @@ NAME = "probescope"
 # The environment variable with options of `trace`. They precede those of the command line.
 DEFAULTS = "PROBESCOPE_OPTS"
 ABOUT = """\
-For a machine without the gem: loads probescope into a Python application, and runs a bpftrace \
-program on a process that has it.
+For machines without the gem: loads probescope into Python applications, and runs bpftrace \
+programs on processes that have loaded it.
 """
 EXAMPLES = """\
 examples:
@@ -112,30 +112,32 @@ def parser() -> argparse.ArgumentParser:
 
     run = add(
         "run",
-        "start an application with probescope in its Python and in those that it starts",
+        "start an application with probescope loaded, also into Python processes that it starts",
         f"{NAME} run app.py --port 3000",
         f"{NAME} run -m gunicorn app:app",
         f"{NAME} run --functions '*/app/*,Invoice.*' gunicorn app:app",
     )
     run.add_argument(
-        "--functions", metavar="GLOBS", help="which functions are covered, as PROBESCOPE_FUNCTIONS has it"
+        "--functions",
+        metavar="GLOBS",
+        help="which functions are covered, in the form of PROBESCOPE_FUNCTIONS",
     )
     run.add_argument("arguments", nargs="*", metavar="app.py | -m MODULE | -c CODE | PROGRAM [ARGUMENT ...]")
     attach = add(
         "attach",
-        "load probescope into a process that never imported it "
+        "load probescope into a running process that never imported it "
         "(Python 3.14 and later, the same version as this one)",
         f"sudo {NAME} attach 4711",
     )
     attach.add_argument("pid", type=process_id, metavar="PID")
     trace = add(
         "trace",
-        "run a bpftrace program on a process and print what it says; as root, or through sudo",
+        "run a bpftrace program on a process and print the result; as root, or through sudo",
         f"sudo {NAME} trace exceptions -p 4711 -d 10",
         f"sudo {NAME} trace slow -p 4711            until Ctrl-C",
         f"sudo {NAME} trace alloc_by_request -p 4711 -d 10 --json",
     )
-    trace.add_argument("name", metavar="NAME", help=f"`{NAME} script` lists them")
+    trace.add_argument("name", metavar="NAME", help=f"the program; `{NAME} script` lists all")
     trace.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
     trace.add_argument(
         "-d",
@@ -144,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
         dest="seconds",
         metavar="SECONDS",
         type=seconds,
-        help="how long, in seconds; until Ctrl-C without it",
+        help="how long to trace, in seconds; without it, until Ctrl-C",
     )
     trace.add_argument(
         "--by-request",
@@ -152,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
         help="rows of each method and route by itself, of alloc, exceptions, hot and slow",
     )
     trace.add_argument(
-        "--threshold", type=time, metavar="TIME", help="of slow: the shortest call to show, 10ms by default"
+        "--threshold", type=time, metavar="TIME", help="for slow: the shortest call to show, 10ms by default"
     )
     trace.add_argument(
         "--max-overhead",
@@ -161,14 +163,14 @@ def parser() -> argparse.ArgumentParser:
         help="end early once looking takes more of the process's CPU time, such as 5%%",
     )
     trace.add_argument(
-        "--top", type=number, default=TOP, help=f"the first rows of a table, {TOP} by default; 0 for all"
+        "--top", type=number, default=TOP, help=f"how many rows to show, {TOP} by default; 0 for all"
     )
     trace.add_argument("--min", type=share, default=0, metavar="PERCENT", help="hide rows below this share")
-    trace.add_argument("--sort", metavar="COLUMN", help="by another column of the table, the largest first")
+    trace.add_argument("--sort", metavar="COLUMN", help="sort by another column, the largest first")
     trace.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object with every row, or one a line; docs/schema describes them",
+        help="print JSON, one object with all rows or one a line; docs/schema describes it",
     )
     trace.add_argument("-o", "--output", metavar="FILE", help="into a file and not on the terminal")
     trace.add_argument(
@@ -179,22 +181,22 @@ def parser() -> argparse.ArgumentParser:
     )
     script = add(
         "script",
-        "print a bpftrace program; without a name, list them",
+        "print a bpftrace program; without a name, list all",
         f"{NAME} script",
         f"{NAME} script exceptions > exceptions.bt && sudo bpftrace -p 4711 exceptions.bt",
     )
     script.add_argument("name", metavar="NAME", nargs="?")
     doctor = add(
         "doctor",
-        "check what tracing needs on this machine, and with -p in that process, "
-        "and say what to do about what is missing",
+        "check what tracing needs on this machine, and with -p in a process, "
+        "and say how to get what is missing",
         f"{NAME} doctor",
         f"sudo {NAME} doctor -p 4711 --json",
     )
     doctor.add_argument("-p", "--pid", type=process_id, help="the process")
     status = add(
         "status",
-        "what a process says about its probes, and which it has defined itself",
+        "show the state of a process's probes, and the probes that the application has defined",
         f"sudo {NAME} status -p 4711",
     )
     status.add_argument("-p", "--pid", type=process_id, required=True, help="the process")

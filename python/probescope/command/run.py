@@ -26,7 +26,7 @@ def run(options: Any) -> int:
         raise Usage("which application?", EXAMPLE)
     first = arguments[0]
     if first in ("-m", "-c") and len(arguments) == 1:
-        raise Usage(f"{first} wants an argument", EXAMPLE)
+        raise Usage(f"{first} needs an argument", EXAMPLE)
     if first.startswith("-") or _is_of_python(first):
         words = [sys.executable, *interpreter_options(), *arguments]
     else:

@@ -86,7 +86,7 @@ def run(options: Any) -> int:
     for name, value in (("--min", options.min), ("--sort", options.sort)):
         if value and not report:
             raise Usage(
-                f"{path.stem} has no table, which {name} is for",
+                f"{name} is for tables, and {path.stem} has none",
                 f"probescope trace {path.stem} -p {options.pid}",
             )
     if options.sort:
