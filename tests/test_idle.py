@@ -19,5 +19,5 @@ from idle import LIMIT, per_round  # noqa: E402
 def test_a_process_that_nobody_traces_spends_the_same_instructions_loaded_or_not():
     plain = per_round("plain")
     # Hash tables depend on addresses, so two runs of one program sometimes differ by more than
-    # this.
+    # LIMIT.
     assert any(abs(per_round("loaded") / plain - 1) <= LIMIT for _ in range(3))

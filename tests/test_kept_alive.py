@@ -1,5 +1,5 @@
-"""A tracer keeps no object of the application alive, however long it stays attached. The library's
-memory for it is freed.
+"""A tracer keeps no object of the application alive, however long it stays attached. The memory
+that the library used for the tracer is freed.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ gate.done(kinds=kinds, count=count, all=len(references))
     target.line("hooked")
     open_gate(target, "go")
     report = json.loads(target.line("report "))
-    # The interpreter itself keeps a few: a thread's last exception and the loop's last task, until
-    # the next.
+    # The interpreter itself keeps a few objects: a thread's last exception and the loop's last
+    # task, until others replace them.
     assert report["count"] <= 14, report
     assert report["all"] == 150 * 14
 

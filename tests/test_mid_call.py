@@ -186,8 +186,8 @@ def test_what_tasks_await_is_not_their_own_time(trace):
     assert (rows["task"]["calls"], rows["task"]["raised"], run.report["errors"]) == (100, 4, 14)
     assert (rows["rest"]["calls"], rows["rest"]["raised"], rows["rest"]["resumed"]) == (310, 10, 310)
     assert rows["blocking"]["calls"] == 10
-    # On a busy machine, other processes may run between its parts. Its waits take fifteen times as
-    # long as its work.
+    # On a busy machine, other processes may run between the parts of task(). Its waits take fifteen
+    # times as long as its work.
     assert 0.9 * own["task"] < rows["task"]["self"] / 1e9 < own["task"] + 0.2 * own["waited"]
     assert rows["task"]["elapsed"] / 1e9 > own["waited"]
     assert rows["rest"]["self"] / 1e9 < 0.1 * own["waited"]

@@ -22,8 +22,8 @@ LISTED = json.loads((ROOT / ".ci/skips.json").read_text())[0]["what"]
 def test_a_skip(tmp_path: Path, reason: str, gate: Optional[str], outcome: str) -> None:
     (tmp_path / "test_one.py").write_text(f"import pytest\ndef test_one():\n    pytest.skip({reason!r})\n")
     environment = {**os.environ, "PROBESCOPE_GATE": gate or "", "PYTHONPATH": str(ROOT / "tests")}
-    # This test holds "room" already. A process that wants to be alone waits for it, so its child
-    # must not wait for a turn.
+    # This test holds "room" already. The pytest below must not wait behind a process that wants to
+    # be alone, because that process waits for this test.
     environment.pop("PROBESCOPE_TURNS", None)
     command = [
         sys.executable,

@@ -46,7 +46,7 @@ def run(options: Any) -> int:
 def script_for(pid: int) -> Iterator[str]:
     """Writes the file that the process runs.
 
-    The file contains the package's folder, because CPython runs it without __file__.
+    The file contains the package's folder, because CPython does not tell a script its path.
     """
     text = (PACKAGE / "attached.py").read_text(encoding="utf-8")
     # The process may have another /tmp: systemd's PrivateTmp.

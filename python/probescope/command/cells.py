@@ -15,7 +15,7 @@ from probescope.command.result import clock as of_day
 Row = Dict[str, Any]
 # Kinds of figures. Their columns are aligned to the right.
 RIGHT = frozenset({"share", "time", "time_above_zero", "count", "decimal", "bytes", "number"})
-# The deepest level at which calls are indented further.
+# Calls below this depth are not indented further.
 DEEPEST = 24
 TRACE_ID = re.compile(r"[0-9a-fA-F]{2}-([0-9a-fA-F]{32})-")
 

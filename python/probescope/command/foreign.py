@@ -1,8 +1,8 @@
 """All reads of foreign processes and of the files that they map.
 
-This code runs in a child (reader.py): a process may map a file of FUSE, which can block whoever
-reads the file or the memory. Each question returns plain data. Expected errors are CommandErrors
-with a reason; reader.py turns all other exceptions into one.
+This code runs in a child (reader.py), because a process may map a file of FUSE, and such a file can
+block every reader of the file or of the memory. Each question returns plain data. Expected errors
+are CommandErrors with a reason; reader.py turns all other exceptions into one.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def _listened(info: Info, semaphore: int) -> Optional[bool]:
 
 @contextmanager
 def _memory(place: Place) -> Iterator[int]:
-    """Opens the process's memory. Raises ProcessLookupError when the PID was reused."""
+    """Opens the process's memory. Raises ProcessLookupError when its PID is another process's now.
+    """
     memory = os.open(f"/proc/{place.pid}/mem", os.O_RDONLY)
     try:
         if _born(place.pid) != place.born:

@@ -21,8 +21,8 @@ OLDEST_BPFTRACE = (0, 17)
 # The inode of the initial PID namespace: the kernel's PROC_PID_INIT_INO.
 INITIAL_PIDS = "pid:[4026531836]"
 THREADS_FOR_PROCESSES = ((0, 23), (0, 24, 2))
-# sudo keeps the caller's privileges, so it is searched in the caller's PATH. The added folders are
-# for Debian, where a user's PATH lacks those with sbin.
+# sudo is started with the caller's privileges, so it may be searched in the caller's PATH. The
+# added folders are for Debian, where a user's PATH lacks those with sbin.
 PATH = os.pathsep.join(filter(None, [os.environ.get("PATH"), "/usr/sbin:/usr/bin:/sbin:/bin"]))
 # Uses what every program uses: a map, a user-space probe (BEGIN is one) and the verifier.
 TRIAL = "BEGIN { @tried = 1; exit(); }"

@@ -172,7 +172,7 @@ class Result:
 
     def moment(self, fired: int, cut: int) -> datetime:
         """Returns the end of the time that a flush covers. fired: bpftrace's `nsecs` of
-        stats__done. cut: that event's field, or 0.
+        stats__done. cut: the field of that event, or 0.
 
         An older library has another field at that offset. If the machine was suspended in between,
         the two clocks differ. In both cases `fired` is used.

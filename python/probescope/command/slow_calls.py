@@ -57,8 +57,8 @@ class SlowCalls:
         return found
 
     def _by_caller(self) -> Dict[Optional[int], List[Call]]:
-        """Groups the shown calls by the id of their nearest shown caller, or None."""
-        # The nearest shown caller by the id of any call.
+        """Groups the shown calls by the id of their nearest shown caller; the key may be None."""
+        # Maps the id of a call to itself if the call is shown, else to its nearest shown caller.
         nearest: Dict[Optional[int], Optional[int]] = {own: own for own in self._shown}
         made: Dict[Optional[int], List[Call]] = {}
         for call in self._shown.values():

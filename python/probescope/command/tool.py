@@ -17,7 +17,7 @@ FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin"
 # The environment of programs that run with privilege.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 # The inode of the initial user namespace: the kernel's PROC_USER_INIT_INO. The kernel checks
-# capabilities there.
+# capabilities in that namespace.
 INITIAL = "user:[4026531837]"
 # The kernel's limit.
 MOST_LINKS = 40

@@ -194,7 +194,7 @@ def keys(name: str, report: Any) -> int:
 
 
 def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> List[str]:
-    # Older bpftraces know only BPFTRACE_MAP_KEYS_MAX; newer ones know both names.
+    # Two names of one setting. Newer versions of bpftrace know both.
     settings = {**ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX": str(room), "BPFTRACE_MAX_MAP_KEYS": str(room)}
     try:
         settings["SETPRIV"] = machine.setpriv()
@@ -464,7 +464,7 @@ class Tracer:
         return found
 
     def read(self, seconds: Optional[float], max_overhead: Optional[float] = None) -> None:
-        """Reads events for this time: from the process's first flush to the flush that is due at
+        """Reads events for `seconds`: from the process's first flush to the flush that is due at
         the end. max_overhead: a share of the process's CPU time. The first flush above it is the
         last one.
         """
