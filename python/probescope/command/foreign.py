@@ -85,8 +85,7 @@ def _listened(info: Info, semaphore: int) -> Optional[bool]:
 
 @contextmanager
 def _memory(place: Place) -> Iterator[int]:
-    """Opens the process's memory. Raises ProcessLookupError when its PID is another process's now.
-    """
+    """Opens the process's memory. Raises ProcessLookupError when its PID was reused."""
     memory = os.open(f"/proc/{place.pid}/mem", os.O_RDONLY)
     try:
         if _born(place.pid) != place.born:
