@@ -1,5 +1,5 @@
-"""A tracer that costs milliseconds where bpftrace costs half a second: the C attacher of the specs
-(spec/support/attacher.c).
+"""Attaches tracers with the C program of the specs (spec/support/attacher.c). It takes
+milliseconds, where bpftrace takes half a second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BINARY = ROOT / "tmp/attacher"
 
 
 def _binary() -> Path:
-    """Compiles it when it is missing or older than its source."""
+    """Compiles the program when it is missing or older than its source."""
     if not BINARY.exists() or BINARY.stat().st_mtime < SOURCE.stat().st_mtime:
         BINARY.parent.mkdir(exist_ok=True)
         command = ["cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(BINARY), str(SOURCE)]
@@ -27,7 +27,7 @@ def _binary() -> Path:
 
 
 def library() -> str:
-    """The extension of the Python that runs the tests, wherever it was installed."""
+    """Returns the path of the extension that this Python loads."""
     import probescope
 
     package = Path(probescope.__file__).parent
@@ -36,7 +36,7 @@ def library() -> str:
 
 
 def _mapped(pid: Any, library: str) -> int:
-    """Where a process has the beginning of a file."""
+    """Returns the address at which a process maps the first byte of a file."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         if line.endswith(library) and int(line.split()[2], 16) == 0:
             return int(line.split("-")[0], 16)
@@ -44,18 +44,19 @@ def _mapped(pid: Any, library: str) -> int:
 
 
 def info_address(pid: int, library: str) -> int:
-    """Of probescope_info in another process: as far from the beginning of the library as it is in
-    this one.
+    """Returns the address of probescope_info in another process. Its distance from the start of the
+    library is the same as in this process.
     """
     here = ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(library), "probescope_info"))
     return here - _mapped("self", library) + _mapped(pid, library)
 
 
 class Attacher(Child):
-    """Attached until finish(). cycles: so many times in and out. await_hooks: each time until the
-    hooks are in and out.
+    """A tracer that stays attached until finish().
 
-    by_path: every process that maps the library, also those to come.
+    cycles: attaches and detaches this many times instead. await_hooks: in each cycle, waits until
+    the hooks are installed and until they are removed. by_path: attaches to every process that maps
+    the library, including later ones.
     """
 
     def __init__(self, pid: int, *probes: str, cycles: Optional[int] = None, await_hooks: bool = False,
@@ -67,21 +68,22 @@ class Attacher(Child):
         super().__init__([str(_binary()), *options, str(pid), path, *probes], stdin=subprocess.PIPE)
 
     def attached(self, within: float = 60) -> "Attacher":
-        """Waits until all probes are raised."""
+        """Waits until all semaphores are raised."""
         self.line("attached ", within)
         return self
 
     def tell(self, step: str, within: float = 60) -> None:
-        """Without cycles. "attach" or "detach": returns when that is done."""
+        """Only without cycles. step: "attach" or "detach". Returns when the step is done."""
         done = self.out.count(f"{step}ed")
         self.process.stdin.write(f"{step}\n".encode())
         self.process.stdin.flush()
         wait_for(f"{step}ed", lambda: self.out.count(f"{step}ed") > done, within)
 
     def finish(self, within: float = 60) -> List[Dict[str, float]]:
-        """Ends it.
+        """Ends the attacher.
 
-        The figures of each cycle in milliseconds: {"attach_ms": 8.1, "hooked_ms": 31.0, ...}.
+        Returns the figures of each cycle in milliseconds: {"attach_ms": 8.1, "hooked_ms": 31.0,
+        ...}.
         """
         self.process.stdin.close()
         assert self.wait(within) == 0, str(self)

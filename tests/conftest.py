@@ -26,8 +26,8 @@ WHY_NO_BPF = _why_no_bpf()
 
 
 def _forbid_skip(report: Any) -> None:
-    """In the gate only what .ci/skips.json lists may be skipped, until the day that stands there:
-    spec/support/skips.rb.
+    """In the gate, fails each skipped test that .ci/skips.json does not list, or whose entry there
+    has expired. spec/support/skips.rb has the same.
     """
     if not (report.skipped and os.environ.get("PROBESCOPE_GATE")):
         return
@@ -53,12 +53,11 @@ def pytest_make_collect_report() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def turn() -> Iterator[None]:
-    """One test after the other waits here while something on this machine has to be alone: `alone`
-    in bin/test.
+    """Each test waits here while another job on this machine has to run alone: `alone` in bin/test.
 
     spec/support/turns.rb has the same for RSpec.
 
-    Who waits for the room holds "next", so that nobody who comes later goes in first.
+    A process that waits for "room" holds "next", so that no later process enters "room" first.
     """
     directory = os.environ.get("PROBESCOPE_TURNS")
     if not directory:
@@ -76,14 +75,14 @@ def turn() -> Iterator[None]:
 
 @pytest.fixture
 def bpf() -> None:
-    """Asks for BPF: where there is none the test fails in CI, and is skipped elsewhere."""
+    """Requires BPF. Without BPF the test fails in CI, and is skipped elsewhere."""
     if WHY_NO_BPF:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs BPF: {WHY_NO_BPF}")
 
 
 @pytest.fixture
 def children() -> Iterator[List[Child]]:
-    """What is put here ends with the test. When it failed, their output is shown."""
+    """Processes to kill after the test. Their output is printed, and pytest shows it on failure."""
     started: List[Child] = []
     yield started
     for child in reversed(started):
@@ -93,7 +92,7 @@ def children() -> Iterator[List[Child]]:
 
 @pytest.fixture
 def program(tmp_path: Any, children: List[Child]) -> Callable[..., Child]:
-    """program(source, env={}, options=[]): starts it, not yet traced."""
+    """program(source, env={}, options=[]): starts a program without a tracer."""
 
     def start(source: str, **options: Any) -> Child:
         children.append(start_program(source, tmp_path, **options))
@@ -104,8 +103,8 @@ def program(tmp_path: Any, children: List[Child]) -> Callable[..., Child]:
 
 @pytest.fixture
 def attach(bpf: None, children: List[Child]) -> Callable[..., Attacher]:
-    """attach(child, probe, ..., cycles=None, await_hooks=False, by_path=False): a tracer that only
-    raises probes.
+    """attach(child, probe, ..., cycles=None, await_hooks=False, by_path=False): starts a tracer
+    that raises semaphores but reads no events.
     """
 
     def start(target: Child, *probes: str, **options: Any) -> Attacher:
@@ -122,10 +121,10 @@ def attach(bpf: None, children: List[Child]) -> Callable[..., Attacher]:
 def trace(
     bpf: None, tmp_path: Any, children: List[Child], program: Callable[..., Child]
 ) -> Callable[..., Run]:
-    """trace(source, {probe: [field, ...]}, attach=[probe, ...], finish=True): a program with a real
-    bpftrace on it.
+    """trace(source, {probe: [field, ...]}, attach=[probe, ...], finish=True): starts a program and
+    a bpftrace that traces it.
 
-    attach: probes that are raised and not printed. With finish=False both are left running.
+    attach: probes that bpftrace attaches to without printing. With finish=False, both keep running.
     """
 
     def start(

@@ -1,6 +1,6 @@
-"""Where a traced program of these tests waits for its tracer.
+"""Functions with which a traced program waits for its tracer.
 
-Its functions have a file that function probes leave alone.
+Function probes do not cover this file.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def state(probe):
 
 
 def status(probe):
-    """(state, reason)"""
+    """Returns (state, reason)."""
     return probescope.status()["probes"][probe]
 
 
 def on(*probes):
-    """Until the hooks of these probes are in, and of GATE_ALSO: what is counted before a tracer's
-    last probe came is in no interval.
+    """Waits until the hooks of these probes and of those in GATE_ALSO are installed. Events before
+    the tracer's last probe is attached belong to no interval.
     """
     probes += tuple(os.environ.get("GATE_ALSO", "").split())
     while not all(state(probe) in ("on", "degraded") for probe in probes):
@@ -35,32 +35,32 @@ def on(*probes):
 
 
 def off(*probes):
-    """Until they are out."""
+    """Waits until the hooks are removed."""
     while not all(state(probe) == "off" for probe in probes):
         time.sleep(0.002)
 
 
 def flushed(times=2):
-    """Until all that happened so far has been fired."""
+    """Waits until all earlier events have been fired."""
     before = probescope.status()["flushes"]
     while probescope.status()["flushes"] < before + times:
         time.sleep(0.005)
 
 
 def open(name):
-    """Until the test says so: it makes the file."""
+    """Waits until the test opens the gate by creating the file."""
     while not os.path.exists(os.path.join(os.environ["GATE_DIRECTORY"], name)):
         time.sleep(0.002)
 
 
 def touch(name):
-    """Opens such a gate from within."""
+    """Opens a gate from within a program."""
     with builtins.open(os.path.join(os.environ["GATE_DIRECTORY"], name), "w"):
         pass
 
 
 def done(**report):
-    """Tells the test what this program knows itself, and waits to be ended."""
+    """Prints the program's report for the test, and waits to be killed."""
     sys.stdout.write("report " + json.dumps(report) + "\n")
     sys.stdout.flush()
     while True:

@@ -1,6 +1,6 @@
-"""Programs that do to an interpreter what it allows: {name: (source, options)}.
+"""Programs that use every freedom of the interpreter: {name: (source, options)}.
 
-Each writes the same each time.
+The output of each program is the same in each run.
 """
 
 from __future__ import annotations
@@ -1071,8 +1071,8 @@ async def main():
     for _ in range(4):
         await asyncio.sleep(0)
         for task in random.sample(tasks, 100): task.cancel()
-    # As far as each gets by itself: what is cancelled below must not depend on how far they get in
-    # 10 ms.
+    # Each task gets as far as it can by itself. Which tasks are cancelled below must not depend on
+    # how far they get in 10 ms.
     for _ in range(20): await asyncio.sleep(0)
     try: await asyncio.wait_for(asyncio.sleep(3600), 0.01)
     except asyncio.TimeoutError: ends["timeout"] += 1
@@ -1288,7 +1288,7 @@ def request(n):
     if n % 5: _native.enter_request(outer)
     return done
 def serve():
-    # One context has the request of another, which may be over.
+    # A context may inherit the request of another, and that request may be over.
     total, last = 0, contextvars.copy_context()
     for n in range(1500):
         context = last.copy() if n % 2 else contextvars.Context()

@@ -1,9 +1,9 @@
-"""What `python -m probescope trace PROGRAM -p PID [--json]` prints of what a bpftrace printed, for
-spec/commands/recorded_spec.rb.
+"""Formats recorded output of bpftrace as `python -m probescope trace PROGRAM -p PID [--json]`
+would. Run by spec/commands/recorded_spec.rb.
 
-Reads lines of JSON, {"program", "pid", "json", "known": what the process says of itself, "output":
-bpftrace's output, a character a byte}, and answers each with a line: what stands on stdout and what
-on stderr.
+Each input line is a JSON object: {"program", "pid", "json", "known", "output"}. `known` is the
+state of the process. `output` is bpftrace's output, with one character for each byte. Each answer
+is a line of JSON: [stdout, stderr].
 """
 
 import contextlib

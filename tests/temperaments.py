@@ -1,7 +1,7 @@
-"""Programs that hold the GIL, or let go of it, each in its own way, and raise all the time.
+"""Programs that raise exceptions all the time. They differ in how they hold and release the GIL.
 
-Each runs until it is ended. It counts its raises itself, in memory that it shares with the test
-(Counts), without a system call: one would change how it holds the GIL.
+Each runs until it is killed. It counts its raises in memory that it shares with the test (Counts).
+Counting makes no system call, because that would change how the program holds the GIL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 THREADS = 64
-# For each thread: how often it raised, and whether it has stopped. Then: is it to stop?
+# For each thread: the number of its raises, and whether it has stopped. After all threads: whether
+# they should stop.
 FORM = struct.Struct("QQ")
 SIZE = THREADS * FORM.size + 8
 
@@ -30,7 +31,7 @@ def fail(depth=0):
         return fail(depth - 1)
     raise ValueError("declined")
 
-# Raises until it is told to stop. around: what else it does each time.
+# Raises until the test stops it. around: called before each raise, and on after the stop.
 def always(around, fail=fail):
     at, count = next(numbers) * FORM.size, 0
     while not shared[{SIZE - 8}]:
@@ -67,7 +68,7 @@ print("ready", flush=True)
 PROGRAMS = {
     "a CPU loop": "always(work)",
     "8 CPU threads": "beside(7, work)\nalways(work)",
-    # It looks at the files of a traceback with os.stat(), which lets go of the GIL.
+    # format_exc() checks the files of the traceback with os.stat(), which releases the GIL.
     "traceback.format_exc()": """
 def formatted():
     try:
@@ -123,7 +124,9 @@ while True:
 
 
 class Counts:
-    """What such a program counted. Made before it is started, in the directory of its gates."""
+    """The counts of a program. Must be created before the program starts, in the directory of its
+    gates.
+    """
 
     def __init__(self, directory: Path) -> None:
         path = directory / "counts"
@@ -135,7 +138,7 @@ class Counts:
         return sum(count for count, _ in self._rows())
 
     def stop(self) -> None:
-        """Has its threads raise no more."""
+        """Makes the threads stop raising."""
         self._shared[SIZE - 8] = 1
 
     def stopped(self) -> bool:

@@ -1,5 +1,5 @@
-"""Real tools in the same process: what each reports is the same without us, and what we report is
-right beside each of them.
+"""Real tools in the same process. A tool's report is the same with and without probescope. The
+figures of probescope are right beside each tool.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import sys
 
-# tool(path): a session of each tool over work() of shop.py, and what it reports in the end, with
-# nothing in it that time changes.
+# tool(path): runs each tool over work() of shop.py. The tool's final report contains nothing that
+# depends on time.
 TOOLS = """
 import bdb, gate, io, json, os, re, sys, threading, warnings
 
@@ -125,8 +125,8 @@ class Monitoring:
         m, id = sys.monitoring, sys.monitoring.COVERAGE_ID
         m.set_events(id, 0)
         m.free_tool_id(id)
-        # What it disabled is told again when another tool restarts events: once more at most, for
-        # each line.
+        # Events that it disabled are reported again when another tool restarts events: at most once
+        # more for each line.
         self.report = sorted(set(map(str, self.report)))
 
 class Memory:
@@ -199,7 +199,8 @@ def session(name, before=None, within=None):
     reports.setdefault(name, []).append(tool.report)
 """
 
-# Without us; with us there before and after; we come within; we leave within.
+# Sessions without a tracer; with a tracer before and after; a tracer attaches within; a tracer
+# detaches within.
 ORDERS = """
 for name in NAMES: session(name)
 turn("attach", here)
@@ -256,14 +257,14 @@ def test_what_we_report_is_right_beside_them(trace):
                 )  # fmt: skip
     rows = run.totals("function__stats")
     calls = {name: row["calls"] for name, row in rows.items()}
-    # doctest, pdb and profile call work() once more each, doctest fails() too.
+    # doctest, pdb and profile call work() once more each. doctest also calls fails() once more.
     works = 20 + run.report["sessions"] + 3
     raised = run.totals("exception__stats")["shop.fails"]["raised"]
     if sys.version_info >= (3, 12):
         assert (calls["shop.work"], calls["shop.numbers"], calls["shop.fails"]) == (works, works, works + 1)
         assert (calls["shop.leaf"], rows["shop.fails"]["raised"], raised) == (9 * works, works + 1, works + 1)
     else:
-        # What comes between another profiler's start and our next look is missed: the last two have
-        # the hook.
+        # After another profiler starts, calls are missed until the watcher's next check. The last
+        # two tools use the profile hook.
         assert works - 3 <= calls["shop.work"] <= works
         assert raised == works + 1

@@ -1,4 +1,4 @@
-"""probescope: what it says and its exit status, on real processes."""
+"""The command probescope: its output and its exit status, on real processes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ assert shop.load(), shop.error
 
 
 def command(*arguments, before=()):
-    """Its exit status, and what it printed."""
+    """Runs the command. Returns its exit status, stdout and stderr."""
     if not before:
         ran = python("-m", "probescope", *arguments)
         return ran.returncode, ran.stdout, ran.stderr
@@ -103,22 +103,21 @@ def test_an_interval_ends_where_its_rows_do_however_late_stats_done_fired():
     result.add({"@began": {"7": now}, "@ended": {"7": now + 2_000_000_000}})
     assert interval_of(result) == [0, 2]
     result.add({"@first_cut": {"7": wall - 300_000_000}, "@last_cut": {"7": wall + 1_800_000_000}})
-    assert interval_of(result) == [0, 2]  # an older library has something else there
+    assert interval_of(result) == [0, 2]  # an older library has another field at that offset
     result.known = {"cut": 1}
     assert interval_of(result) == [-0.3, 1.8]
     result.add({"@first_cut": {"7": wall - 3_600_000_000_000}})
-    assert interval_of(result) == [0, 1.8]  # the machine was suspended since then
+    assert interval_of(result) == [0, 1.8]  # the machine was suspended in between
 
 
 def interval_of(result):
-    """Seconds from now."""
+    """Returns the interval in seconds from now."""
     return [round(moment.timestamp() - time.time(), 1) + 0 for moment in result.interval]
 
 
 def test_two_clocks_are_compared_whenever_the_cpu_is_lost_between_them(monkeypatch):
-    """Of them the day's is 1,000 s ahead.
-
-    At some readings the thread loses its CPU for 30 ms before it.
+    """GIVEN two clocks, the wall clock 1,000 s ahead, and a thread that at some readings loses its
+    CPU for 30 ms before the reading.
     """
     spent = [50, 30_000_000, 50, 50, 50, 30_000_000, 50, 30_000_000, 50, 50, 30_000_000, 50, 50, 50, 50]
     clock = itertools.accumulate(spent)
@@ -141,7 +140,7 @@ def test_a_library_that_is_mapped_and_has_not_begun_is_waited_for_and_then_told(
 def test_a_question_that_ctrl_c_ends_leaves_no_answer_for_the_next_one():
     reader = Reader()
     place = reader.ask("find", os.getpid())
-    os.kill(reader._pid, signal.SIGSTOP)  # it answers when it goes on
+    os.kill(reader._pid, signal.SIGSTOP)  # the child answers after SIGCONT
     threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
         reader.ask("flushes", place)
@@ -171,13 +170,13 @@ def test_trace_runs_a_program_on_a_process_until_ctrl_c_and_leaves_it_as_it_was(
     assert re.search(
         rf"^( *\d\S* .?s){{2}} +1,000( +\d\S* .?s){{2}} +0  parse +(.*/)?app.py:{line}$", out, re.MULTILINE
     ), out
-    # Strings of a process are hostile.
+    # Text from a process is escaped.
     assert "owned" in out
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f]", out)
     started.line("report ")
 
 
-# More text than a pipe holds.
+# Prints more text than a pipe holds.
 LARGE = """
 interval:us:200 /@n < 2000/ {
   @n++;
@@ -188,12 +187,12 @@ interval:us:200 /@n < 2000/ {
 
 
 def pauses(session):
-    """The keeper's pauses between two signals, which are processes of its session."""
+    """Returns the keeper's pauses between two signals: `sleep` processes in its session."""
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, fields = stat.read_text().split("(", 1)[1].rsplit(") ", 1)
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if name == "sleep" and int(fields.split()[3]) == session:
             found.add(stat.parent.name)
@@ -207,7 +206,7 @@ def test_a_tracer_that_takes_long_to_print_its_rows_is_left_to_do_so(bpf):
         while keeper.stdout.readline() != b"ready\n":
             assert keeper.poll() is None
         keeper.stdin.close()
-        # Nobody reads, so it cannot end before the signal would have come again.
+        # Nobody reads the pipe, so bpftrace cannot end before the keeper would repeat the signal.
         seen = set()
         wait_for("the second pause", lambda: seen.update(pauses(keeper.pid)) or len(seen) == 2)
         text = keeper.stdout.read().decode()
@@ -256,12 +255,12 @@ class Short:
 
 print("ready", flush=True)
 while True:
-    list(Short()) # its IndexError ends the loop, in C
+    list(Short()) # the IndexError ends the loop, in C
     gate.time.sleep(0.001)
 """
 
 
-# A function that does nothing, called as often as can be: most of the CPU time is the hooks'.
+# Calls an empty function as often as possible. Most of the CPU time is spent in hooks.
 TRIFLE = """
 import gate
 
@@ -277,7 +276,7 @@ while True:
 
 def test_trace_ends_early_when_looking_takes_more_than_max_overhead(bpf, program):
     started = program(TRIFLE)
-    started.line("ready")  # of a program that still waits, little else than hooks that come in uses the CPU
+    started.line("ready")  # until here, installing the hooks takes most of the CPU time
     words = ["trace", "calls", "-p", str(started.pid), "-d", "600", "--json", "--max-overhead"]
     status, out, err = command(*words, "5%")
     told = json.loads(out)
@@ -316,14 +315,14 @@ def test_trace_says_which_tools_have_taken_every_id(bpf, program):
     assert (status, out) == (1, "")
     taken = "tool ids are taken: taker 0, taker 1, taker 2, taker 3, taker 4, taker 5"
     assert err.count(f"exception__stats is refused: all sys.monitoring {taken}\n") == 1, err
-    # What is not known is not 0.
+    # An unknown figure is not shown as 0.
     status, out, err = command("trace", "stat", "-p", str(started.pid), "-d", "2", "--json")
     told = json.loads(out.splitlines()[-1])
     assert (status, told["raises"], told["backtrace_ns"], told["gc_ns"]) == (0, None, None, 0), err
     out = command("trace", "stat", "-p", str(started.pid), "-d", "2")[1].splitlines()[-1]
     calls = "-" if sysconfig.get_config_var("Py_GIL_DISABLED") else r"\d+"
     assert re.match(rf"( *\d+\.\d %){{2}} +{calls} +- +- ", out), out
-    # Functions are told by other means, but not without the GIL.
+    # Functions are counted by the profile hook instead, but not without the GIL.
     status, out, err = command("trace", "calls", "-p", str(started.pid), "-d", "1")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         assert (status, err.count(f"function__stats is refused: all sys.monitoring {taken}\n")) == (1, 1), err
@@ -331,7 +330,7 @@ def test_trace_says_which_tools_have_taken_every_id(bpf, program):
     else:
         said = f"function__stats is degraded: by the profile hook; {taken}\n"
         assert (status, err.count(said)) == (0, 1), err
-    # Afterwards too.
+    # doctor reports the same after the tracer has detached.
     said = (
         rf"exception__stats is off, and was refused .*: all sys.monitoring {taken} "
         r"-> end one of these tools there"
@@ -356,12 +355,12 @@ def test_trace_ends_after_its_time_and_its_bpftrace_with_it_however_it_ends(bpf,
     wait_for("the second tracer", lambda: started.out.count("on\n") == 2)
     children[-1].process.kill()
     wait_for("the end of the second tracer", lambda: started.out.count("off\n") == 2)
-    # And when the process ends, so does the command.
+    # The command also ends when the process ends.
     children.append(Child([*COMMAND, "trace", "calls", "-p", str(started.pid)], env=environment()))
     wait_for("the third tracer", lambda: started.out.count("on\n") == 3)
     started.process.kill()
     assert children[-1].wait() == 1
-    # Hooks are in before bpftrace has attached all it wants.
+    # The hooks are installed before bpftrace has attached to all its probes.
     ended = f"nothing is known of process {started.pid}: no interval ended|process {started.pid} has ended"
     assert re.search(ended, children[-1].err), children[-1].err
 
@@ -496,7 +495,7 @@ def test_attach_waits_for_no_file_system_that_does_not_answer(monkeypatch):
 
 
 def test_a_command_that_was_stopped_and_then_killed_leaves_no_tracer():
-    # Ctrl-Z reaches all of the terminal's group, and would keep the shell from seeing the end of
+    # Ctrl-Z stops the whole process group of the terminal. A stopped shell would not see the end of
     # its input.
     catches = "import os, signal, time; signal.signal(signal.SIGINT, lambda *_: os._exit(7)); time.sleep(600)"
     tracer = [sys.executable, "-c", catches]
@@ -529,7 +528,7 @@ def test_what_bpftrace_complains_of_is_shown_whole_where_nobody_knows_it():
 
 
 def test_what_threads_tell_is_refused_where_bpftrace_takes_threads_for_processes(monkeypatch):
-    """GIVEN a PID namespace and a bpftrace that has `pid` and `tid` the wrong way round there."""
+    """GIVEN a PID namespace, and a bpftrace that swaps `pid` and `tid` in it."""
     slow, calls = ["function__slow10ms", "stats__done"], ["function__stats", "stats__done"]
     monkeypatch.setattr(machine.os, "readlink", lambda _: "pid:[4026532000]")
     for version in ("0.23", "0.23.2", "0.24.1"):
@@ -553,7 +552,7 @@ def test_a_user_namespace_is_told_of(bpf, arguments):
 
 def test_doctor_tries_what_it_promises(bpf):
     assert "ok  the privilege to trace: bpftrace has run a program\n" in command("doctor")[1]
-    # All capabilities are there, and the kernel forbids BPF all the same.
+    # All capabilities are present, but the kernel forbids BPF.
     status, out, _ = command(
         "doctor", before=[sys.executable, str(ROOT / "spec/support/without_calls.py"), "bpf"]
     )

@@ -1,4 +1,4 @@
-"""What is taken for the application's own code."""
+"""Which code counts as the application's own."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from probescope._coverage import Coverage
 
 
 def roots(monkeypatch, script, folder, **environment):
-    """The roots of a script that is started as `python SCRIPT` in a folder."""
+    """Returns the roots for `python SCRIPT`, started in a folder."""
     monkeypatch.chdir(folder)
     main = types.ModuleType("__main__")
     main.__file__ = script
@@ -31,7 +31,7 @@ def test_the_working_directory_and_the_scripts_are_the_applications(monkeypatch)
     ],
 )
 def test_of_the_root_directory_it_is_the_script_alone(monkeypatch, script, environment, found):
-    """GIVEN an image with its application in /, WHEN that is started there, THEN the script is the
-    application, the system is not.
+    """GIVEN an image with its application in /, WHEN the application is started there, THEN the
+    script belongs to the application, and the system does not.
     """
     assert roots(monkeypatch, script, "/", **environment) == found

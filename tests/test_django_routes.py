@@ -1,13 +1,13 @@
 """Django's routes as templates.
 
-That these are what Django has as routes is held by spec/frameworks_spec.rb, with a real one.
+spec/frameworks_spec.rb checks with a real Django that its routes look like these.
 """
 
 import pytest
 from probescope._django_routes import template
 
 TEMPLATES = {
-    # path(), as it is
+    # path(): unchanged
     "orders/<int:number>": "/orders/<int:number>",
     "": "/",
     # re_path()
@@ -17,19 +17,20 @@ TEMPLATES = {
     r"^media/(?P<path>.*)$": "/media/<path>",
     r"^robots.txt$": "/robots.txt",
     r"^q\?x\.y\-z\Z": "/q?x.y-z",
-    # include() of both kinds within each other
+    # include() of both kinds, nested
     r"api/v(?P<version>(1|2))/issues/<int:pk>/": "/api/v<version>/issues/<int:pk>/",
     r"shop/<slug:name>/(?P<pk>[0-9]+)/$": "/shop/<slug:name>/<pk>/",
     # Django REST framework
     r"^issues/(?P<pk>[^/.]+)\.(?P<format>[a-z0-9]+)/?$": "/issues/<pk>.<format>",
-    # groups that are no part of the path, that only hold together, that are one of several
+    # groups that match no part of the path, that do not capture, and that are optional or
+    # alternatives
     r"^(?i:shop)/(?!internal)(?P<slug>[\w-]+)/(?#a comment)$": "/shop/<slug>/",
     r"^comments/(?:page-(?P<n>\d+)/)?$": "/comments/page-<n>/",
     r"^(?:en|de)/(?P<a>x)-(?P=a)$": "/*/<a>-<a>",
-    # what has no name
+    # patterns without a name
     r"^files/[^/]+/[]a]/\d+/.*?$": "/files/*/*/*/*",
     r"^colou?r/x{2,3}/+$": "/color/x/",
-    # parentheses where they mean themselves
+    # literal parentheses
     r"^a/(?P<p>(a|b(c)?)[)(]\))/z$": "/a/<p>/z",
 }
 

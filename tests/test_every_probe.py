@@ -1,4 +1,4 @@
-"""Each probe of the ABI fires, or says why it does not: what is asked of every version of CPython."""
+"""On every version of CPython, each probe of the ABI fires, or its state says why not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from probescope.abi import PROBES
 
 MONITORING = sys.version_info >= (3, 12)
-# Raised, they cover what is not the application's as well. They have no events.
+# While a tracer is attached to one of these, other probes cover more. They have no events.
 SWITCHES = {"functions__all", "stats__by_request"}
-# So many events that a busy tracer loses some: not beside those of which there is one.
+# This probe fires so many events that a busy tracer loses some. So it is not traced together with
+# probes that fire a single event.
 MANY = "object__alloc"
 UNSERVED = {"gvl__wait"}
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -46,7 +47,7 @@ def burn():
         zlib.crc32(data)
 
 gate.on(*PROBES)
-gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
+gate.flushed(1)  # the semaphore is raised a moment before the tracer receives events
 wait()
 look()
 for _ in range(30):
@@ -67,7 +68,7 @@ def line_of(text):
 
 
 LOST = line_of("raise LookupError")
-# An event of each with exactly these values.
+# Of each probe, one event with exactly these values is expected.
 WANTED = {
     "function__entry": {"function": "lose", "line": line_of("def lose"), "depth": 1, "kind": 0},
     "function__return": {"function": "lose", "line": line_of("def lose"), "depth": 1, "outcome": 1},

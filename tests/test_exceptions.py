@@ -231,7 +231,8 @@ gate.flushed(3)
 gate.done()
 """
 
-# For each type: raised in, how often in a step, entries of the traceback at the end, rescued in.
+# For each type: the function that raises it, the raises in one step, and the entries of its final
+# traceback.
 TIMES = 25
 EXPECTED = {
     "Plain": ("plain", 1, 1),
@@ -257,9 +258,10 @@ EXPECTED = {
 }
 
 
-# Before 3.12 an exception counts when it dies: one that was raised in rounds as so many raises, but
-# only the traceback it has then. Its handler is known while it runs, by the line where the
-# exception dies; the last Task is its future's for longer.
+# Before 3.12 an exception is counted when it is freed. An exception that was raised repeatedly
+# counts once for each raise, but with the one traceback that it has then. Its handler is known if
+# it is freed while the handler runs: by the line where it is freed. The future of the last Task
+# keeps its exception for longer.
 if not TOLD_AT_ONCE:
     EXPECTED["Fresh"] = ("refresh", 1 / TIMES, 1)
 LATE = {} if TOLD_AT_ONCE else {"Kept": TIMES - 1, "Fresh": 0, "Task": TIMES - 1}
@@ -272,7 +274,7 @@ def line_of(source, mark):
 
 
 def sums(rows):
-    """By type. Of depth_max and the lines it makes no sense."""
+    """Sums by type. The sums of depth_max and of lines have no meaning."""
     totals = {}
     for row in rows:
         figures = [name for name, value in row.items() if isinstance(value, int)]
@@ -309,7 +311,7 @@ def test_raises_are_counted_once_where_they_happen_and_where_they_end(trace):
         near = {name for name, line in lines.items() if marked[name] - 1 <= line <= marked[name] + 6}
         assert near == set(EXPECTED) - {"Kept", "Fresh"}
     at_once = {name for name in EXPECTED if 0 < totals[name]["rescued"] == totals[name]["rescued_at_once"]}
-    # A handler that is suspended, as Patient's, cannot be told from one that is over.
+    # A suspended handler, as in Patient, looks like one that has ended.
     shallow = {name for name, (_, _, depth) in EXPECTED.items() if depth == 1}
     assert at_once - {"Patient"} == shallow - set(LATE)
     assert all(row["app_line"] == row["line"] for row in rows)
@@ -397,8 +399,8 @@ gate.done()
 
 
 def raw_program(*probes):
-    # On one line, so that the others keep their numbers. What is counted before the first flush is
-    # in no interval.
+    # On one line, so that the line numbers after it stay the same. Events before the first flush
+    # belong to no interval.
     return RAW.replace("gate.attached()", f"gate.on(*{probes}); gate.flushed(1)")
 
 
@@ -424,18 +426,18 @@ def test_details_carry_only_what_is_stored_and_not_too_often(trace):
     }  # fmt: skip
     assert [e["message"] for e in events if e["type"] == "KeyError"] == ["", ""]
     assert all(e["app_line"] == e["line"] and e["traceparent"] == "" for e in events)
-    # The first handler on the way is that of the `finally`.
+    # The first handler for an exception of raised() is the `finally` in through().
     depths = {e["depth"] for e in events if e["function"] == "raised"}
     assert depths == ({3} if TOLD_AT_ONCE else {4})
     again = [e for e in events if e["line"] == line_of(RAW, "again")]
     suppressed = sum(e["details_suppressed"] for e in run.events("stats__done"))
-    # 30 within a moment, which the turn of a second may cut in two.
+    # 30 raises within a moment, which may span two seconds.
     assert 10 <= len(again) <= 20
     assert len(again) + suppressed == 30
     assert {e["thread_id"] for e in events} == {run.program.pid}
 
 
-# Before 3.12 these two take the trace hook, and only if they are forced to.
+# Before 3.12 these two probes need the trace hook, which must be forced.
 FORCED = {} if TOLD_AT_ONCE else {"PROBESCOPE_FORCE": "1"}
 
 
@@ -454,7 +456,8 @@ def test_raises_and_rescues_as_they_happen(trace):
     assert set(states) == (set() if TOLD_AT_ONCE else {"exception__raise", "exception__rescue"})
     assert TOLD_AT_ONCE or "slower" in states["exception__raise"]
     raises, rescues = run.events("exception__raise"), run.events("exception__rescue")
-    # Once for each exception, also those that C swallowed; none where it passes.
+    # One raise for each exception, also for those that C code swallows. No raise for each frame on
+    # the way.
     assert sum(e["function"] == "raised" for e in raises) == 9
     assert sum(e["line"] == line_of(RAW, "swallowed") for e in raises) == 1
     assert sum(e["line"] == line_of(RAW, "again") for e in raises) == 30
@@ -490,17 +493,17 @@ def told(*expected):
     fails()
     return seen.count("exception")
 
-sys.settrace(tracer)                 # it was there before us
+sys.settrace(tracer)                 # the application has a trace function first
 if FORCED:
     while gate.state("exception__raise") != "degraded": pass
 else:
     while gate.state("exception__raise") != "refused": pass
-gate.flushed(1)                      # a probe counts as listened to a moment before its tracer hears it
+gate.flushed(1)                      # the semaphore is raised a moment before the tracer receives events
 first = told(), sys.gettrace() is tracer
 sys.settrace(None)
-gate.flushed(1)                      # a look finds that, and puts ours back
+gate.flushed(1)                      # the watcher's check notices, and sets ours again
 second = told()
-sys.settrace(tracer)                 # and it comes while we are there
+sys.settrace(tracer)                 # the application sets its function after ours
 gate.flushed(1)
 third = told(), sys.gettrace() is tracer
 gate.flushed(2)
@@ -686,7 +689,8 @@ def test_what_c_raises_and_swallows_what_is_thrown_and_groups(trace):
     handled = {"struct.error", "zlib.error", "json.decoder.JSONDecodeError", "KeyError", "IndexError",
                "ConnectionRefusedError", "InHash", "Thrown", "Through", "InLoop", "InContext", "SystemExit",
                "Uncaught", "ExceptionGroup", "BaseExceptionGroup"}  # fmt: skip
-    # What no Python code handles is missed from 3.12 on, and before what C throws away.
+    # From 3.12 on, exceptions that no Python code handles are missed. Before, exceptions that C
+    # code swallows are missed.
     attribute = "swallowed_in_c.<locals>.Attribute"
     assert raises == {**dict.fromkeys(handled, 5), "InDel": 5, attribute: 10}
     assert stats == {**dict.fromkeys(handled, 5), **({} if TOLD_AT_ONCE else {"InDel": 5})}
@@ -751,7 +755,7 @@ def least(function, depth):
         times.append(time.perf_counter_ns() - began)
     return min(times)
 
-# What a frame that an exception passes costs more than one that returns.
+# The extra cost of a frame that an exception passes, compared with one that returns.
 falls, climbs = ([least(function, depth) for depth in (1, 101)] for function in (fall, climb))
 truth = (falls[1] - falls[0] - (climbs[1] - climbs[0])) / 100
 gate.on("exception__stats")

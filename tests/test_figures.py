@@ -1,4 +1,4 @@
-"""Figures that the command shows."""
+"""The format of figures in the command's output."""
 
 from probescope.command.text import decimal, duration, size
 

@@ -8,7 +8,8 @@ import pytest
 from attacher import library
 from tracing import start_tracer, stop_tracer
 
-# A program whose processes call work() so often, until each one's rows are out.
+# Processes of this program call work() a known number of times, and run until their rows are
+# flushed.
 WORKING = """
 import gate, logging, os, sys, threading, warnings
 
@@ -35,14 +36,14 @@ DEV = ["-X", "dev"]
 
 @pytest.fixture
 def seen(bpf, children):
-    """How often each process called work(), and raised: a tracer by the library's path, which sees
-    them all.
+    """Counts the calls of work() and the raises in each process. The tracer attaches by the
+    library's path, and so sees every process.
     """
 
     class Seen:
         def __init__(self):
             where = f"usdt:{library()}:probescope"
-            # The main module of a process that multiprocessing spawned has a name of its own.
+            # The main module of a process that multiprocessing spawned is called __mp_main__.
             is_work, is_lost = [
                 f'/str(arg0) == "{name}" || str(arg0) == "__mp_main__.{name}"/' for name in ("work", "Lost")
             ]
@@ -88,8 +89,8 @@ gate.done(codes=codes)
     assert target.err == ""
     for counts in seen.finish():
         assert counts.pop(target.pid) == 500
-        # A child that ends by os._exit() does not say the last part of a second; numbers of
-        # processes come again.
+        # A child that ends by os._exit() does not flush the last part of a second. Several children
+        # may have had the same PID.
         assert sum(counts.values()) == 100 * 20
         assert all(count % 20 == 0 for count in counts.values())
 
@@ -143,7 +144,7 @@ if __name__ == "__main__":
         assert sorted(counts.values()) == [1, 2, 3, 100, 1000]
 
 
-# With threads of the application's os.fork() warns, as it does without us.
+# os.fork() warns when the application has other threads, with and without probescope.
 def test_forks_of_a_threaded_program_warn_as_without_us(program, seen):
     source = (
         WORKING
@@ -176,7 +177,7 @@ import ctypes, gate, os, random, signal, time
 def work(n):
     return n + 1
 
-# Without CPython's own handlers, and with the GIL, as uWSGI does that was started without threads.
+# Skips CPython's own fork handlers and holds the GIL, as uWSGI does when started without threads.
 fork = ctypes.PyDLL(None).fork
 print("ready", flush=True)
 hung = forks = 0

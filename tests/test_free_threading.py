@@ -1,4 +1,4 @@
-"""CPython without a GIL (3.13t, 3.14t): threads are in our hooks at the same time."""
+"""CPython without a GIL (3.13t, 3.14t): several threads run the hooks at the same time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 
 THREADS, CALLS = 8, 1000
 
-# Each thread knows what it did: calls, generators, raises that two frames pass, formatted
+# Each thread's work is known: calls, generators, exceptions that pass two frames, and formatted
 # tracebacks.
 WORK = f"""
 import gate, threading, traceback

@@ -1,5 +1,5 @@
-"""Entries and exits: of generators, coroutines, exceptions, recursion, threads and greenlets,
-against the program's own record.
+"""Entry and return events are compared with the program's own record, for generators, coroutines,
+exceptions, recursion, threads and greenlets.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-# Each function writes what the probes are to say of it; the record itself calls no function written
+# Each function records the events that the probes should fire. Recording calls no function written
 # in Python.
 RANDOM_PROGRAM = """
 import gate, random
@@ -134,7 +134,7 @@ def drive(n):
 
 ACTIONS = [leaf, recurse, consume, recurse, consume, drive]
 gate.on("function__entry", "function__return")
-gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
+gate.flushed(1)  # the semaphore is raised a moment before the tracer receives events
 while len(log) < 1500:
     try:
         rng.choice(ACTIONS)(4)
@@ -146,8 +146,8 @@ gate.done(log=log)
 
 
 def expected(log):
-    """The record, with what a coroutine cannot write itself: that it is suspended after what it
-    awaits, and resumed before.
+    """Adds the events that a coroutine cannot record itself: it is suspended after the awaitable
+    is, and resumed before the awaitable is.
     """
     events = [entry for entry in log if not entry.startswith(("out task 0 2", "in task 1"))]
     result = []
@@ -252,7 +252,7 @@ gate.on("function__stats")
 threads = [threading.Thread(target=work) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-# Threads that live for a moment, one after the other.
+# Short-lived threads, one after the other.
 for _ in range(50):
     thread = threading.Thread(target=deep, args=(1,))
     thread.start()
@@ -281,8 +281,9 @@ def test_totals_of_threads_tasks_and_recursion(trace):
     assert calls["first"] == calls["close"] == calls["close_unstarted"] == 200
     assert calls["guarded"] == calls["Guard.__exit__"] == calls["Guard.__enter__"] == 200
     assert raised["guarded"] == raised["Guard.__exit__"] == raised["numbers"] == 0
-    # One that is left suspended may stay open; those before it are counted when another begins in
-    # its place. Before 3.12 closing one that never began begins it.
+    # A generator that is left suspended may stay open. Earlier ones are counted when another
+    # generator starts in their place. Before 3.12, closing a generator that never started starts
+    # it.
     numbers = calls["numbers"] - (200 if sys.version_info < (3, 12) else 0)
     assert 400 - 8 <= numbers <= 400
     assert (calls["nap"], rows["nap"]["resumed"], raised["nap"]) == (30, 30, 10)
@@ -309,7 +310,7 @@ def branch(n):
     greenlet.getcurrent().parent.switch()
 
 gate.on("function__stats", "function__return")
-gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
+gate.flushed(1)  # the semaphore is raised a moment before the tracer receives events
 main = greenlet.getcurrent()
 other = greenlet.greenlet(pong)
 for _ in range(20):

@@ -6,8 +6,8 @@ FIELDS = {"gc__start": ["kind", "generation"], "gc__done": ["kind", "generation"
 
 
 def test_collections_are_told_and_counted_as_the_collector_does(trace):
-    """Also when the application empties gc.callbacks or binds another list; and nothing is left
-    there in the end.
+    """Also when the application empties gc.callbacks or binds another list. Nothing is left in
+    gc.callbacks at the end.
     """
     run = trace(
         """
@@ -64,7 +64,7 @@ gate.done()
     assert by_number[report["last"]]["objects"] == report["again"] >= 300
     assert by_number[report["low"]]["kind"] == "generation 0"
     assert all(event["elapsed"] > 0 for event in done)
-    # From the first to the emptied list none is missing.
+    # Until the list is emptied, no collection is missing.
     assert set(range(report["first"], report["low"] + 3)) <= set(numbers)
 
 

@@ -1,4 +1,4 @@
-"""How soon hooks come into programs that hold the GIL each in its own way, and what becomes of
+"""How soon hooks are installed in programs that hold the GIL in different ways, and what happens to
 their switch interval.
 """
 
@@ -14,7 +14,7 @@ from tracing import wait_for
 
 pytestmark = pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there is no GIL")
 
-# These run no bytecode for 20 ms and longer, and their threads take turns.
+# These run no bytecode for 20 ms or longer, and their threads take turns.
 IN_C = ("calls of C, 20 ms each", "4 threads of such calls")
 
 
@@ -25,7 +25,7 @@ def start(name, program, tmp_path, source=""):
     return started, counts
 
 
-# No thread asks another for the GIL for so long, of its own accord.
+# With this interval, no thread of the application requests the GIL during the test.
 PATIENT = "import sys\nsys.setswitchinterval(30)\n"
 
 
@@ -52,12 +52,12 @@ def test_all_that_is_raised_after_the_interval_began_is_reported(name, trace, tm
     wait_for("the end of the raises", counts.stopped, 120)
     run.await_flushes(120)
     reported = run.totals("exception__stats")["ValueError"]["raised"]
-    # A thread counts a raise just before it happens.
+    # A thread increments its count just before it raises.
     assert counts.raised() - begun <= reported <= counts.raised() + temperaments.THREADS
     assert {event["dropped"] for event in run.events("stats__done")} == {0}
 
 
-# Where the interval is not what the interpreter says it is, it is not found.
+# The library cannot find the interval when sys.getswitchinterval() returns another value.
 NOT_FOUND = (
     PATIENT
     + """
@@ -72,8 +72,8 @@ def test_where_the_interval_is_not_found_the_main_thread_is_asked(name, program,
     assert max(switch_ms(started, attach)) < 5000
 
 
-# Looks at its interval as often as it can while hooks come and go, until it finds one of ours; then
-# acts, and goes on when nobody listens.
+# Reads the interval as often as possible while a tracer attaches and detaches, until the interval
+# is one that the library has set. Then runs `act`, and continues when no tracer is attached.
 LOOKS = """
 import gate, os, sys, threading, time
 
@@ -92,7 +92,7 @@ gate.done(own=own, seen=seen, after=sys.getswitchinterval())
 
 @pytest.fixture
 def look(program, attach, tmp_path):
-    """look(act, then, first): what the program above reports."""
+    """look(act, then, first): returns the report of the program above."""
 
     def run(act="", then="", first=""):
         started = program(LOOKS.format(first, act, then))
@@ -125,8 +125,8 @@ while sys.getswitchinterval() == seen: time.sleep(0.002)
     assert report["after"] == report["own"]
 
 
-# With a thread beside the main one ours wait on during the fork. From 3.12 on they end before it
-# where there is none.
+# With a thread besides the main one, the library's threads keep waiting during the fork. From 3.12
+# on, they end before a fork if there is no such thread.
 BESIDE = """
 never = threading.Lock()
 never.acquire()
@@ -148,8 +148,8 @@ for _ in range(5):
 
 
 def test_a_child_that_is_forked_during_a_wait_has_the_applications_interval(look):
-    """A tracer listens to the child as well, and on a busy machine its threads may begin a wait
-    before it looks.
+    """A tracer also listens to the child. On a busy machine, the library's threads in the child may
+    start a wait before the child reads the interval.
     """
     statuses = look(FORK, first=BESIDE)["seen"]
     assert statuses.count(HAS_ITS_OWN_AT_ONCE) > 2

@@ -1,10 +1,10 @@
-"""Greenlets: each has calls of its own, and what it waits is not its functions' own time."""
+"""Greenlets: each has its own calls, and the time it waits is not its functions' own time."""
 
 from __future__ import annotations
 
 import pytest
 
-# Calls that write what they are themselves: when they ran, and how long they waited.
+# The program measures its own calls: when they ran, and how long they waited.
 SWITCHES = """
 import gate, greenlet, time
 
@@ -44,14 +44,14 @@ def passes(greenlets):
 
 traced = []
 gate.on("function__stats", "function__entry", "function__return")
-gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
-# Each of them waits at a depth of its own while the others run; the last to begin goes on first.
+gate.flushed(1)  # the semaphore is raised a moment before the tracer receives events
+# Each greenlet waits at its own depth while others run. The last to start is the first to resume.
 some = [greenlet.greenlet(worker) for n in range(30)]
 for n, g in enumerate(some): g.switch(n % 7)
 time.sleep(0.2)
 for g in reversed(some): g.switch()
 alive = sum(not g.dead for g in some)
-# Killed while it waits, by a call and by going away.
+# Greenlets that are killed while they wait: by throw(), and by being freed.
 for n in range(5):
     g = greenlet.greenlet(lives)
     g.switch()
@@ -64,7 +64,7 @@ left.switch()
 crowd = [greenlet.greenlet(wait) for _ in range(1000)]
 passes(crowd)
 passes(crowd)
-# A tool of the program's own takes the place of ours and calls it, as gevent's does.
+# The program's own trace function replaces ours and calls it, as gevent's does.
 def tracer(event, pair):
     traced.append(event)
     return before(event, pair)
@@ -85,9 +85,9 @@ time.sleep(60)
 
 
 def check_pairs(events):
-    """Each return is that of the innermost open call of its shadow stack.
+    """Checks that each return belongs to the innermost open call of its shadow stack.
 
-    Returns the calls still open, by function.
+    Returns the functions of the calls that are still open.
     """
     stacks = {}
     for event in events:
@@ -186,7 +186,7 @@ def program():
 def native(n):
     return n
 
-sys.stderr = open("/dev/null", "w")  # gevent prints what killed them
+sys.stderr = open("/dev/null", "w")  # gevent prints the exceptions that kill greenlets
 used = []
 gate.on("function__stats", "exception__stats", "function__entry")
 gate.flushed(1)
@@ -223,12 +223,12 @@ def test_gevent_patched_all_through(trace):
     by_type = run.totals("exception__stats")
     ends = ("gevent.timeout.Timeout", "greenlet.GreenletExit")
     assert [by_type[name]["raised"] for name in ends] == [10, 10]
-    # All that was kept for greenlets and rows is gone.
+    # All memory for greenlets and rows was freed.
     assert int(run.program.line("after ")) < 128_000
 
 
-# The child of a fork ends what its threads have kept, on the thread that goes on, here in a
-# greenlet.
+# After a fork, the child cleans up the data of the parent's other threads. It does so on its only
+# thread, which here runs a greenlet.
 FORKS = """
 import gate, greenlet, os, probescope, threading
 

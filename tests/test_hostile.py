@@ -11,15 +11,17 @@ from probescope.abi import PROBES
 from tracing import ENVIRONMENT, ROOT, Child
 
 ONLY = os.environ.get("PROBESCOPE_HOSTILE", "")
-# Without a GIL modules are let go of by the last collection, not one by one: ours, which takes out
-# the hooks, comes no sooner.
+# Without a GIL, modules are not freed one by one, but by the last collection. The hooks are removed
+# when the extension's module is freed, so they stay until then.
 LEFT_OUT = ["atexit handlers are thrown away"] if sysconfig.get_config_var("Py_GIL_DISABLED") else []
-# AddressSanitizer's own memory would be.
+# AddressSanitizer itself would run out of memory.
 LEFT_OUT += ["memory is short"] if "ASAN_OPTIONS" in os.environ else []
 
 
 def outcome(directory, source, options, **env):
-    """What it wrote and how it ended. Addresses and numbers of processes differ each time."""
+    """Returns the output and the exit status. Addresses and PIDs, which differ each time, are
+    replaced.
+    """
     path = directory / "app.py"
     path.write_text(source)
     paths = [ROOT / "tests/listening", ROOT / "tests", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]

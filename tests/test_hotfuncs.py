@@ -1,5 +1,5 @@
-"""examples/hotfuncs.py, held to what is not ours: its own number of parcels, and perf, which
-unwinds Python from 3.13 on.
+"""Compares the figures for examples/hotfuncs.py with independent ones: its own number of parcels,
+and perf, which can unwind Python from 3.13 on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ gate.flushed(2)
 print("report {{}}", flush=True)
 gate.open("end")
 """
-# What it does for each parcel, each once; and the key of the sort, for each of 60 items.
+# Methods that the program calls once for each parcel. The sort calls its key function for each of
+# 60 items.
 METHODS = ["Depot.handle", "Depot.receive", "Depot.stamp", "Crc32.of", "Depot.sort", "Depot.label"]
 
 
@@ -44,8 +45,8 @@ def test_calls_are_as_many_as_the_program_did(trace):
 
 
 def leaves(script: str) -> "dict[str, int]":
-    """Samples by the innermost Python function, of what `perf script` prints: frames from the
-    innermost out.
+    """Counts samples by their innermost Python function. script: the output of `perf script`, whose
+    stacks begin with the innermost frame.
     """
     found: "dict[str, int]" = {}
     for stack in script.split("\n\n"):
@@ -64,8 +65,8 @@ def perf(*arguments):
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="of another CPython: 3.13 and later")
 @pytest.mark.skipif(not shutil.which("perf"), reason="perf is not installed")
 def test_the_crc_has_the_share_that_perf_gives_it(trace, tmp_path):
-    """perf samples the same process at the same time, by the kernel's clock, and unwinds by `-X
-    perf_jit`.
+    """perf samples the same process at the same time, by the kernel's clock. `-X perf_jit` lets it
+    unwind Python.
     """
     source = RUN.format(probe="sample__stats", parcels=6000, path=str(EXAMPLE))
     ours, theirs = {"Crc32.of": 0}, {"Crc32.of": 0}
@@ -81,7 +82,7 @@ def test_the_crc_has_the_share_that_perf_gives_it(trace, tmp_path):
         recorder = subprocess.Popen([*record, "-o", str(data), "-p", str(pid)], stderr=subprocess.DEVNULL)
         try:
             run.finish(120)
-            run.open("end")  # what it noted for perf is whole then
+            run.open("end")  # the process writes its data for perf when it ends
             assert run.program.wait() == 0, run.program
             assert recorder.wait(60) == 0
             perf("inject", "-j", "-i", data, "-o", joined)

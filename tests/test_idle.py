@@ -18,6 +18,6 @@ from idle import LIMIT, per_round  # noqa: E402
 )
 def test_a_process_that_nobody_traces_spends_the_same_instructions_loaded_or_not():
     plain = per_round("plain")
-    # Addresses decide how far tables probe, so now and then two runs of the same program differ by
-    # more.
+    # Hash tables depend on addresses, so two runs of one program sometimes differ by more than
+    # LIMIT.
     assert any(abs(per_round("loaded") / plain - 1) <= LIMIT for _ in range(3))

@@ -1,5 +1,5 @@
-"""install() and uninstall() take turns, whoever calls them: threads, signal handlers, forks, the
-application's code within one of them.
+"""install() and uninstall() exclude each other, whoever calls them: threads, signal handlers,
+forked children, or application code that runs within one of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def watchers():
             with open(f"/proc/self/task/{task}/comm") as file:
                 names.append(file.read().strip())
         except OSError:
-            pass  # it has ended
+            pass  # the thread has ended
     return names.count("probescope")
 
 def agrees():
@@ -68,7 +68,7 @@ def child():
     assert agrees() and not probescope.status()["installed"]
 
 import warnings
-warnings.simplefilter("ignore")  # of os.fork() beside threads
+warnings.simplefilter("ignore")  # os.fork() warns when there are threads
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
 over = False
@@ -105,7 +105,8 @@ def test_an_install_beside_an_uninstall(program):
     assert (ran.returncode, ran.stdout) == (0, "ends\n"), ran.stderr
 
 
-# On the worker while hooks come and go, and within uninstall() on the main thread.
+# Calls install() and uninstall() within changes of hooks: on the worker while tracers attach and
+# detach, and within uninstall() on the main thread.
 WITHIN = """
 import gate, probescope, sys, threading, time
 

@@ -1,4 +1,4 @@
-"""Celery's tasks are requests: each is told of once, with what became of it."""
+"""Celery's tasks are requests. Each task is reported once, with its outcome."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ignores():
     raise celery.exceptions.Ignore()
 
 gate.on("request__done")
-gate.flushed()  # its semaphore is raised a moment before it is listened to
+gate.flushed()  # the semaphore is raised a moment before the tracer receives events
 seen = [mail.delay().get(), fails.delay().state, ignores.delay().state]
 try:
     retries.delay().state
@@ -46,7 +46,7 @@ current = probescope._native.enter_request(None)
 gate.done(hooked=hooked, seen=seen, current=repr(current), left=len(probescope.jobs._running))
 """
 
-# As celery does it, for where it is not installed.
+# Sends the signals as Celery does. This works without Celery.
 SIGNALS = """
 import gate, probescope
 from probescope import jobs
@@ -61,7 +61,7 @@ class Task:
 
 jobs._native = probescope._native
 gate.on("request__done")
-gate.flushed()  # its semaphore is raised a moment before it is listened to
+gate.flushed()  # the semaphore is raised a moment before the tracer receives events
 for number, state in enumerate(["SUCCESS", "FAILURE", "RETRY", "IGNORED", None, 7]):
     jobs._begin(sender=Task(), task_id=f"{number}", task=Task(), args=[], kwargs={})
     jobs._end(sender=Task(), task_id=f"{number}", task=Task(), args=[], kwargs={}, retval=1, state=state)

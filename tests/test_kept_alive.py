@@ -1,5 +1,5 @@
-"""A tracer keeps nothing of the application alive, however long it stays, and what the library took
-for it is given back.
+"""A tracer keeps no object of the application alive, however long it stays attached. The memory
+that the library used for the tracer is freed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 KNOWS_CLASSES = sys.version_info >= (3, 13) and HAS_GIL
 
-# Each round makes classes, functions, a generator that is left half-way, and a task, uses them and
-# lets go of them.
+# Each round creates classes, functions, a generator that is left half-way, and a task. It uses them
+# and drops them.
 ROUNDS = """
 import asyncio, gate, gc, sys, time, weakref
 
@@ -113,8 +113,8 @@ gate.done(kinds=kinds, count=count, all=len(references))
     target.line("hooked")
     open_gate(target, "go")
     report = json.loads(target.line("report "))
-    # A thread's last exception, the loop's last task: what the interpreter itself keeps until the
-    # next one.
+    # The interpreter itself keeps a few objects: a thread's last exception and the loop's last
+    # task, until others replace them.
     assert report["count"] <= 14, report
     assert report["all"] == 150 * 14
 
@@ -124,7 +124,7 @@ def open_gate(target, name):
 
 
 def test_one_name_is_one_row_and_an_address_that_comes_again_misnames_nothing(trace):
-    """10,000 short-lived classes and functions of 1,000 names, which get each other's addresses."""
+    """10,000 short-lived classes and functions share 1,000 names and reuse addresses."""
     objects = {"object__stats": ["class", "line", "allocated"]} if KNOWS_CLASSES else {}
     run = trace(
         f"""
@@ -164,7 +164,7 @@ gate.done(counts=counts)
         found[name] = found.get(name, 0) + row["raised"]
     assert found == counts
     assert sum(event["dropped"] for event in run.events("stats__done")) == 0
-    # Names with odd numbers are classes.
+    # Odd numbers are classes.
     if KNOWS_CLASSES:
         made = {
             name: row["allocated"]

@@ -1,5 +1,5 @@
-"""Names of rows are there when the rows are fired, however late the rows came: counts are held
-against the program's own.
+"""Rows have their names when they are fired, however late they were created. Counts are compared
+with the program's own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from tracing import Run, maps_library, start_tracer, stop_tracer, text_of, wait_for
 
 SITES = 400
-# A function for each site; the exception is let go of before the function returns.
+# Each raise site has its own function. The exception is freed before the function returns.
 PROGRAM = f"""
 import gate, time
 
@@ -61,7 +61,7 @@ def test_400_new_raise_sites_right_before_a_flush_are_named_in_it(trace):
         + """
 gate.on("exception__stats")
 gate.flushed(1)
-# So close to the next flush that there is no time for anything between.
+# So close to the next flush that there is no time to look up names before it.
 time.sleep(0.97)
 raise_all(3)
 gate.done()
@@ -103,7 +103,7 @@ def test_objects_of_400_classes_right_before_the_end_are_named(program, children
 
 
 def end_of(program, children, tmp_path, source, fields):
-    """A program that ends by itself, and all that its tracer heard."""
+    """Runs a program that ends by itself. Returns the run with all events of its tracer."""
     fields = {"stats__done": ["sequence", "rows", "dropped"], **fields}
     started = program(PROGRAM + source)
     wait_for("the library", lambda: maps_library(started.pid))

@@ -1,4 +1,4 @@
-"""Functions with probes of their own, with the real bpftrace."""
+"""Latency probes of functions, traced with a real bpftrace."""
 
 from __future__ import annotations
 
@@ -156,11 +156,11 @@ def text_of(names: List[str]) -> str:
 
 
 def listen(pid: int, text: str) -> Child:
-    """A tracer that is at all of its probes.
+    """Starts a tracer, and returns when it is attached to all its probes.
 
-    The semaphore of a probe is up before a tracer's program is at it, and which end bpftrace begins
-    to attach at depends on its version. So there is a beat at either end: once both are heard, all
-    between them is attached.
+    A semaphore is raised before bpftrace's program for the probe is attached. Versions of bpftrace
+    attach in different orders, from the first probe or from the last. So the program has a timer at
+    both ends: once both timers have printed, every probe between them is attached.
     """
     beats = [f'interval:ms:20 {{ printf("beat {n}\\n"); }}' for n in range(2)]
     tracer = start_tracer(pid, "\n".join([beats[0], text, beats[1]]))
@@ -170,7 +170,7 @@ def listen(pid: int, text: str) -> Child:
 
 
 def calls(out: str) -> Dict[str, List[Tuple[int, int]]]:
-    """{name: [(elapsed in ns, outcome), ...]}"""
+    """Returns {name: [(elapsed in ns, outcome), ...]}."""
     seen: Dict[str, List[Tuple[int, int]]] = {}
     for name, elapsed, outcome in re.findall(r"^(\S+) (\d+) (\d)$", out, re.M):
         seen.setdefault(name, []).append((int(elapsed), int(outcome)))
@@ -212,7 +212,7 @@ def test_each_call_is_told_with_its_outcome(bpf, shop, children):
     assert outcomes["Cart.streams"] == [0]
     assert outcomes["edition"] == [0] * 21
     assert set(outcomes["deep"]) == {1} and len(outcomes["deep"]) > 800
-    # One after the other: 30 ms, KeyError, cancelled after 20 ms; five at once.
+    # In this order: after 30 ms; KeyError; cancelled after 20 ms; five concurrent calls.
     assert outcomes["Cart.fetches"] == [0, 1, 1, 0, 0, 0, 0, 0]
     fetches = [elapsed for elapsed, _ in seen["Cart.fetches"]]
     assert fetches[0] >= 29_000_000 and 10_000_000 < fetches[2] < 29e9
@@ -310,7 +310,9 @@ said(lambda: "Cart.pay" in latency.probes())
 
 
 def test_a_function_is_no_slower_while_nobody_listens():
-    """In turns in one process; up to three times, because other programs spoil one now and then."""
+    """The functions run in turns in one process. Up to three attempts, because other programs may
+    disturb one.
+    """
     source = """
 import time, probescope
 def plain(x): return x
@@ -344,7 +346,7 @@ def by_debugger(frame, event, argument):
     global seen
     seen += frame.f_code is traced.__code__
 profile = cProfile.Profile()
-profile.enable() # before 3.12 one that comes later would be without us for a moment
+profile.enable() # before 3.12, a profiler that starts later would hide calls from us for a moment
 print("ready", flush=True)
 for line in sys.stdin:
     while (not probescope.latency.probes()["traced"]["listened"]
@@ -405,7 +407,7 @@ while True:
     children.append(both)
     wait_for("the other calls", lambda: len(calls(both.out).get("second", ())) >= 3)
     seen = len(calls(one.out)["first"])
-    # Far more than what a busy bpftrace has yet to print.
+    # A busy bpftrace has far fewer events still to print.
     wait_for("the first calls, still", lambda: len(calls(one.out)["first"]) >= seen + 300)
     assert app.err == ""
 

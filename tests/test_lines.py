@@ -1,5 +1,5 @@
-"""Lines of what is nested deeply: their events keep the interpreter from running generators,
-properties and the like in one loop.
+"""Line events and deep nesting. While line events are on, the interpreter cannot run nested
+generators, properties and the like in a single loop, and uses the C stack instead.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from tracing import python, wait_for
 
 VERSION = sys.version_info[:2]
 
-# Each is nested more deeply than the interpreter's own calls of C may be, which without a tool it
-# makes no use of.
+# Deeper than the interpreter's limit for nested C calls. Without a tool, the interpreter makes no
+# such calls.
 DEPTH = {(3, 12): 1600, (3, 13): 11_000}.get(VERSION, 0)
 DEFINITIONS = f"""
 import sys
@@ -85,7 +85,7 @@ monitoring.set_events(3, monitoring.events.LINE)
 
 
 def nested(name, trace, functions=DEFINITIONS):
-    """What it came to, the states of the probe before and after, and the run."""
+    """Returns the result, the probe's state before, its status after, and the run."""
     run = trace(
         f"""{functions}
 import gate
@@ -106,7 +106,7 @@ gate.done(result=result, before=before, after=gate.status("line"))
 def test_line_events_end_before_they_bring_about_a_recursion_error(name, trace):
     ends = f"print(outcome({name}))"
     assert python("-c", f"{DEFINITIONS}{ends}").stdout == f"{EXPECTED[name]}\n"
-    # Any tool with LINE events does that to it.
+    # Any tool with LINE events causes the error.
     assert python("-c", f"{DEFINITIONS}{TOOL}{ends}").stdout == "RecursionError\n"
     result, before, (state, reason), run = nested(name, trace)
     assert (result, before, state) == (EXPECTED[name], "on", "refused")

@@ -1,4 +1,4 @@
-"""Each way in which the probes get into a process."""
+"""Every way to load the probes into a process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tracing import ROOT, Child, maps_library, wait_for
 PACKAGE = Path(probescope.__file__).parent
 STATE = "import sys; print('probescope' in sys.modules and sys.modules['probescope'].status()['installed'])"
 
-# What pip makes of an entry point.
+# The script that pip generates for an entry point.
 ENTRY = "import sys\nfrom probescope.command.entry import main\nsys.exit(main())\n"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A Python in a virtual environment with the package in it as pip puts it there."""
+    """A Python in a virtual environment, with the package where pip installs it."""
     home = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     (packages,) = home.glob("lib/python*/site-packages")
@@ -39,7 +39,7 @@ def installed(tmp_path_factory):
 
 @pytest.fixture
 def checkout(installed):
-    """How to start the same Python without the .pth file: the package is found through PYTHONPATH."""
+    """The environment in which the same Python finds the package without its .pth file."""
     return {"PYTHONPATH": str(PACKAGE.parent)}
 
 
@@ -62,22 +62,21 @@ def test_the_environment_loads_it_where_it_is_installed(installed):
     assert out(installed, "-X", "dev", "-W", "error", "-c", STATE, PROBESCOPE="1") == "True\n"
     for unset in ({}, {"PROBESCOPE": "0"}, {"PROBESCOPE": ""}):
         assert out(installed, "-c", STATE, **unset) == "False\n"
-    # -I hides the current folder and PYTHON*, and not what is installed; -S hides that.
+    # -I hides the current directory and PYTHON*, but not installed packages. -S hides those.
     assert out(installed, "-I", "-c", STATE, PROBESCOPE="1") == "True\n"
     assert out(installed, "-S", "-c", STATE, PROBESCOPE="1") == "False\n"
     assert out(installed, "-I", "-S", "-E", "-c", STATE, PROBESCOPE="1") == "False\n"
 
 
 def test_it_brings_few_modules_along(installed):
-    # To import others (sysconfig, re, typing) took fifteen times as long as all else that it does
-    # at the start.
+    # Importing others (sysconfig, re, typing) took fifteen times as long as the rest of the start.
     names = "import sys; print(*sorted(name for name in sys.modules if not name.startswith('probescope')))"
     plain, loaded = (set(out(installed, "-c", names, PROBESCOPE=value).split()) for value in "01")
     assert loaded - plain <= {"__future__", "atexit", "gc"}
 
 
 def test_what_is_left_of_a_package_breaks_no_interpreter(installed, tmp_path):
-    # pip was killed half-way, or another Python's packages are in the path.
+    # pip was killed half-way, or the path contains another Python's packages.
     home = tmp_path / "venv"
     shutil.copytree(installed.parent.parent, home, symlinks=True)
     (package,) = home.glob("lib/python*/site-packages/probescope")
@@ -86,7 +85,7 @@ def test_what_is_left_of_a_package_breaks_no_interpreter(installed, tmp_path):
     assert out(home / "bin/python", "-c", STATE, PROBESCOPE="1") == "False\n"
     shutil.rmtree(package)
     assert out(home / "bin/python", "-c", STATE, PROBESCOPE="1") == "False\n"
-    # Or something else of the application's has that name.
+    # Or the application has another module with that name.
     (tmp_path / "probescope.py").write_text("raise ValueError('not what you want')")
     assert out(installed, "-c", STATE, PROBESCOPE="1", PYTHONPATH=str(tmp_path)) == "False\n"
 
@@ -113,7 +112,7 @@ def test_run_shows_the_application_what_it_would_see_without(installed, checkout
     (tmp_path / "own/sitecustomize.py").write_text("MARK = 'the application has one'")
     python, env = installed, {}
     if way == "checkout":
-        # A Python that has no .pth file of ours: the one that the environment was made of.
+        # A Python without our .pth file: the one that created the virtual environment.
         python, env = os.path.realpath(installed), checkout
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), str(tmp_path / "own")]))
     for options in ([], ["-X", "dev", "-W", "ignore::ImportWarning", "-O"]):
@@ -184,8 +183,8 @@ def test_run_starts_programs_and_says_what_it_cannot(installed, tmp_path):
 
 
 def test_run_starts_a_python_by_its_path_and_scripts_of_other_languages(installed, tmp_path):
-    """As the gem's `run` does: the interpreter took them for Python files ("source code cannot
-    contain null bytes").
+    """As the gem's `run` does. The interpreter would treat them as Python files ("source code
+    cannot contain null bytes").
     """
     (tmp_path / "app.py").write_text(
         "import sys, probescope\nprint(sys.argv, probescope.status()['installed'])\n"
@@ -195,7 +194,7 @@ def test_run_starts_a_python_by_its_path_and_scripts_of_other_languages(installe
     for program in (installed, "./app.sh"):
         command = [installed, "-m", "probescope", "run", "--", program, "app.py", "-m"]
         assert out(*command, cwd=tmp_path) == "['app.py', '-m'] True\n"
-    # Nothing is taken from a pipe before the interpreter reads it.
+    # `run` must not read from a pipe, because the interpreter reads it.
     piped = f"exec {installed} -m probescope run <(echo 'print(1)')"
     assert out("bash", "-c", piped) == "1\n"
     (tmp_path / "app").write_bytes(b"\x7fELF\0")
@@ -220,14 +219,14 @@ def test_the_command_imports_nothing_from_the_current_folder_or_of_the_user(inst
         assert "Traceback" not in ran.stderr, ran.stderr
         assert not (tmp_path / "trapped").exists(), words
     assert out(command, "--version", cwd=tmp_path).startswith("probescope ")
-    # What it starts has the interpreter's options that it was given, and none of ours.
+    # The application gets the interpreter options that were given, and none that the command added.
     assert out(command, "run", "-c", "import sys; print(sys.flags.isolated)") == "0\n"
-    # Root takes nothing that one user has installed for himself.
+    # Root does not run a package that one user has installed for himself.
     own = run(installed, "-c", OF_USER, str(Path(_package(installed)).resolve().parent.parent))
     assert "installed for one user" in own.stderr and own.returncode == 1
 
 
-# The entry as if its package lay among the user's own.
+# Runs the entry point as if its package lay in the user's site-packages.
 OF_USER = """
 import site, sys
 site.ENABLE_USER_SITE = True
@@ -242,7 +241,7 @@ def _package(python):
 
 
 def test_functions_of_a_script_that_is_elsewhere_are_covered(bpf, installed, tmp_path, children):
-    # Loaded before there is a __main__, with / as the current folder.
+    # probescope is loaded before __main__ exists, with / as the current directory.
     (tmp_path / "app.py").write_text(
         "import time\n\ndef serve():\n    pass\n\nprint('up', flush=True)\n"
         "while True:\n    serve()\n    time.sleep(0.001)\n"
@@ -268,7 +267,7 @@ time.sleep(1000)
 
 
 def test_attach_loads_it_into_a_process_that_never_imported_it(bpf, installed, tmp_path, children):
-    """And whose Python does not have it."""
+    """Also into a process whose Python does not have the package installed."""
     (tmp_path / "app.py").write_text(IDLE)
     bare = os.path.realpath(installed)
     plain = out(bare, "-I", "-c", "import json, sys; print(json.dumps(sys.path))")
@@ -309,7 +308,7 @@ def test_attach_loads_it_into_a_process_that_never_imported_it(bpf, installed, t
     assert traced.returncode == 0, traced.stderr
     wait_for("the end of tracing", lambda: '"listened": true' not in status(installed, idle.pid))
 
-    # What cannot be is said.
+    # Failures are reported.
     nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     program = "import time; print('up', flush=True); time.sleep(1000)"
     for before, options, reason in (

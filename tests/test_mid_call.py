@@ -1,5 +1,5 @@
-"""Tracers that come and go in the midst of calls: what was open before is left alone, and what
-comes after is exact.
+"""Tracers attach and detach in the middle of calls. Calls that were open before are ignored, and
+later ones are counted exactly.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ async def main():
     waiting = steps()
     await waiting.__anext__()
     await asyncio.sleep(0)
-    # Fifty frames deep, with threads of all kinds as deep, generators suspended and coroutines
-    # awaiting.
+    # 50 frames are open here, and as many in threads of all kinds. Generators are suspended, and
+    # coroutines are awaiting.
     suspended = [numbers() for _ in range(6)]
     for one in suspended: next(one)
     threads, futures = start()
@@ -90,7 +90,7 @@ async def main():
     try: suspended[2].throw(KeyError)
     except KeyError: pass
     del suspended[3]
-    # The collector closes it.
+    # Only the collector can close this one.
     cycle = [suspended[4]]
     cycle.append(cycle)
     suspended[4] = cycle = None
@@ -123,12 +123,13 @@ def test_a_tracer_comes_while_everything_is_open(trace):
                            "function__return": ["function", "depth", "context_id", "outcome",
                                                 "kind"]})  # fmt: skip
     calls = {name: row["calls"] for name, row in run.totals("function__stats").items() if "<" not in name}
-    # Of those that were open nothing but what they call; whoever is resumed is a call from then on.
+    # Calls that were open are not counted, but their callees are. A resumed generator or coroutine
+    # counts as a call from then on.
     assert calls["deep"] == 31
     assert calls["inner"] == calls["outer"] == 10
     assert calls["leaf"] >= 51 + 5 * (21 + 1) + 10 + 31
     open_calls = check_pairs(run.events("function__entry", "function__return"))
-    # From 3.13 on a generator that is closed says nothing, but nothing of it stays open either.
+    # From 3.13 on, closing a generator fires no event. None of its calls stays open either.
     assert open_calls == []
     outcomes = {(e["function"], e["outcome"]) for e in run.events("function__return")}
     assert ("numbers", 2) in outcomes and ("steps", 2) in outcomes and ("outer", 2) not in outcomes
@@ -185,8 +186,8 @@ def test_what_tasks_await_is_not_their_own_time(trace):
     assert (rows["task"]["calls"], rows["task"]["raised"], run.report["errors"]) == (100, 4, 14)
     assert (rows["rest"]["calls"], rows["rest"]["raised"], rows["rest"]["resumed"]) == (310, 10, 310)
     assert rows["blocking"]["calls"] == 10
-    # On a busy machine other processes run between its parts too; what it waits for takes fifteen
-    # times as long.
+    # On a busy machine, other processes may run between the parts of task(). Its waits take fifteen
+    # times as long as its work.
     assert 0.9 * own["task"] < rows["task"]["self"] / 1e9 < own["task"] + 0.2 * own["waited"]
     assert rows["task"]["elapsed"] / 1e9 > own["waited"]
     assert rows["rest"]["self"] / 1e9 < 0.1 * own["waited"]

@@ -1,6 +1,4 @@
-"""One function has one name, and one class has one, whichever probe tells of it; and no name has an
-address in it.
-"""
+"""A function has the same name in all probes, and so has a class. No name contains an address."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import sysconfig
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 KNOWS_CLASSES = sys.version_info >= (3, 13) and HAS_GIL
 
-# Each form raises, asks for a traceback, and takes some ms in C, so that each probe tells of it.
+# Each form raises, formats a stack, and spends some ms in C, so that every probe reports it.
 SHOP = """
 import asyncio, functools, hashlib, traceback
 
@@ -103,7 +101,7 @@ NAMES = {
 
 
 def names(run, probe, field="function"):
-    """Of functions that have a form of their own, and not of who calls one."""
+    """Returns the names of the forms, without the functions that call them."""
     callers = {"shop.work", "shop.class_body", "shop.consume"}
     return {event[field] for event in run.events(probe) if event["file"].endswith("/shop.py")} - callers
 
@@ -138,7 +136,7 @@ gate.done()
     assert {probe: names(run, probe) for probe in fields if not probe.startswith("sample")} == {
         probe: NAMES for probe in fields if not probe.startswith("sample")
     }
-    # A sample may miss one of them.
+    # Sampling may miss a form.
     assert names(run, "sample__stats") <= NAMES and len(names(run, "sample__stats")) > 8 or not HAS_GIL
     assert " at 0x" not in run.tracer.out and "0x0" not in run.tracer.out
 

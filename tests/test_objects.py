@@ -23,7 +23,7 @@ def listening():
 
 
 def at_line(run, line):
-    """{class: (objects, bytes)} of a line of the program."""
+    """Returns {class: (objects, bytes)} for a line of the program."""
     found = {}
     for row in run.events("object__stats"):
         if row["line"] == line and row["file"].endswith("app.py"):
@@ -65,7 +65,7 @@ gate.done(state=gate.status("object__stats"), size=sys.getsizeof(kept[0]))
     if KNOWS_CLASSES:
         assert state == ["on", None]
         assert at_line(run, 10)["Box"] == (20_010, 20_010 * size)
-        # A list comes from a free list here, and is seen all the same.
+        # This list comes from a free list. It is counted too.
         assert at_line(run, 16)["list"][0] == 5000
         assert at_line(run, 13)["bytes"] == (5000, 5000 * 83)
         assert at_line(run, 24)["Gone"][0] == 700
@@ -75,7 +75,7 @@ gate.done(state=gate.status("object__stats"), size=sys.getsizeof(kept[0]))
         assert "by size" in state[1]
         assert state[1][:60] in {row["reason"][:60] for row in run.events("status")}
         objects, size_of_all = at_line(run, 10)["(<= 48 bytes)"]
-        assert 20_010 <= objects <= 20_100  # some blocks of the list and the call are among them
+        assert 20_010 <= objects <= 20_100  # includes some blocks of the list and the call
         assert size_of_all == pytest.approx(objects * size, rel=0.01)
         assert at_line(run, 13)["(<= 96 bytes)"] == (5000, 5000 * 83)
 
@@ -104,7 +104,7 @@ def who():
     ids=["plain", "debug"],
 )
 def test_tracemalloc_and_debug_hooks_work_beside_it_and_nothing_is_left(trace, children, options, env):
-    """tracemalloc starts above us and leaves while we are there, and the other way round."""
+    """tracemalloc starts or stops while the hooks are installed, and the other way round."""
     run = trace(
         LISTENING
         + WHO_IS_IN
@@ -121,12 +121,12 @@ listening()
 assert who() != before
 litter(1000)
 tracemalloc.start()
-theirs = who()[5]  # which 3.13 leaves in when tracemalloc stops
+theirs = who()[5]  # Python 3.13 leaves it installed when tracemalloc stops
 assert traced(1000)
 litter(1000)
 tracemalloc.stop()
 litter(1000)
-while who() == before: time.sleep(0.01)  # it put back what it had found, and we come again
+while who() == before: time.sleep(0.01)  # it restored what it had found, and our hooks return
 litter(1000)
 tracemalloc.start()
 gate.flushed(1)
@@ -151,8 +151,8 @@ gate.done()
     def seen():
         return sum(row["allocated"] for row in run.events("object__stats") if row["file"].endswith("app.py"))
 
-    # Not those between a tracemalloc that came or went and the moment, within a second, when we see
-    # it.
+    # Allocations are missed after tracemalloc starts or stops, until the next check, within a
+    # second.
     wait_for("most of them", lambda: seen() >= 2000)
     run.tracer.kill()
     assert run.program.line("off ") == "True"
@@ -164,8 +164,8 @@ gate.done()
 
 
 def test_counts_and_sizes_are_those_of_tracemalloc(trace):
-    """The same lines twice, once for us and once for tracemalloc, which counts what is still there:
-    all of it is kept.
+    """The same lines run twice, once traced by us and once by tracemalloc. tracemalloc counts live
+    objects, so all of them are kept.
     """
     run = trace(
         LISTENING
@@ -205,8 +205,8 @@ gate.done(**{name: theirs[line] + [line] for name, line in lines.items()},
     run.program.line("ready")
     run.tracer.kill()
     report = json.loads(run.program.line("report "))
-    places = report.pop("places")  # of the list, which are no object's own
-    # What the loops count with is another int, and before 3.13 another block of 32 bytes.
+    places = report.pop("places")  # the list's own array, which belongs to no element
+    # The loop's counter is another int, and before 3.13 another block of 32 bytes.
     del report["large" if KNOWS_CLASSES else "floats"]
     for name, (blocks, size, line) in report.items():
         objects, own = min(at_line(run, line).values(), key=lambda found: abs(found[1] - size + places))

@@ -1,4 +1,4 @@
-"""What probescope.otel publishes for tools outside of the process, read from outside."""
+"""What probescope.otel publishes for outside tools, as an outside reader sees it."""
 
 import platform
 import subprocess

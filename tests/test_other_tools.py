@@ -1,5 +1,5 @@
-"""Lines, and other tools that have hooks of their own: theirs go on, and are what they were when
-ours are out.
+"""Line events, and other tools with hooks of their own. Their hooks keep working, and are unchanged
+after ours are removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def pay(n):
     return total
 
 gate.on(*PROBES)
-gate.flushed(1)  # a probe counts as listened to a moment before its tracer hears it
+gate.flushed(1)  # the semaphore is raised a moment before the tracer receives events
 pay(2)
 gate.flushed()
 gate.done(state=gate.state("line"))
@@ -64,14 +64,14 @@ def count():
     profile.create_stats()
     return sum(row[0] for key, row in profile.stats.items() if key[2] == "leaf")
 
-sys.setprofile(python_hook)        # it has the hook before we come
+sys.setprofile(python_hook)        # it has the hook before we attach
 gate.on("function__stats")
 for _ in range(10): leaf()
 kept = sys.getprofile() is python_hook
 sys.setprofile(None)
-profile.enable()                   # and another takes it while we are there
+profile.enable()                   # another tool takes the hook while we are attached
 for _ in range(10): leaf()
-gate.flushed(1)                    # upkeep has gone between by now
+gate.flushed(1)                    # the watcher has put our hook in between by now
 for _ in range(10): leaf()
 profile.disable()
 gate.flushed(1)
@@ -97,7 +97,7 @@ def test_profilers_go_on_and_are_left_as_they_were(trace):
     assert run.report["kept"]
     assert run.report["events"] == 20
     assert run.report["profiled"] == 20
-    # What came between a profiler's start and the next look is missed before 3.12.
+    # Before 3.12, calls between a profiler's start and our next check are missed.
     calls = run.totals("function__stats")["leaf"]["calls"]
     assert calls == 40 if MONITORING else 30 <= calls <= 40
     assert run.program.line("after ") == "True 2"
@@ -137,8 +137,8 @@ gate.on("function__stats")
 leaf()
 leaf()
 disabled = seen.count("leaf")
-# A tool before us raises, and we are not told of the exit: what is open must not pile up, nor spoil
-# what comes after.
+# Another tool's callback raises before ours runs, so we see no exit. Open calls must not pile up,
+# and later ones must be right.
 wild = True
 for _ in range(300):
     try: lost(3)
@@ -153,7 +153,7 @@ sys.stdout.flush()
 gate.off("function__stats")
 ids = [monitoring.get_tool(id) for id in range(6)]
 free = ids.index(None, 2)
-# What we disabled under our id is not disabled for who has it next.
+# Events that we disabled under our tool id are enabled for the next owner of the id.
 monitoring.use_tool_id(3, "next")
 heard = []
 monitoring.register_callback(3, monitoring.events.PY_START, lambda code, offset: heard.append(code.co_name))

@@ -1,4 +1,4 @@
-"""The package as an application sees it, each time in a Python of its own."""
+"""The package from an application's view. Each test runs a Python of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracing import python
 
 
 def report(source, *options, **env):
-    """What a program prints as JSON, after it has ended well and without another word."""
+    """Returns the JSON that a program prints. The program must succeed with an empty stderr."""
     ran = python("-W", "error", *options, "-c", source, env=env)
     assert (ran.returncode, ran.stderr) == (0, "")
     return json.loads(ran.stdout)
@@ -33,7 +33,7 @@ print(json.dumps([answers, before, during, probescope.status()]))
 @pytest.mark.smoke
 @pytest.mark.parametrize("options", [[], ["-X", "dev"], ["-I", "-S"]], ids=" ".join)
 def test_installs_once_and_silently_and_uninstalls(options):
-    # -I and -S do not let the package be found, so they are told where it is.
+    # With -I and -S Python does not find the package, so its path is added.
     place = f"import sys; sys.path.insert(0, {str(Path(probescope.__file__).parent.parent)!r})\n"
     answers, before, during, after = report(place + INSTALL, *options, PROBESCOPE_MEMORY="1M")
     assert answers == [True, True, True, 1, True, False]
@@ -105,8 +105,7 @@ print(json.dumps([answers, probescope.status()["installed"]]))
 
 
 def test_a_subinterpreter_gets_a_reason_and_the_main_one_works_on():
-    # From 3.13 on there are those with a GIL of their own, and those that share it, as mod_wsgi's
-    # do.
+    # From 3.13 on, a subinterpreter may have its own GIL, or share the main one as under mod_wsgi.
     configs = '[["isolated"], ["legacy"]]' if sys.version_info >= (3, 13) else "[[]]"
     ran = python("-c", SUBINTERPRETER.replace("CONFIGS", configs))
     assert ran.returncode == 0, ran.stderr

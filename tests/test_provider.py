@@ -50,7 +50,7 @@ while not os.path.exists(end) and (child != 0 or os.getppid() == parent):
 other.join()
 print("asked", asked, "dropped", shop.dropped, checkout.dropped, flush=True)
 if child: os.waitpid(child, 0)
-# What a callable raises is the application's; another one unloads its own provider.
+# An exception of the callable reaches the application. The other callable unloads its own provider.
 try: raised = plain(lambda: 1 / 0)
 except ZeroDivisionError: raised = "raised"
 print("unloaded", raised, plain(lambda: (shop.unload(), ())[1]), shop.path, plain.enabled, flush=True)
@@ -153,9 +153,9 @@ said(lambda: [probescope.Provider(f"p{i}").load() for i in range(300)].count(Tru
     ):
         assert line.startswith(f"Error: {start}"), definitions
     assert definitions[5] == "300"
+    # Without a tracer, arguments are not checked. Only the call without a callable is counted.
     assert production.stdout.splitlines()[:8] == ["True", *["False"] * 6, "1"]
     assert production.stdout.splitlines()[8:] == definitions
-    # The one was of no use to a probe, whoever listens; the others were not looked at.
     assert python("-c", source, env={"PROBESCOPE_STRICT": "1"}).stdout == development.stdout
 
 
@@ -220,7 +220,7 @@ for make in (copy.copy, pickle.dumps, type(a), lambda probe: object.__new__(type
 
 
 def test_threads_define_load_fire_and_unload_the_same_provider():
-    """Without a GIL at the same time."""
+    """Without a GIL, the threads do so at the same time."""
     source = """
 import threading
 import probescope
@@ -247,7 +247,9 @@ print(shop.path.endswith(".so"), shop.unload(), shop.path)
 
 
 def test_an_idle_call_with_a_lambda_costs_at_most_twice_an_empty_function_with_it():
-    """In turns in one process; up to three times, because other programs spoil one now and then."""
+    """The functions run in turns in one process. Up to three attempts, because other programs may
+    disturb one.
+    """
     source = """
 import time, probescope
 from probescope._native import nothing

@@ -1,5 +1,5 @@
-"""Request probes of WSGI and ASGI applications: each request is told of once, and the application
-notices nothing.
+"""Request probes of WSGI and ASGI applications. Each request is reported once, and the application
+does not notice.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def test_wsgi(trace):
         "state": "on",
     }
     done = done_of(run)
-    # Some versions of bpftrace say that it is cut.
+    # Some versions of bpftrace mark a text that they cut.
     long = next(path for path in done if path.startswith("/" + "x" * 60))
     statuses = {
         "/raises": 500, "/exits": 0, "/list": 201, "/streamed": 206, "/fails": 500, "/generator": 204,
@@ -200,7 +200,7 @@ def test_wsgi(trace):
     details = {event["message"]: event["traceparent"] for event in run.events("exception__detail")}
     for name in ("thread0", "thread1", "thread2"):
         assert slow[name] == [own(done[f"/{name}"])]
-        # Before 3.12 what an exception is raised in has ended when it is told of.
+        # Before 3.12, the request has ended when its exception is reported.
         assert details.get(name, own(done[f"/{name}"])) in (own(done[f"/{name}"]), "")
     assert slow["outside"] == [""]
     assert run.program.err == ""
@@ -350,7 +350,8 @@ def test_asgi(trace):
         "/mounted/{name}",
     ]
     assert done["/twice"]["traceparent"][:36] != PARENT[:36]
-    # Until the last part was sent; what the application does after that is still the request's.
+    # The request lasts until its last part is sent. Later work of the application still belongs to
+    # it.
     assert done["/answer"]["elapsed"] >= 1_000_000
     ends = [
         event.get("path", event.get("function")) for event in run.events("request__done", "function__slow1ms")

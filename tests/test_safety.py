@@ -10,8 +10,8 @@ from tracing import start_program, wait_for
 
 ON = 'gate.on("function__stats", "exception__stats")\n'
 
-# Calls, generators and exceptions that are handled, until something arrives. ours(): frames of ours
-# in its traceback.
+# Makes calls, runs generators and handles exceptions until something arrives. ours(): collects our
+# frames in the traceback.
 BUSY = """
 import ctypes, gate, json, os, signal, sys, threading, time
 
@@ -99,7 +99,7 @@ def test_every_signal_and_asynchronous_exception_is_delivered_with_everything_at
     deliver = (
         f"gate.done(got=[timeouts({count}), interrupts({count}), asynchronous({count})], traces=traces)\n"
     )
-    # Before 3.12 the trace hook as well.
+    # PROBESCOPE_FORCE=1 also enables the trace hook before 3.12.
     target = program(BUSY + ON + deliver, options=["-X", "dev"], env={"PROBESCOPE_FORCE": "1"})
     attach(target, *PROBES)
     assert report_of(target) == {"got": [count] * 3, "traces": []}
@@ -230,7 +230,7 @@ while True:
 def test_the_watcher_has_no_file_of_the_applications_and_the_worker_has_all(attach, program):
     """docs/decisions/213.
 
-    A worker runs finalizers of the application now and then, which close files.
+    The worker sometimes runs finalizers of the application, which close files.
     """
     if tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) < (5, 9):
         pytest.skip("Linux before 5.9 gives no thread a table of files of its own")
@@ -240,7 +240,7 @@ def test_the_watcher_has_no_file_of_the_applications_and_the_worker_has_all(atta
     the_applications = set(os.listdir(tasks / str(started.pid) / "fd"))
 
     def ours():
-        """Files of the watcher, and of the worker."""
+        """Returns the open files of the watcher and of the worker."""
         names = {task: (task / "comm").read_text() for task in tasks.iterdir()}
         found = [set(os.listdir(task / "fd")) for task, name in names.items() if name == "probescope\n"]
         return sorted(found, key=len)

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.skipif(
     sysconfig.get_config_var("Py_GIL_DISABLED"), reason="of another CPython: with a GIL"
 )
 
-# Each function is measured by its own thread's CPU clock before, for the shares must not have a
-# clock read in between: a thread that wants the CPU mostly gets it when this one asks the kernel
-# for its CPU time.
+# Each function is timed by its thread's CPU clock before sampling starts. The clock must not be
+# read between the functions: when a thread reads its CPU time, the kernel often gives the CPU to a
+# thread that waits for it.
 WORK = """
 import gate, threading, time
 
@@ -51,10 +51,10 @@ STATS = {
 
 
 def attempts(check, times=3):
-    """Shares of a machine that others use too: right once is right, for what is wrong is wrong each
-    time.
+    """Retries a comparison of shares, because other programs use the machine too. One success is
+    enough: a real error fails each time.
 
-    An attempt that failed is written down: bin/test tells of it.
+    Failed attempts are written to a file, and bin/test reports them.
     """
     failures = []
     while True:
@@ -77,9 +77,7 @@ def of(clocks):
 
 
 def expect_shares(run, rows, names, sampled, clocks, within):
-    """Adds this run to `sampled` and `clocks`, and holds the functions' shares of all runs against
-    each other.
-    """
+    """Adds this run to `sampled` and `clocks`, and compares the functions' shares over all runs."""
     for name in names:
         sampled[name] += rows[name]["self"]
         clocks[name] += run.report[name]
@@ -88,11 +86,11 @@ def expect_shares(run, rows, names, sampled, clocks, within):
 
 
 def test_shares_are_those_of_the_programs_own_cpu_clock(trace):
-    """One thread; a coroutine that awaits another on an event loop; and the functions that are on
-    the stack, recursion once.
+    """Cases: a single thread; a coroutine that awaits another one on an event loop; and all
+    functions on the stack, where recursion counts once.
     """
-    # Some 600 samples: chance alone puts one attempt in 300 outside of 5 points, and one in 20 on a
-    # busy machine (decision 199).
+    # With some 600 samples, chance alone puts one attempt in 300 outside of 5 points, and one in 20
+    # on a busy machine (decision 199).
     sampled = {"heavy": 0, "light": 0}
 
     def check():
@@ -124,7 +122,7 @@ gate.flushed(1)
 asyncio.run(main(6))
 gate.flushed(2)
 run_for(0.5, lambda: recursive(20))
-# By way of C.
+# Called through C.
 run_for(0.5, lambda: sorted((1,), key=through_c))
 gate.flushed(2)
 gate.done(**clocks)
@@ -137,7 +135,7 @@ gate.done(**clocks)
         assert rows["heavy"]["self"] > rows["recursive"]["self"]
         assert rows["inner"]["total"] <= rows["outer"]["total"]
         assert rows["heavy"]["self"] > rows["inner"]["self"]
-        # What ran below the event loop alone: the program's own measurement may be sampled too.
+        # Only the work below the event loop: the program's own measurement may be sampled too.
         sampled["heavy"] += rows["inner"]["total"] - rows["inner"]["self"]
         sampled["light"] += rows["outer"]["total"] - rows["outer"]["self"] - rows["inner"]["total"]
         assert of(sampled)["heavy"] == pytest.approx(of(run.report)["heavy"], abs=0.05), (sampled, run.report)
@@ -152,7 +150,7 @@ def test_threads_share_as_their_clocks_say(trace, blocked):
     """Two busy threads, one that sleeps, one that waits in C, and one that computes in C without
     the GIL.
     """
-    # Of all attempts together: see above.
+    # Sums over all attempts, as above.
     names = "heavy", "light", "hashes"
     sampled, clocks = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
 
@@ -206,9 +204,9 @@ gate.done(**used)
 
 
 def test_a_long_call_without_the_gil_is_its_callers_whatever_states_there_are(trace):
-    """C extensions make states of their own.
+    """C extensions create thread states of their own.
 
-    Here it is a second one of the main thread, and the newest of all.
+    Here one is created: a second state of the main thread, and the newest of all states.
     """
     sampled, clocks = dict.fromkeys(("heavy", "derive"), 0), dict.fromkeys(("heavy", "derive"), 0)
 
@@ -246,8 +244,8 @@ gate.done(**used)
     attempts(check)
 
 
-# From Linux 6.6 to 6.11 the sampler is not on the CPU before the application sleeps, where the CPUs
-# are busy.
+# From Linux 6.6 to 6.11, when all CPUs are busy, the sampler gets a CPU only when the application
+# sleeps.
 TICKS_ARE_LATE = (6, 6) <= tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) < (6, 12)
 needs_ticks_in_time = pytest.mark.skipif(
     TICKS_ARE_LATE, reason="of another Linux: before 6.6, or from 6.12 on"
@@ -255,8 +253,8 @@ needs_ticks_in_time = pytest.mark.skipif(
 
 
 def shares_of(name, run, sampled, clocks):
-    """What that function has of all, by the samples and by the program's own clocks, of this run
-    and those added up so far.
+    """Returns a function's share by the samples and by the program's own clocks, both over all runs
+    so far. Returns the rows of this run too.
     """
     rows = run.totals("sample__stats")
     sampled[name] += rows[name]["self"]
@@ -275,11 +273,11 @@ def shares_of(name, run, sampled, clocks):
     ],
 )
 def test_a_pool_spends_its_time_in_its_jobs(trace, children, additions, spinners):
-    """Where a thread can be asked for its stack is where it waits for the next job: samples were
-    8 % in jobs of 96.
+    """If a sample had to wait for the thread's next check, its stack would be where the thread
+    waits for its next job. Such samples put 8 % of the time into jobs that took 96 %.
 
-    Where the sampler got a CPU only when a thread of the application slept, they were 37 to 68 % in
-    jobs of 80.
+    If the sampler got a CPU only when a thread of the application slept, samples put 37 to 68 % of
+    the time into jobs that took 80 %.
     """
     for _ in range(spinners):
         children.append(Child([sys.executable, "-c", "while True: pass"]))
@@ -326,8 +324,8 @@ gate.done(job=sum(used), all=all)
 
 @needs_ticks_in_time
 def test_a_thread_that_lost_its_cpu_before_the_tick_is_not_sampled(trace):
-    """On a busy machine the kernel takes CPUs away mostly where a thread asks for its CPU time:
-    such a call had 30 points too many.
+    """On a busy machine, the kernel takes a CPU away mostly where a thread reads its CPU time. The
+    reading call once had 30 points too many.
     """
     sampled, clocks = {"work": 0, "all": 0}, {"work": 0, "all": 0}
 
@@ -355,7 +353,7 @@ def turns(seconds):
         used += after - before
         before = after
 
-# Of this session: the kernel shares CPUs out between sessions first.
+# In the same session, because the kernel first divides CPU time between sessions.
 SPIN = "import os, sys, time\\nwhile os.getppid() == int(sys.argv[1]): time.thread_time()"
 for _ in range(4 * len(os.sched_getaffinity(0))):
     subprocess.Popen([sys.executable, "-S", "-c", SPIN, str(os.getpid())])
@@ -370,7 +368,7 @@ gate.done(work=used, all=all)
 """,
             STATS,
             finish=False,
-        ).finish(within=300)  # 4 s of CPU time, beside eight spinners and whatever else runs
+        ).finish(within=300)  # 4 s of CPU time, beside eight spinners and other load
         shares, rows = shares_of("work", run, sampled, clocks)
         assert shares[0] == pytest.approx(shares[1], abs=0.1), (shares, rows)
 
@@ -426,8 +424,8 @@ gate.done(**clocks)
 
 @needs_ticks_in_time
 def test_long_system_calls_are_their_callers_on_a_busy_machine(trace, children):
-    """A kernel that is not preemptible takes no CPU away in them, so ticks come late there: such
-    calls had 10 points of 32 too few.
+    """A kernel that is not preemptible does not interrupt long system calls, so ticks come late
+    there. Such calls once had 10 points of 32 too few.
     """
     for _ in range(4):
         children.append(Child([sys.executable, "-c", "while True: pass"]))
@@ -480,8 +478,8 @@ gate.done(**clocks)
 
 
 def test_callers_of_generators_have_what_these_use(trace):
-    """The frame of a generator that was left while its stack was read has no caller: a tenth of
-    some stacks ended there.
+    """If a generator is suspended while its stack is read, its frame has no caller. One stack in
+    ten once ended at such a frame.
     """
     run = trace(
         """
@@ -518,7 +516,7 @@ gate.done()
 
 
 def test_collections_are_a_row_of_their_own_above_the_stack_that_they_interrupt(trace):
-    """What a finalizer runs meanwhile is the finalizer's."""
+    """Functions that a finalizer calls during a collection belong to the finalizer."""
     names = "collections", "litter", "finalizers"
     sampled, clocks = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
 
@@ -573,7 +571,7 @@ gate.done(**clocks)
 
 
 def test_stacks_are_read_while_threads_code_and_frames_come_and_go(trace):
-    """What is read may be freed at any moment: that harms nobody."""
+    """The memory that is read may be freed at any moment. That must do no harm."""
     run = trace(
         """
 import gate, sys, threading, time
@@ -609,11 +607,11 @@ gate.done()
     )
     rows = run.totals("sample__stats")
     assert rows["fresh.fresh"]["self_samples"] > 0
-    # compile() is called by churn().
+    # churn() calls compile().
     assert rows["churn"]["self_samples"] > 0
 
 
-# Who reads memory of another process, or of its own in this way, is given ANSWER.
+# Whoever calls process_vm_readv gets ANSWER.
 SANDBOX = """
 import ctypes, platform, struct
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
@@ -633,16 +631,16 @@ assert call(libc.syscall, seccomp, FILTER, ALL_THREADS, ctypes.addressof(program
 @pytest.mark.parametrize(
     ("answer", "env", "state"),
     [
-        (0x80000000, {}, "degraded"),  # the end of the process
+        (0x80000000, {}, "degraded"),  # kills the process
         (0x50001, {"PROBESCOPE_SECCOMP": "errno"}, "degraded"),  # EPERM
         (0x7FFF0000, {"PROBESCOPE_SECCOMP": "errno"}, "on"),
     ],
     ids=["end", "error", "allowed"],
 )
 def test_a_sandbox_that_ends_who_reads_memory_is_left_in_peace(trace, answer, env, state):
-    """Without a word of the user's nothing is tried under a filter."""
-    # CPU time: in half a second beside two spinners there were so few samples that light() had more
-    # in 4 of 12 runs.
+    """Unless the user allows it, memory is not read under a seccomp filter."""
+    # CPU time, because half a second beside two spinners gave too few samples: light() had more
+    # than heavy() in 4 of 12 runs.
     run = trace(
         WORK
         + f"ANSWER = {answer}\n"
@@ -668,9 +666,9 @@ gate.done(state=state, reason=reason)
 
 
 def test_the_rate_that_was_reached_is_told(trace):
-    """Samples taken are those of the rows.
+    """The number of samples taken equals that of the rows.
 
-    A call into C that keeps the GIL is its caller's, however long it takes.
+    A call into C that holds the GIL counts for its caller, however long it takes.
     """
 
     def check():
@@ -730,8 +728,8 @@ gate.done(pid=os.getpid())
     for frame in run.events("sample__frame"):
         stacks.setdefault(frame["stack_id"], {})[frame["index"]] = (frame["function"], frame["line"])
     whole = [[stack[index] for index in sorted(stack)] for stack in stacks.values()]
-    # Lines 6 and 7 are where spin() is, 10 and 17 its callers'. A stack may be torn whose thread
-    # ran on while it was copied.
+    # spin() runs in lines 6 and 7, and its callers in 10 and 17. A stack may be torn when its
+    # thread runs on while it is copied.
     callers = [tuple(stack[1:]) for stack in whole if stack[0] in [("spin", 6), ("spin", 7)]]
     torn = [stack for stack in callers if stack != (("outer", 10), ("<module>", 17))]
     assert len(torn) < len(callers)
@@ -742,8 +740,8 @@ gate.done(pid=os.getpid())
 
 
 def test_lines_have_what_the_clocks_between_them_say(trace):
-    """One function: a product that keeps the GIL, checksums without it, a loop, and a line that
-    takes almost nothing.
+    """Lines of one function: a product that holds the GIL, checksums without it, a loop, and a line
+    that takes almost no time.
     """
     sampled, clocks = {}, {}
 
@@ -796,8 +794,8 @@ gate.done(**{str(first + 2 * place + 2): seconds for place, seconds in enumerate
 
 
 def test_nothing_of_the_applications_is_swallowed_and_nothing_is_left(trace):
-    """Signals, KeyboardInterrupt and asynchronous exceptions arrive; names of code that is gone do
-    not keep it.
+    """Signals, KeyboardInterrupt and asynchronous exceptions arrive. The names of freed code do not
+    keep it alive.
     """
     run = trace(
         WORK
@@ -894,5 +892,5 @@ gate.done(alive=sum(code() is not None for code in codes))
     assert run.report["alive"] == 0
     rows = [row for row in run.events("sample__stats") if row["function"] == "made.work"]
     assert sum(row["self_samples"] for row in rows) > 20
-    # One row a flush.
+    # One row for each flush.
     assert len(rows) <= len(run.events("stats__done"))

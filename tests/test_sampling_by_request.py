@@ -1,5 +1,5 @@
-"""Samples of each request by itself: they are its own, also where requests take turns on one
-thread, and after it has ended.
+"""Samples by request. Each request gets its own samples, also where requests take turns on one
+thread, and after a request has ended.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def state():
 
 
 def traced(trace, source):
-    """On a busy machine some seconds of CPU time take minutes."""
+    """On a busy machine, some seconds of CPU time take minutes."""
     return trace(source, FIELDS, attach=["stats__by_request"], finish=False).finish(within=240)
 
 
 def sampled_in(run, *functions):
-    """{request: CPU time of its samples in these functions}; of none: ""."""
+    """Returns {request: CPU time of its samples in these functions}; "" stands for no request."""
     found = {}
     for (request, function), row in run.totals("sample__stats", "request", "function").items():
         if function in functions:
@@ -65,10 +65,10 @@ def add(sums, found):
 
 
 def test_requests_have_what_their_threads_clocks_say(trace):
-    """On one event loop: one in a context of 40 variables, one in C without the GIL and with it,
-    one in a pool of threads.
+    """On one event loop: a request in a context of 40 variables, one in C without the GIL and with
+    it, and one in a pool of threads.
 
-    Some 900 samples: chance alone puts one attempt in 300 outside of 5 points.
+    With some 900 samples, chance alone puts one attempt in 300 outside of 5 points.
     """
     sampled, clocks = {}, {}
 
@@ -134,8 +134,8 @@ gate.done(used=used, state=state())
 
 
 def test_requests_that_have_ended_get_their_samples_and_none_of_the_next_ones(trace):
-    """Two short kinds in turns, each with a function of its own: almost all have ended, and are
-    gone, when their stacks are taken.
+    """Two kinds of short requests take turns, each with its own function. Almost all have ended,
+    and are freed, when their stacks are read.
     """
     sampled, clocks = {}, {}
 
@@ -156,7 +156,7 @@ def turn():
     for name, function, times in (("long", long, 9_000), ("short", short, 3_000)):
         request = _native.Request("GET", "/" + name, None)
         within(request, timed, "GET /" + name, function, times)
-        if name == "long": request.done(200, None) # the other is dropped
+        if name == "long": request.done(200, None) # the short request is freed without done()
 
 def turns(seconds):
     ends = time.process_time() + seconds
@@ -183,8 +183,8 @@ gate.done(used=used, state=state())
     attempts(check)
 
 
-# Preloaded: once a tick, who has copied a page of frames waits until the program has gone on to its
-# next request.
+# Preloaded. Once a tick, a thread that has copied a page of frames waits until the program has
+# started its next request.
 BETWEEN = """
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -212,8 +212,8 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n, con
 
 
 def test_a_request_that_ends_while_its_stack_is_read_is_not_taken_for_the_next_one(trace, tmp_path):
-    """On most Pythons the next one's context and frame have the same addresses: held against these,
-    all samples were of the wrong one.
+    """On most Pythons, the next request's context and frame have the same addresses. When requests
+    were identified by these addresses, all samples were of the wrong request.
     """
     (tmp_path / "between.c").write_text(BETWEEN)
     library = tmp_path / "between.so"
@@ -244,7 +244,7 @@ for _ in range(30):
         request = _native.Request("GET", path, None)
         contextvars.Context().run(enter, request, function)
         request.done(200, None)
-        # Else every second one's context has the same address.
+        # Otherwise only every second request's context has the same address.
         contextvars.Context().run(_native.enter_request, None)
 waits.value = 0
 gate.flushed(2)
@@ -262,7 +262,7 @@ gate.done(state=state())
 
 
 def test_a_pool_of_threads_works_for_the_requests_whose_contexts_it_has(trace):
-    """And for none in the context of a thread."""
+    """Jobs that run in the thread's own context belong to no request."""
     sampled, clocks = {}, {}
 
     def check():
@@ -315,7 +315,7 @@ gate.done(used=used, state=state())
 
 
 def test_requests_are_made_and_dropped_while_they_are_sampled(trace):
-    """Some ten thousand a second, by threads that take the GIL from each other all the time."""
+    """Some ten thousand requests a second, by threads that compete for the GIL."""
     run = traced(
         trace,
         COMMON

@@ -1,5 +1,5 @@
-"""Servers that fork their workers, real ones: each worker is traced, whichever way it was made, and
-ends as it would without us.
+"""Real servers that fork their workers. Each worker is traced, however it was created, and ends as
+it would without probescope.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def application(environ, start):
 
 @pytest.fixture
 def serve(bpf, children, tmp_path):
-    """serve(command): (the server, ask(), signal(number)).
+    """Returns (start, ask).
 
-    ask() is one request's answer: the worker's process id.
+    start(*command) starts a server, and returns when it has answered a request. ask() sends a
+    request and returns the worker's PID.
     """
     (tmp_path / "shop.py").write_text(APP)
     socket = "127.0.0.1:%d" % (20000 + os.getpid() % 20000)

@@ -1,6 +1,4 @@
-"""In the gate a test that is skipped for a reason that .ci/skips.json does not list fails:
-tests/conftest.py.
-"""
+"""In the gate, a skipped test fails unless .ci/skips.json lists its reason: tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -24,7 +22,8 @@ LISTED = json.loads((ROOT / ".ci/skips.json").read_text())[0]["what"]
 def test_a_skip(tmp_path: Path, reason: str, gate: Optional[str], outcome: str) -> None:
     (tmp_path / "test_one.py").write_text(f"import pytest\ndef test_one():\n    pytest.skip({reason!r})\n")
     environment = {**os.environ, "PROBESCOPE_GATE": gate or "", "PYTHONPATH": str(ROOT / "tests")}
-    # This test is in the room: who waits to be alone there waits for it.
+    # This test holds "room" already. The pytest below must not wait behind a process that wants to
+    # be alone, because that process waits for this test.
     environment.pop("PROBESCOPE_TURNS", None)
     command = [
         sys.executable,

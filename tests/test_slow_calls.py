@@ -1,12 +1,10 @@
-"""Slow calls below those that made them, as spec/host/slow_calls_spec.rb has it of the gem's
-command.
-"""
+"""Slow calls below their callers. The gem's command has spec/host/slow_calls_spec.rb."""
 
 from probescope.command.slow_calls import Call, SlowCalls
 
 
 def calls(**of):
-    """{name: (id, parent, ms)}"""
+    """Takes name=(id, parent, ms)."""
     return SlowCalls(
         Call(own, parent, {"name": name, "elapsed_ns": ms, "at": str(own)})
         for name, (own, parent, ms) in of.items()

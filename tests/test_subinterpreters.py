@@ -1,4 +1,4 @@
-"""The main interpreter alone is served, and others run beside it: with its GIL, and from 3.12 on
+"""Only the main interpreter is traced. Others run beside it: with its GIL, and from 3.12 on also
 with their own.
 """
 
@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-# The same code in each of them, under the name of a file of the application: what is told is
-# main.py's.
+# Each interpreter runs the same code under a file name of its own. Only main.py's code is reported.
 PROGRAM = """
 import gate, os, sys, threading
 try:
@@ -45,7 +44,7 @@ def run(kind):
     number = create(kind)
     failed = (getattr(interpreters, "exec", None) or interpreters.run_string)(number, source(kind + ".py"))
     assert failed is None, failed
-    # It ends while the others and the tracer go on.
+    # It is destroyed while other interpreters and the tracer go on.
     interpreters.destroy(number)
     ended.append(kind)
 

@@ -1,5 +1,5 @@
-"""What a terminal has room for, and what the command line takes: as terminal_spec.rb in spec/host
-and in spec/commands has it.
+"""Fitting output to a terminal, and parsing the command line. terminal_spec.rb in spec/host and
+spec/commands has the same.
 """
 
 import io

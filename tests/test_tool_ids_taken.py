@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     reason="of another CPython: 3.12 and later, with a GIL",
 )
 
-# cProfile has id 2 as always; the others have events on every line and instruction.
+# cProfile has id 2, as always. The other tools have events on every line.
 TAKE = """
 import cProfile, sys
 monitoring, lines = sys.monitoring, set()
@@ -75,7 +75,7 @@ is_ready.wait()
 gate.on("function__stats")
 is_attached.set()
 work(10)
-# These two begin while somebody listens.
+# These two threads start while a tracer is attached.
 threads += [threading.Thread(target=work, args=(10,)), threading.Thread(target=late)]
 threads[1].start()
 threads[1].join()
@@ -87,8 +87,8 @@ print("report", json.dumps(dict(state=state, reason=reason)), flush=True)
 gate.off("function__stats")
 is_detached.set()
 for thread in threads: thread.join()
-# The profile hook's own id is 6. All who had it have ended, which the interpreter looks for when it
-# is set.
+# The profile hook has the tool id 6. All threads with a hook have ended. The interpreter checks
+# for such threads when the hook is set.
 sys.setprofile(None)
 left = [event for event, tools in monitoring._all_events().items() if tools & 1 << 6]
 profiler.disable()

@@ -1,5 +1,5 @@
-"""The application's current OpenTelemetry span, in the events that carry it: they say what
-OpenTelemetry itself says.
+"""The application's current OpenTelemetry span, in the events that carry it. It matches what
+OpenTelemetry itself reports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def slow(name):
         pass
 
 def run(name):
-    # A function of that name, called once: the event tells which case it was.
+    # Calls a function with that name once, so that the event names the case.
     code = slow.__code__.replace(co_name=name, co_qualname=name)
     context = trace.get_current_span().get_span_context()
     flags = context.trace_flags & 0xFF
@@ -87,7 +87,7 @@ def test_slow_calls_name_the_current_span(trace):
     assert heard.pop("slow") == ""
     assert {name: heard[name] for name in said} == said
     assert said["inner"] != said["outer"] == said["outer_again"]
-    # A thread of a free-threaded build begins with the context of the one that started it.
+    # In a free-threaded build, a thread starts with the context of its creator.
     inherits = getattr(sys.flags, "thread_inherit_context", False)
     assert bool(said["bare_thread"]) == bool(inherits) and said["invalid"] == ""
     assert len({said[f"task_{i}"] for i in range(3)}) == 3
@@ -200,7 +200,7 @@ class Told(Exception):
     pass
 
 class Picky(OSError):
-    def __init__(self, name, *, number):  # OSError's own would refuse the number
+    def __init__(self, name, *, number):  # OSError.__init__ would reject the number
         super().__init__(name)
         self.number = number
 
@@ -341,7 +341,7 @@ def all_of_them():
     gc.collect()
 
 gate.on("exception__detail")
-all_of_them()     # the first of a line may come without
+all_of_them()     # the first exception of a line may be reported without a span
 gate.flushed(2)
 all_of_them()
 gate.flushed()
@@ -358,13 +358,13 @@ def test_exceptions_name_the_span_that_they_were_raised_in(trace):
         heard.setdefault(event["message"] if event["message"] in said else event["function"], []).append(
             event["traceparent"]
         )
-    # What is thrown into a generator, as contextlib does, is told of in there too.
+    # An exception that is thrown into a generator, as contextlib does, is reported inside it too.
     second = {
         name: spans[len(spans) // 2] for name, spans in heard.items() if name in said and len(spans) % 2 == 0
     }
     assert second.keys() == said.keys()
-    # Before 3.12 they are told of when they die: of what outlived its handler no span need be
-    # known. Never is it another.
+    # Before 3.12, exceptions are reported when they are freed. The span of an exception that
+    # outlived its handler may be unknown, but is never a wrong one.
     kept = set() if TOLD_AT_ONCE else {"kept", "cycle", "raised_later"}
     last = set() if TOLD_AT_ONCE or second["until_the_next_second"] else {"until_the_next_second"}
     assert second == {name: "" if name in kept | last else span for name, span in said.items()}

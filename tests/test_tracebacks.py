@@ -1,4 +1,4 @@
-"""What formats tracebacks: who asked, for which exception, and what it took."""
+"""Formatting of tracebacks: the caller, the exception, and the cost."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def words(function):
     return (ctypes.c_void_p * (type(fail).__basicsize__ // size)).from_address(id(function))[:]
 
 def alike(function):
-    # Where a function points to what every function points to: its type, and what calls of it run.
+    # Offsets at which all functions have the same pointer: the type, and the code that runs a call.
     pairs = list(enumerate(zip(words(function), words(fail))))
     return [index for index, (a, b) in pairs[1:] if a == b and (a or 0) > 1 << 20]
 """
 
-# Each of these functions asks once, in its third line; its name is in the event.
+# Each of these functions formats once, in its third line. The event has its name.
 CASES = f"""{COMMON}
 import asyncio, copy, logging.handlers, pickle, queue
 from traceback import format_exc as bound_early
@@ -142,7 +142,7 @@ def in_a_task(error):
 thread = threading.Thread(target=fail, args=(1,))
 thread.start(), thread.join()
 
-# What else may be done with them meanwhile.
+# Other uses of these functions while a tracer is attached.
 assert not set(alike(traceback.print_last)) >= set(alike(gate.flushed))
 assert pickle.loads(pickle.dumps(traceback.format_exc)) is copy.deepcopy(traceback.format_exc) \
     is traceback.format_exc
@@ -180,8 +180,8 @@ def test_each_way_to_format_counts_once(trace):
     assert stacks["format_stack"] == [("traceback.format_stack", lines["format_stack"], 3, "", 0)]
     task = next(name for name in heard if name.endswith("task"))
     assert heard.pop(task) == told("traceback.format_exception", "in_a_task", further=1) * 2
-    # What the interpreter prints it formats in Python from 3.13 on. In a thread nobody of the
-    # application asks.
+    # From 3.13 on, the interpreter formats in Python what it prints. In a thread, no function of
+    # the application calls.
     bare = heard.pop("", []) + [
         event for name in list(heard) if name.startswith("threading.") for event in heard.pop(name)
     ]
@@ -224,7 +224,7 @@ assert "logging" not in sys.modules
 gate.on("backtrace__done")
 assert alike(traceback.format_exc) != whole
 
-# Imported, and loaded anew, while somebody listens.
+# Imported and reloaded while a tracer is attached.
 import logging
 old = traceback.format_exc
 importlib.reload(traceback)
@@ -247,7 +247,7 @@ except Problem as error:
     traceback.format_exception(error)
     kept = error
 
-# Nothing of the application's is swallowed.
+# No exception of the application is swallowed.
 class Timeout(BaseException):
     pass
 
@@ -292,7 +292,7 @@ def send_from_a_thread():
         wanted.acquire()
         time.sleep(0.001)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(Timeout))
-# Kept: else, without a GIL, its end may come with the last one here.
+# A reference is kept. Without a GIL, the thread could otherwise end during the last timeout.
 sender = threading.Thread(target=send_from_a_thread)
 sender.start()
 by_thread = sum(until_timeout(wanted.release) for _ in range(100))
@@ -329,7 +329,7 @@ def test_nothing_is_left_and_nothing_is_taken(trace):
     assert "the application has replaced traceback.format_exception: it is left alone" in report
     assert run.program.err == ""
     kinds = [event["kind"] for event in run.events("backtrace__done")]
-    assert kinds[0] == "traceback.print_tb"  # which the application's calls
+    assert kinds[0] == "traceback.print_tb"  # called by the application's replacement
     assert kinds[1] == "traceback.print_exception" and "traceback.extract_tb" in kinds
 
 

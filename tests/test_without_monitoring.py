@@ -1,6 +1,4 @@
-"""sys.monitoring was taken out of sys, or does not do what it is asked for: what needs it is
-refused, and nothing ends.
-"""
+"""sys.monitoring is missing or fails. Probes that need it are refused, and the process goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program, the events that a real bpftrace saw of it, and what the program itself knows."""
+"""A traced program, the events that a real bpftrace printed, and the program's own report."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from probescope.abi import PROBES
 
 ROOT = Path(__file__).resolve().parent.parent
-# What a process gets of our environment: the rest is what rake memcheck:python sets.
+# Variables of this environment that a process inherits. rake memcheck:python sets all but PATH.
 KEPT = ("PATH", "LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC", "PYTHONDEVMODE", "PYTHONHOME")
 ENVIRONMENT = {"LANG": "C.UTF-8", **{name: os.environ[name] for name in KEPT if name in os.environ}}
 
 
 def wait_for(what: str, condition: Callable[[], Any], within: float = 30) -> Any:
-    """What the condition returns as soon as it is true.
+    """Waits until the condition is true, and returns its value.
 
-    The deadline only ends a test that would hang.
+    The deadline only serves to end a test that would hang.
     """
     deadline = time.monotonic() + within
     while True:
@@ -37,11 +37,11 @@ def wait_for(what: str, condition: Callable[[], Any], within: float = 30) -> Any
 
 
 class Child:
-    """A started process whose output is read as it comes, in a process group of its own."""
+    """A process in a process group of its own, with threads that read its output."""
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
         self._command = " ".join(map(str, command))
-        # Copied where it is read: without a GIL a reader appends meanwhile.
+        # Readers of these lists copy them: without a GIL, a thread may append at the same time.
         self._lines: Dict[str, List[bytes]] = {"out": [], "err": []}
         options = {"stdin": subprocess.DEVNULL, "start_new_session": True, **options}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
@@ -64,7 +64,7 @@ class Child:
         return f"{state}\n--- stdout\n{self.out}--- stderr\n{self.err}---"
 
     def line(self, start: str, within: float = 60) -> str:
-        """The rest of the first line that starts so."""
+        """Waits for the first line that begins with `start`, and returns the rest of that line."""
 
         def found() -> Optional[str]:
             for line in self.out.splitlines(keepends=True):
@@ -77,7 +77,7 @@ class Child:
         return wait_for(f"a line {start!r} of {self}", found, within)
 
     def wait(self, within: float = 60) -> int:
-        """Waits for the end and for all of the output. Returns the status."""
+        """Waits for the end of the process and of its output. Returns the status."""
         status = self.process.wait(within)
         for reader in self._readers:
             reader.join(5)
@@ -104,7 +104,7 @@ class Child:
 class Run:
     """A traced program.
 
-    report is what it passed to gate.done(); events() has a dict for each event of a probe.
+    report: the argument of its gate.done(). events(): a dict for each event of a probe.
     """
 
     def __init__(self, program: Child, tracer: Child, fields: Dict[str, List[str]], directory: Path) -> None:
@@ -115,18 +115,20 @@ class Run:
         self._directory = directory
 
     def finish(self, within: float = 60) -> "Run":
-        """Waits for the program's report, and until the tracer has printed all that came before it."""
+        """Waits for the program's report, and until the tracer has printed all events before it."""
         self.report = json.loads(self.program.line("report ", within))
         self.await_flushes()
         stop_tracer(self.tracer)
         return self
 
     def open(self, name: str) -> None:
-        """Lets the program through gate.open(name)."""
+        """Opens the gate for which the program waits in gate.open(name)."""
         (self._directory / name).touch()
 
     def events(self, *probes: str) -> List[Dict[str, Any]]:
-        """Of these probes, in the order in which they fired; "probe" names which one it was."""
+        """Returns the events of these probes in the order in which they fired. "probe" is the
+        probe's name.
+        """
         found = []
         for line in self.tracer.out.splitlines():
             name, *values = line.split("\t")
@@ -138,7 +140,7 @@ class Run:
         return found
 
     def totals(self, probe: str, *key: str) -> Dict[Any, Dict[str, int]]:
-        """Sums of the rows of a statistics probe, by its first field or by those given."""
+        """Sums the rows of a statistics probe by these fields, or by its first field."""
         names = key or tuple(self._fields[probe][:1])
         sums: Dict[Any, Dict[str, int]] = {}
         for event in self.events(probe):
@@ -151,9 +153,9 @@ class Run:
         return sums
 
     def await_flushes(self, within: float = 60) -> None:
-        """Until the tracer has printed all that came before.
+        """Waits until the tracer has printed all earlier events.
 
-        What the tracer prints comes late on a busy machine, so the flushes tell when they were.
+        On a busy machine a tracer prints late, so the times of flushes are compared.
         """
         now = time.monotonic_ns()
         wait_for(
@@ -163,12 +165,12 @@ class Run:
         )
 
     def _flushes(self) -> List[int]:
-        """When they were, in ns of the monotonic clock."""
+        """Returns the times of flushes, in ns of the monotonic clock."""
         return [int(at) for at in re.findall(r"^flushed\t(\d+)$", self.tracer.out, re.MULTILINE)]
 
 
 def text_of(fields: Dict[str, List[str]]) -> str:
-    """A bpftrace program that prints these fields of these probes, a line an event."""
+    """Returns a bpftrace program that prints a line with these fields for each event."""
     lines = []
     for probe, names in fields.items():
         types = {**PROBES[probe].args, **PROBES[probe].more}
@@ -180,7 +182,7 @@ def text_of(fields: Dict[str, List[str]]) -> str:
 
 
 def python(*arguments: str, env: Optional[Dict[str, str]] = None) -> "subprocess.CompletedProcess[str]":
-    """A Python with these arguments and little in its environment, until it ends."""
+    """Runs Python with these arguments and a small environment, until it ends."""
     kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     return subprocess.run(
         [sys.executable, *arguments],
@@ -200,19 +202,19 @@ def start_program(
     options: Sequence[str] = (),
     **process: Any,
 ) -> Child:
-    """Writes a program to a file of its own and starts it; `import gate` in it installs the probes."""
+    """Writes a program to its own file and starts it. `import gate` in it installs probescope."""
     path = directory / "app.py"
     path.write_text(source)
     environment = {**ENVIRONMENT, "GATE_DIRECTORY": str(directory), **(env or {})}
     environment["PYTHONPATH"] = os.pathsep.join(
         [str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
-    # From its own folder, so that the functions of gate.py are none of the application.
+    # The working directory is not that of gate.py, so gate.py does not belong to the application.
     return Child([sys.executable, *options, str(path)], env=environment, cwd=directory, **process)
 
 
 def start_tracer(pid: Optional[int], text: str) -> Child:
-    """pid None: the program names the library itself, and sees every process that maps it."""
+    """pid None: the program text names the library, and traces every process that maps it."""
     return Child(
         ["bpftrace", *(["-p", str(pid)] if pid else []), "-e", text],
         env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
@@ -220,9 +222,9 @@ def start_tracer(pid: Optional[int], text: str) -> Child:
 
 
 def stop_tracer(tracer: Child) -> None:
-    """Ends it as Ctrl-C does.
+    """Ends the tracer as Ctrl-C does.
 
-    bpftrace 0.17 can lose a signal that comes while it attaches, so it is sent again.
+    bpftrace 0.17 can lose a signal that arrives while it attaches, so the signal is repeated.
     """
     sent = 0.0
 
@@ -238,5 +240,5 @@ def stop_tracer(tracer: Child) -> None:
 
 
 def maps_library(pid: int) -> bool:
-    """Has this process loaded the extension?"""
+    """Whether the process has loaded the extension."""
     return "/probescope/_native" in Path(f"/proc/{pid}/maps").read_text()

@@ -1,7 +1,7 @@
-"""Says whether every probe can be found in an extension: python tests/wheel_notes.py [FILE], by
-default the installed one.
+"""Checks that every probe can be found in an extension: python tests/wheel_notes.py [FILE]. The
+default is the installed extension.
 
-Exit status 0 when it is whole: all notes with all their arguments, and probescope_info.
+The exit status is 0 when the extension has probescope_info, and all notes with all their arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from probescope.abi import PROBES
 
 
 def notes(path: str) -> Dict[str, int]:
-    """The number of arguments of each probe, as readelf prints it."""
+    """Returns the number of arguments of each probe, from the output of readelf."""
     text = subprocess.run(["readelf", "-n", path], check=True, capture_output=True, text=True).stdout
     found = re.findall(
         r"Provider: probescope\s+Name: (\w+)\s+Location: .*Semaphore: 0x(\w+)\s+Arguments: ?(.*)", text

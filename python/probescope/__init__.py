@@ -1,6 +1,7 @@
-"""USDT probes in this process: free until a tracer attaches, gone again when it leaves.
+"""USDT probes in this process. They cost nothing until a tracer attaches, and nothing again after it
+has left.
 
-Where the application starts:
+Call this where the application starts:
 
     import probescope
     probescope.install()
@@ -17,8 +18,8 @@ if sys.version_info < (3, 11):
 
 from probescope._coverage import Coverage
 
-# What PROBESCOPE=1 costs at the start of a Python is mostly imports: there are few, and none of
-# typing, re or sysconfig.
+# With PROBESCOPE=1 this module is loaded at each start of Python. Most of that cost is imports. So
+# the module imports little, and neither typing nor re nor sysconfig.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -47,8 +48,8 @@ DEFAULT_MEMORY = 32 << 20
 
 
 class Error(Exception):
-    """Raised by set_functions() with bad patterns, and by nothing of ours while the application
-    runs.
+    """Raised for wrong arguments to set_functions(), Provider and latency. Probes raise no Error
+    while the application runs.
     """
 
 
@@ -56,11 +57,11 @@ _coverage = Coverage()
 
 
 def _load() -> str | None:
-    """Loads the extension. Returns why that cannot be done."""
+    """Loads the extension. Returns the reason when that fails."""
     if sys.implementation.name != "cpython":
-        return f"{sys.implementation.name} has no C API of CPython"
+        return f"{sys.implementation.name} does not have CPython's C API"
     try:
-        import probescope._native  # noqa: F401 - and so it is this module's _native
+        import probescope._native  # noqa: F401 - the import binds probescope._native
     except ModuleNotFoundError:
         return _why_not_built()
     except ImportError as error:
@@ -80,7 +81,7 @@ def _why_not_built() -> str:
         others = f", and this package has it for {', '.join(built)}" if built else ""
         return (
             f"the native library was not built for this Python ({sys.implementation.cache_tag}){others}: "
-            "install it with it"
+            "install the package with this Python"
         )
 
 
@@ -89,12 +90,12 @@ _reason = _load()
 
 
 def install(force: bool = False) -> bool:
-    """Starts to look for tracers, and is safe to call again.
+    """Starts the watcher, which looks for tracers. Further calls are safe.
 
-    True when probes can be attached from now on, False where they cannot: see unavailable_reason().
-    Installs no hook: that happens when a tracer comes. force accepts probes that slow the whole
-    program down while they are traced (docs/reference/environment.md says which), and
-    PROBESCOPE_FORCE=1 does the same.
+    Returns True when probes can be attached from now on. Returns False when they cannot be;
+    unavailable_reason() says why. Installs no hook: the watcher installs hooks when a tracer
+    attaches. `force` permits probes that slow the whole program down while they are traced (listed
+    in docs/reference/environment.md). PROBESCOPE_FORCE=1 has the same effect.
     """
     global _reason
     if not _available():
@@ -105,20 +106,20 @@ def install(force: bool = False) -> bool:
     except OSError as error:
         _reason = str(error)
         return False
-    # What is told of the last part of a second. After the application's own handlers, as early as
-    # we are loaded.
+    # stop() flushes the last part of a second. Handlers run in reverse order, so those that the
+    # application registers after this line run before stop().
     atexit.unregister(_native.stop)
     atexit.register(_native.stop)
     return True
 
 
 def uninstall() -> bool:
-    """Takes out all hooks and ends the watcher. True when something was installed."""
+    """Removes all hooks and ends the watcher. Returns True when something was installed."""
     return _available() and _native.stop()
 
 
 def status() -> dict[str, Any]:
-    """What the process knows of itself.
+    """The state of probescope in this process.
 
     Keys: version, available, reason, installed, probes {name: (state, reason)}, clock, memory_used
     and memory_limit (bytes), rows_dropped, flushes.
@@ -131,16 +132,16 @@ def status() -> dict[str, Any]:
 
 
 def functions() -> str | list[str]:
-    """Which functions the function probes cover: "own" (the application's files), "all", or globs
-    over paths and names.
+    """Returns which functions the function probes cover: "own" (those in the application's files),
+    "all", or a list of globs over paths and names.
     """
     return _coverage.functions
 
 
 def set_functions(value: str | list[str]) -> None:
-    """Changes what functions() says.
+    """Sets which functions the function probes cover.
 
-    Takes effect at once, also while a tracer listens. Raises Error.
+    Takes effect at once, also while a tracer is attached. Raises Error.
     """
     _coverage.functions = value
     if _available():
@@ -148,7 +149,7 @@ def set_functions(value: str | list[str]) -> None:
 
 
 def unavailable_reason() -> str | None:
-    """Why there are no probes in this process; None when there are."""
+    """Returns why this process has no probes, or None when it has them."""
     return _reason
 
 
@@ -162,7 +163,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what not every program needs when it is asked for."""
+    """Imports, on first use, the parts that not every program needs."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
@@ -175,11 +176,11 @@ def _available() -> bool:
 
 
 def _memory_limit() -> int:
-    """PROBESCOPE_MEMORY in bytes, or with K or M."""
+    """Returns PROBESCOPE_MEMORY in bytes. Its value may end in K or M."""
     text = os.environ.get("PROBESCOPE_MEMORY", "").upper()
     unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
     digits = text if unit == 1 else text[:-1]
-    # Python itself refuses to read a number of thousands of digits.
+    # int() raises ValueError for numbers of thousands of digits.
     if not digits.isdecimal() or len(digits) > 100:
         return DEFAULT_MEMORY
     return min(int(digits) * unit, sys.maxsize)

@@ -1,8 +1,8 @@
 import os
 import sys
 
-# `python -m` puts the current folder first, where anybody may have put a module of any name. The
-# command `probescope` never has it.
+# `python -m` puts the current directory first in sys.path. Anybody may have put a module of any
+# name there. The command `probescope` starts without that entry.
 if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:
     del sys.path[0]
 

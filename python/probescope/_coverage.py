@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Coverage:
-    """The setting, "own", "all" or a list of globs, and the directories that it means."""
+    """The setting ("own", "all" or a list of globs), and the directories that it stands for."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._environment = environment
@@ -35,8 +35,8 @@ class Coverage:
         self._functions = value
 
     def apply(self, native: Any) -> None:
-        """Hands the setting to the extension, which then takes its hooks out and puts them in anew:
-        only where it has changed.
+        """Passes the setting to the extension, which then reinstalls its hooks. Does nothing when
+        the setting has not changed.
         """
         wanted = (self.roots(), self.outside(), [_directory(os.path.dirname(__file__))], self._patterns())
         if wanted != self._applied:
@@ -44,11 +44,11 @@ class Coverage:
             self._applied = wanted
 
     def roots(self) -> list[str]:
-        """Directories of the application: its own root, that of the script that was started, and
-        the current one.
+        """Directories of the application: PROBESCOPE_ROOT, the directory of the started script, and
+        the current directory.
 
-        / is taken for one only where PROBESCOPE_ROOT says so. Of what lies there, as in many an
-        image, the started script is the application's.
+        "/" is a root only when PROBESCOPE_ROOT names it. If the script lies in "/", as in many
+        container images, then only the script belongs to the application, and no other file in "/".
         """
         script = _started_script()
         candidates = [_current_directory(), os.path.dirname(script) if script else None]
@@ -59,13 +59,13 @@ class Coverage:
         return sorted(found | {_directory(asked)} if asked else found)
 
     def outside(self) -> list[str]:
-        """Directories that are never the application's: the standard library and installed
+        """Directories that never belong to the application: the standard library and installed
         packages.
         """
-        # sysconfig says the same, and to ask it takes longer than all else that is done here.
+        # sysconfig gives the same paths, but takes longer than all the rest of this method.
         paths = [os.path.dirname(os.__file__), *getattr(site, "getsitepackages", list)()]
         if sys.prefix != sys.base_prefix:
-            paths.append(os.path.join(sys.prefix, "bin"))  # of a virtualenv: gunicorn, celery
+            paths.append(os.path.join(sys.prefix, "bin"))  # a virtualenv's scripts: gunicorn, celery
         paths += [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
         return sorted({_directory(path) for path in paths if path})
 
@@ -87,7 +87,7 @@ def _parse(text: str) -> str | list[str]:
 
 
 def _anchored(glob: str) -> str:
-    """ "app/models/*" means a path that ends so, wherever the application lives."""
+    """A glob like "app/models/*" matches every path that ends so, in any parent directory."""
     is_path = "/" in glob or glob.endswith(".py")
     return f"*/{glob}" if is_path and not glob.startswith(("/", "*")) else glob
 
@@ -99,14 +99,14 @@ def _directory(path: str) -> str:
 def _current_directory() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # it was removed
+    except OSError:  # the directory was removed
         return None
 
 
 def _started_script() -> str | None:
-    """The script's whole path.
+    """Returns the absolute path of the script.
 
-    While a .pth file loads us there is no __main__ yet, and sys.argv names it.
+    While a .pth file loads probescope there is no __main__ yet; sys.argv names the script.
     """
     main = sys.modules.get("__main__")
     started = getattr(main, "__file__", None) or next(iter(getattr(sys, "argv", [])), None)

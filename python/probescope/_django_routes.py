@@ -1,8 +1,7 @@
-"""Django's routes as templates that people read: ^issues/(?P<pk>[0-9]+)/$ is /issues/<pk>/.
+"""Turns Django's routes into readable templates: ^issues/(?P<pk>[0-9]+)/$ becomes /issues/<pk>/.
 
-ResolverMatch.route is what path() and re_path() were given, joined where include() is between them,
-so that one of them may have parts of both kinds: "shop/<slug:name>/(?P<pk>[0-9]+)/$". What path()
-was given stays as it is.
+ResolverMatch.route joins the arguments of path(), re_path() and include(). So one route may mix
+both syntaxes: "shop/<slug:name>/(?P<pk>[0-9]+)/$". The parts from path() stay as they are.
 """
 
 from __future__ import annotations
@@ -12,17 +11,18 @@ from functools import lru_cache
 
 __all__ = ["template"]
 
-# A route with none of these is path()'s.
+# A route without any of these characters comes from path().
 OF_PATTERNS = re.compile(r"[\^$(\[\\]")
-# What a group without a name is called, and what stands for anything.
+# The template of a group without a name, and of a pattern that matches various texts.
 UNNAMED, ANY = "<var>", "*"
-# How a group begins: with a name, with a name that was there before, as one that only holds
-# together, as one that is no part of the path.
+# Kinds of groups, by how they begin: named, a reference to a named group, non-capturing or atomic,
+# and (ASIDE) others such as lookaheads, which match no part of the path.
 NAMED = re.compile(r"\(\?P<(\w+)>")
 REPEATED = re.compile(r"\(\?P=(\w+)")
 HOLDS = re.compile(r"\(\?(?:[a-zA-Z-]*:|>)")
 ASIDE = re.compile(r"\(\?")
-# [...], in which "]" may come first; what path() has in angle brackets; how often.
+# CLASS: [...], in which "]" may come first. OF_PATH: a converter of path(), in angle brackets.
+# QUANTIFIER: how often the part before it may occur.
 CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]?")
 OF_PATH = re.compile(r"<[^<>]*>")
 QUANTIFIER = re.compile(r"([?*+]|\{\d*,?\d*\})[?+]?")
@@ -31,19 +31,19 @@ MOST_ROUTES = 4096
 
 @lru_cache(MOST_ROUTES)
 def template(route: str) -> str:
-    """Of a ResolverMatch. Raises nothing, whatever the route is."""
+    """Returns the template for ResolverMatch.route. Never raises."""
     return f"/{_Pattern(route).text()}" if OF_PATTERNS.search(route) else f"/{route}"
 
 
 class _Pattern:
-    """Reads a regular expression once, from the left."""
+    """Reads a regular expression in one pass, from left to right."""
 
     def __init__(self, route: str) -> None:
         self.route = route
         self.at = 0
 
     def text(self) -> str:
-        """Up to the end of a group, or of all. ANY where it is one of several."""
+        """Reads to the end of a group or of the route. Returns ANY for alternatives ("|")."""
         parts = []
         choice = False
         while self.at < len(self.route) and self.route[self.at] != ")":
@@ -51,7 +51,7 @@ class _Pattern:
             part = self._part()
             often = self._take(QUANTIFIER)
             if often and len(part) == 1:
-                # ".*" is anything, and "/?" need not be there.
+                # ".*" matches anything; in "/?" the slash is optional.
                 part = ANY if part in (".", ANY) else "" if often[1] in "?*" else part
             parts.append(part)
         return ANY if choice else "".join(parts)
@@ -83,7 +83,7 @@ class _Pattern:
         if not (named or holds or aside):
             self.at += 1
         inner = self.text()
-        self.at += 1  # what closes it
+        self.at += 1  # the closing bracket
         return f"<{named[1]}>" if named else inner if holds else "" if aside else UNNAMED
 
     def _take(self, what: "re.Pattern[str]") -> "re.Match[str] | None":

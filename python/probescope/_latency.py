@@ -1,5 +1,5 @@
-"""A probe of its own for a function: how long each call took, in ns, and its outcome: 0 returned, 1
-an exception left it.
+"""A probe of its own for a function. The probe's arguments are the duration of a call in ns, and
+the outcome of the call (0: it returned, 1: an exception left it).
 
     class Cart:
         @probescope.latency
@@ -8,9 +8,10 @@ an exception left it.
     bpftrace -p PID -e \
       'usdt:*:latency:"Cart.checkout" { @ns = hist(arg0); @outcome[arg1] = count(); }'
 
-The function stays the one that it was. While a tracer listens to its probe, and only then, the
-interpreter tells of it. A generator or coroutine function's call is from the first step of what it
-returns to its end, with all the time that it waits; cancelled is outcome 1, closed is 0.
+The function is not wrapped. The interpreter reports its calls only while a tracer listens to its
+probe. A call of a generator or coroutine function lasts from the first step of the generator or
+coroutine to its end, waiting time included. Its outcome is 1 when it was cancelled, and 0 when it
+was closed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ import probescope
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# In a probe's name; all else that is no letter, digit, _ or . becomes _x and two hexadecimal digits
-# a byte.
+# Replacements in a probe's name. Any other character that is not a letter, a digit, "_" or "."
+# becomes "_x" and two hexadecimal digits for each byte.
 REPLACED = {"?": "_q", "!": "_b", "=": "_eq"}
 
 
@@ -45,7 +46,7 @@ def _name_of(function: FunctionType) -> str:
 
 
 def _function_of(given: Any) -> FunctionType:
-    """What stands behind a method, a static or a class method."""
+    """Unwraps a method, a static method or a class method."""
     inner = given.__func__ if isinstance(given, (staticmethod, classmethod, MethodType)) else given
     if isinstance(inner, FunctionType):
         return inner
@@ -58,9 +59,9 @@ def _function_of(given: Any) -> FunctionType:
 
 
 def _copy_of(function: FunctionType, code: CodeType) -> FunctionType:
-    """The same with this code.
+    """Copies the function with this code object.
 
-    To change __code__ or __kwdefaults__ would make each call slower, from 3.13 on.
+    Setting __code__ or __kwdefaults__ on a function makes each call slower, from 3.13 on.
     """
     given: Any = [code, function.__globals__, function.__name__, function.__defaults__, function.__closure__]
     if sys.version_info >= (3, 13):
@@ -78,11 +79,11 @@ def _copy_of(function: FunctionType, code: CodeType) -> FunctionType:
 
 
 class Latency:
-    """What probescope.latency is."""
+    """The type of probescope.latency."""
 
     def __init__(self) -> None:
-        # Code that has a probe, by its id, and the probe's name. What is copied, once for each def
-        # and name, however often it runs.
+        # _names: code objects with a probe, by id, and the names of their probes. _copies: one
+        # copied code object for each def and name, however often the def runs.
         self._names: Dict[int, Tuple[CodeType, str]] = {}
         self._copies: Dict[Tuple[int, str], Tuple[CodeType, CodeType]] = {}
 
@@ -95,11 +96,12 @@ class Latency:
     def __call__(
         self, function: Optional[F] = None, *, name: Optional[str] = None
     ) -> Union[F, Callable[[F], F]]:
-        """Gives a function a probe, named by its __qualname__ or by name, and returns it.
+        """Gives a function a probe and returns the function. The name is its __qualname__, or
+        `name`.
 
-        A function that was made inside another one (a closure, what a decorator returned) shares
-        its code with others: so what is returned then is a copy. Raises probescope.Error for what
-        cannot be traced. Starts to look for tracers: probescope.install().
+        A function that was created inside another one (a closure, a decorator's result) shares its
+        code object with others. For such a function a copy is returned. Raises probescope.Error for
+        what cannot be traced. Calls probescope.install().
         """
 
         def trace(given: Any) -> Any:
@@ -114,9 +116,9 @@ class Latency:
         return trace if function is None else trace(function)
 
     def untrace(self, function: Callable[..., Any]) -> bool:
-        """Takes the probe back from tracers, for all functions of the same def.
+        """Removes the probe from all functions of the same def.
 
-        False when it had none.
+        Returns False when there was none.
         """
         code, name = self._names.pop(id(_function_of(function).__code__), (None, ""))
         if code is None:
@@ -125,10 +127,10 @@ class Latency:
         return bool(probescope._native.untrace_latency(code))
 
     def probes(self) -> Dict[str, Dict[str, Any]]:
-        """{name: {"path", "listened", "error"}}.
+        """Returns {name: {"path", "listened", "error"}}.
 
-        path: the file by which a tracer reaches every process with this probe, or None. error: why
-        it is not told, or None.
+        path: the file through which a tracer reaches every process with this probe, or None. error:
+        why calls are not reported, or None.
         """
         known = probescope._native.latency_probes() if probescope._native else []
         return {
@@ -160,7 +162,7 @@ class Latency:
     def _give(self, code: CodeType, probe: str) -> None:
         try:
             wrong = probescope._native.trace_latency(code, probe)
-        except ValueError as error:  # no text of C
+        except ValueError as error:  # the name is not a valid C string
             wrong = str(error)
         if wrong:
             raise probescope.Error(f"{probe}: {wrong}")

@@ -1,4 +1,4 @@
-"""The extension (ext/python/module.c). What an application calls is in the package itself."""
+"""The extension (ext/python/module.c). Applications call the package's functions instead."""
 
 from types import CodeType
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union, final
@@ -8,71 +8,74 @@ PROVIDERS: str
 MOST_ARGUMENTS: int
 
 def start(memory_limit: int, force: bool = False) -> None:
-    """Starts to look for tracers; memory in bytes, 0 for the default.
+    """Starts the watcher, which looks for tracers. memory_limit: in bytes; 0 for the default.
 
-    False when it did already. Raises OSError.
+    Raises OSError.
     """
 
 def stop() -> bool:
-    """Flushes, ends the watcher and takes all hooks out. False when nothing was installed."""
+    """Flushes, ends the watcher and removes all hooks. Returns False when nothing was installed."""
 
 def cover(
     roots: Iterable[str], outside: Iterable[str], ours: Iterable[str], patterns: Optional[Iterable[str]]
 ) -> None:
-    """Which functions are covered: see probescope._coverage."""
+    """Sets which functions are covered: see probescope._coverage."""
 
 def status() -> Dict[str, Any]:
-    """What the process knows of itself."""
+    """The state of probescope in this process."""
 
 def publish_thread_context() -> None:
     """Publishes the current span of this thread (OTEP 4947)."""
 
 def follow_contexts() -> bool:
-    """Has that done at each switch of contexts. False where the interpreter tells of none."""
+    """Publishes the span at each switch of contexts. Returns False when the interpreter does not
+    report switches.
+    """
 
 def publish_process_context(payload: bytes, /) -> bool:
-    """Publishes an encoded ProcessContext (OTEP 4719). False where that cannot be."""
+    """Publishes an encoded ProcessContext (OTEP 4719). Returns False on failure."""
 
 def set_strict(value: Any, /) -> None:
-    """Whether wrong arguments of a Probe raise TypeError where they are given."""
+    """Sets whether wrong arguments of a Probe raise TypeError in its caller."""
 
 def nothing(value: Any, /) -> bool:
-    """False. What a call of C costs at least, for benchmarks."""
+    """Returns False. For benchmarks: the minimum cost of a call into C."""
 
 def requests_wanted() -> bool:
-    """Whether a tracer listens to what a Request is needed for."""
+    """Whether a tracer is attached to a probe that needs a Request."""
 
 def requests_told() -> None:
-    """Something here tells of requests or jobs from now on."""
+    """Records that this process reports requests or jobs from now on."""
 
 def enter_request(request: Optional["Request"], /) -> Optional["Request"]:
-    """Makes it the current one of this context; None for none. Returns the one that was."""
+    """Makes a request, or None, the current one of this context. Returns the previous one."""
 
 @final
 class Request:
-    """Fires request__start. A traceparent that is none is left out; str or bytes."""
+    """Fires request__start. traceparent: str or bytes; a malformed one is left out."""
 
     def __new__(cls, method: Any, path: Any, traceparent: Any, scheme: Any = None, /) -> "Request": ...
     @classmethod
     def start_job(cls, name: Any, traceparent: Any, system: Any, queue: Any, /) -> "Request":
-        """The same for a job. queue: where it came from, or None."""
+        """The same for a job. queue: the job's queue, or None."""
     def done(self, status: int, template: Any, /) -> None:
-        """Fires request__done, once. template: the route's, or None."""
+        """Fires request__done, once. template: the route's template, or None."""
 
 def trace_latency(code: CodeType, name: str, /) -> Optional[str]:
-    """Gives a code object a latency probe. What is wrong with the name."""
+    """Gives a code object a latency probe. Returns what is wrong with the name, or None."""
 
 def untrace_latency(code: CodeType, /) -> bool:
-    """Takes it back. False when there was none."""
+    """Removes the latency probe. Returns False when there was none."""
 
 def latency_probes() -> List[Tuple[str, Optional[str], bool, Optional[str]]]:
-    """(name, path, listened, why it is not told) of each."""
+    """For each probe: (name, path, listened, why calls are not reported)."""
 
 @final
 class Probe:
     """A probe of a Provider.
 
-    Called with a callable, which returns its arguments, it calls that only while a tracer listens.
+    A call takes a callable that returns the arguments. The callable runs only while a tracer
+    listens.
     """
 
     @property
@@ -86,7 +89,7 @@ class Probe:
 
 @final
 class Provider:
-    """What stands behind probescope.Provider. What is wrong is returned as a str."""
+    """Implements probescope.Provider. Returns errors as str."""
 
     def __new__(cls, name: str, /) -> "Provider": ...
     def add(self, name: str, types: Tuple[int, ...], /) -> Union[Probe, str]: ...

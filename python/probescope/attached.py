@@ -1,6 +1,6 @@
-# A process runs this, with a call at its end, when `probescope attach` asks it to (PEP 768):
-# probescope/command/attach.py. CPython prints what is raised here, and it is run on the main
-# thread, where signals arrive: all is done on a thread.
+# `probescope attach` (probescope/command/attach.py) has the process run this file with a call
+# appended to it (PEP 768). CPython runs the file on the main thread, which also handles signals,
+# and prints every exception raised there. So the work is done on another thread.
 def _probescope_attach(folder: str, script: str) -> None:
     import _thread
 
@@ -13,7 +13,7 @@ def _probescope_attach(folder: str, script: str) -> None:
             if added:
                 sys.path.append(folder)
             os.unlink(script)
-        except OSError:  # of another user; then whoever asked does it
+        except OSError:  # the file is another user's: `probescope attach` deletes it
             pass
         try:
             import probescope

@@ -1,7 +1,8 @@
-"""Loads and installs: import probescope.auto, or PROBESCOPE=1 where the package is installed.
+"""Loads and installs probescope: `import probescope.auto`, or PROBESCOPE=1 where the package is
+installed.
 
-On a Python that it cannot work on it does nothing, and probescope.status() and the command's
-`doctor` say why.
+On an unsupported Python it does nothing. probescope.status() and the command `doctor` then give the
+reason.
 """
 
 import probescope

@@ -14,22 +14,23 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
 DONE, FAILED = 200, 500
-# Celery's states of a task that no exception left; IGNORED is what it raised itself to say so.
+# Celery's states of a task that did not fail. A task that raises Ignore gets IGNORED.
 SUCCESSFUL = ("SUCCESS", "IGNORED")
 
 _native: Any = None
-# Tasks under way by their ids and threads (a queue may deliver one again while it runs): the
-# request of each, and the one around it, in which it was called at once.
+# The running tasks by id and thread: the request of each, and the request around it when the task
+# was called directly. The thread is in the key because a queue may deliver a task again while it
+# runs.
 _running: Dict[Tuple[str, int], Tuple[Any, Optional[Any]]] = {}
 
 
 def celery() -> bool:
-    """Has each task of Celery that this process runs fire the probes, with the method JOB, its name
-    for a route, and status 200, or 500 when an exception left it (also one that has it tried
-    again).
+    """Makes each Celery task in this process fire the request probes. The method is JOB and the
+    route is the task's name. The status is 200, or 500 when an exception left the task, which
+    includes a retry.
 
-    To be called once, by what makes the Celery app; again does nothing. False where there are no
-    probes: see unavailable_reason().
+    Call this once, where the Celery app is created; further calls do nothing. Returns False when
+    there are no probes: see unavailable_reason().
     """
     global _native
     from celery.signals import task_postrun, task_prerun
@@ -64,7 +65,5 @@ def _end(task_id: str = "", state: Optional[str] = None, **_: Any) -> None:
 
 
 def _of(context: Any, name: str) -> Any:
-    """What the message said under that name, which Celery's Context keeps as an attribute; None for
-    nothing.
-    """
+    """Returns a field of the message, or None. Celery's Context keeps fields as attributes."""
     return getattr(context, name, None)

@@ -1,13 +1,13 @@
-"""Publishes what OpenTelemetry knows in this process for tools outside of it, such as profilers.
+"""Publishes OpenTelemetry's data of this process for outside tools, such as profilers.
 
-The resource once (OTEP 4719), and each thread's current span whenever it changes (OTEP 4947). The
-bridge needs none of it: it is sent the current span with each event. One line, after the SDK is
-configured:
+The resource is published once (OTEP 4719). Each thread's current span is published whenever it
+changes (OTEP 4947). The bridge does not need this module: each event carries the current span. Add
+this after the SDK is configured:
 
     import probescope.otel
     probescope.otel.install()
 
-Under `opentelemetry-instrument` nothing is to be done: it finds Instrumentor.
+Under `opentelemetry-instrument` nothing needs to be added: it finds and runs Instrumentor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["install", "Instrumentor"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# What readers need to know of the threads' records.
+# Tells readers the format of the threads' records.
 SCHEMA: Mapping[str, Any] = {
     "threadlocal.schema_version": "tlsdesc_v1_dev",
     "threadlocal.attribute_key_map": (),
@@ -33,12 +33,12 @@ _installed = False
 
 
 def install() -> bool:
-    """True when both are published from now on.
+    """Returns True when the resource and the spans are published from now on.
 
-    False where probes cannot work (probescope.unavailable_reason()), where the system has no such
-    mappings, or where the package opentelemetry-api is not installed. Before Python 3.14 the
-    interpreter does not tell when a thread goes from one task to another: asyncio's own event loop
-    is followed, other loops (uvloop) are not.
+    Returns False where probes do not work (probescope.unavailable_reason()), where the system lacks
+    the mappings that publishing needs, or without the package opentelemetry-api. Before Python 3.14
+    the interpreter does not report when a thread switches to another task. There, asyncio's own
+    event loop is followed, but other loops (uvloop) are not.
     """
     global _installed
     try:
@@ -49,7 +49,7 @@ def install() -> bool:
         return False
     if not _installed:
         _installed = True
-        context.get_current()  # it looks for its runtime when it is asked first
+        context.get_current()  # the first call chooses the runtime context
         runtime: Any = type(context._RUNTIME_CONTEXT)
         runtime.attach = _then_publish(runtime.attach)
         runtime.detach = _then_publish(runtime.detach)
@@ -61,7 +61,7 @@ def install() -> bool:
 
 
 class Instrumentor:
-    """What `opentelemetry-instrument` looks for (entry point opentelemetry_instrumentor)."""
+    """The class that `opentelemetry-instrument` loads (entry point opentelemetry_instrumentor)."""
 
     def instrument(self, **options: Any) -> None:
         install()
@@ -88,7 +88,7 @@ def _then_publish(function: Function) -> Function:
 
 
 def _follow_tasks() -> None:
-    """Everything that asyncio's event loop runs is run by a Handle, in a context."""
+    """Wraps Handle._run: asyncio's event loop runs every callback through it, in a context."""
     from asyncio import events
 
     publish = _native().publish_thread_context
@@ -106,7 +106,7 @@ def _follow_tasks() -> None:
     handle._run = wrapped
 
 
-# As much of protobuf as the message ProcessContext takes.
+# The part of protobuf that the message ProcessContext needs.
 
 
 def _message(resource: Mapping[str, Any]) -> bytes:

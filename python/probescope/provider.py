@@ -1,16 +1,16 @@
-"""USDT probes of the application's own, defined while it runs:
+"""USDT probes that an application defines itself while it runs:
 
     shop = probescope.Provider("shop")
     checkout = shop.probe("checkout", str, int)
     shop.load()
 
     checkout.fire("basket", 3)
-    checkout(lambda: (costly_name(), costly_count()))  # called only while a tracer listens
+    checkout(lambda: (costly_name(), costly_count()))  # calls the lambda only while a tracer listens
 
     bpftrace -p PID -e 'usdt:*:shop:checkout { printf("%s %d\\n", str(arg0), arg1) }'
 
-Wrong arguments raise TypeError in development (see set_strict()) and are counted otherwise
-(dropped). Where there are no probes (probescope.unavailable_reason()), nothing is ever enabled.
+Wrong arguments raise TypeError in development (see set_strict()). Otherwise they are counted in
+`dropped`. A probe is never enabled where probescope.unavailable_reason() is not None.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Any, Dict, Optional, Union
 
 import probescope
 
-# int is int64. Tracers see a float as the 64 bits of it.
+# int is int64. A tracer sees a float as its 64 bits.
 TYPES: Dict[Any, int] = {
     str: 0x208, int: -8, float: 0x108, "str": 0x208, "int": -8, "float": 0x108,
     "int8": -1, "uint8": 1, "int16": -2, "uint16": 2, "int32": -4, "uint32": 4, "int64": -8, "uint64": 8,
 }  # fmt: skip
 
-# Of a provider or a probe: what every tracer can be asked for.
+# The name of a provider or a probe. Every tracer accepts these characters.
 NAME = re.compile(r"[A-Za-z0-9_.+-]{1,127}", re.ASCII)
 
 
 class Unavailable:
-    """What a probe is where the native library is not."""
+    """Stands in for a probe when the native library is not loaded."""
 
     enabled = False
     dropped = 0
@@ -49,9 +49,9 @@ class Unavailable:
 
 
 def set_strict(value: bool) -> None:
-    """Whether wrong arguments raise where they are given.
+    """Sets whether a call with wrong arguments raises TypeError.
 
-    Unless it is said, in Python's development mode (python -X dev), or with PROBESCOPE_STRICT=1.
+    By default it raises in Python's development mode (python -X dev) and with PROBESCOPE_STRICT=1.
     """
     if probescope._native:
         probescope._native.set_strict(value)
@@ -68,17 +68,17 @@ def checked(name: Any) -> str:
 
 
 class Provider:
-    """Probes under one name. Raises probescope.Error for names and types that cannot be."""
+    """A named set of probes. Invalid names and types raise probescope.Error."""
 
     def __init__(self, name: str) -> None:
         self.name = checked(name)
         self.probes: Dict[str, Any] = {}
-        # Why it is not loaded, such as "no place for the library of provider shop: ...".
+        # Why the provider is not loaded, such as "no place for the library of provider shop: ...".
         self.error: Optional[str] = probescope.unavailable_reason()
         self._native = None if self.error else probescope._native.Provider(self.name)
 
     def probe(self, name: str, *types: Union[type, str]) -> Any:
-        """Adds a probe while the provider is not loaded, and returns it.
+        """Adds a probe and returns it. The provider must not be loaded.
 
         Types: str, int, float, or names such as "uint8".
         """
@@ -100,27 +100,25 @@ class Provider:
         return self.probes[name]
 
     def load(self) -> bool:
-        """Shows the probes to tracers. False when that cannot be: see error."""
+        """Makes the probes visible to tracers. Returns False on failure; `error` says why."""
         if not self._native:
             return False
         self.error = self._native.load()
         return self.error is None
 
     def unload(self) -> bool:
-        """Takes them back: they can be fired and say nothing.
+        """Hides the probes from tracers. They can still be fired, without effect.
 
-        Probes can be added, and it can be loaded again.
+        After this, probes can be added, and the provider can be loaded again.
         """
         return bool(self._native.unload()) if self._native else True
 
     @property
     def path(self) -> Optional[str]:
-        """The file by which a tracer reaches every process with this provider; None when there is
-        none.
-        """
+        """The file through which a tracer reaches every process with this provider, or None."""
         return self._native.path() if self._native else None
 
     @property
     def dropped(self) -> int:
-        """How many calls had wrong arguments."""
+        """The number of calls with wrong arguments."""
         return sum(probe.dropped for probe in self.probes.values())

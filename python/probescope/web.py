@@ -1,8 +1,8 @@
-"""Tells tracers of requests: probescope.wsgi(app) and probescope.asgi(app), as far outside as they
-can be.
+"""Request probes: probescope.wsgi(app) and probescope.asgi(app). They should be the outermost
+middleware.
 
-While no tracer listens they ask one question of C and call the application. What they do of their
-own raises nothing: they look at what they are given before they take it for anything.
+While no tracer listens, a request costs one call into C. The middleware itself never raises: it
+checks the type of every value before it uses it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from probescope._django_routes import template
 
 __all__ = ["wsgi", "asgi"]
 
-# In the environment or scope of a request that is told of already; an application's own word for
-# what its route is.
+# KEY: in the environment or scope of a request that is already reported. ROUTE: where an
+# application may put its own name for the route.
 KEY = "probescope.request"
 ROUTE = "probescope.route"
-# Of Starlette's routes and endpoints, for a look at hundreds of routes takes longer than all else;
-# and a bound for an application that makes them as it goes.
+# Templates of Starlette's routes. A search through hundreds of routes takes longer than the rest of
+# the request's probes. The bound is for an application that creates routes while it runs.
 MOST_TEMPLATES = 4096
 _templates: Dict[Tuple[int, int, int], Tuple[Any, ...]] = {}
 
@@ -30,9 +30,9 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 def wsgi(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
-    """The same application, with request probes.
+    """Returns the application with request probes.
 
-    Where there can be none (unavailable_reason()), the application itself.
+    Returns the application itself where no probes are available (unavailable_reason()).
     """
     if not probescope.install():
         return app
@@ -48,8 +48,8 @@ def wsgi(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
     return probed
 
 
-class asgi:  # noqa: N801 - called as a function is; servers look for an object with `async def __call__`
-    """The same application (ASGI 3), with request probes. Websockets and lifespan are left alone."""
+class asgi:  # noqa: N801 - called like a function; servers look for an object with `async def __call__`
+    """The application (ASGI 3) with request probes. Websockets and lifespan events pass through."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[Any]]) -> None:
         self.app = app
@@ -65,15 +65,15 @@ class asgi:  # noqa: N801 - called as a function is; servers look for an object 
         return await _call_asgi(self.app, scope, receive, send)
 
     def __getattr__(self, name: str) -> Any:
-        """What else the application has, such as FastAPI's openapi()."""
-        if name in ("app", "_wanted"):  # not there yet: it is being copied
+        """Forwards the application's other attributes, such as FastAPI's openapi()."""
+        if name in ("app", "_wanted"):  # not set yet: the object is being copied
             raise AttributeError(name)
         return getattr(self.app, name)
 
 
 class _Request:
-    """One that is told of: what is known when it is over. root: what the application is mounted
-    below, where a framework's template does not have it.
+    """A request that is being reported. root: the prefix below which the application is mounted,
+    when the framework's template lacks it.
     """
 
     def __init__(self, method: Any, path: Any, traceparent: Any, scheme: Any, root: Any = "") -> None:
@@ -84,9 +84,9 @@ class _Request:
         self.of_django: Any = None
 
     def look(self, place: Any, framework: Any = None) -> None:
-        """place: the environment or scope.
+        """Reads the route's template. place: the environment or scope.
 
-        Frameworks forget what they know of a request when they have answered it.
+        Frameworks discard the route when they have answered, so this is called earlier.
         """
         own, found = place.get(ROUTE), framework or self._of_django()
         if isinstance(own, str) and own:
@@ -95,7 +95,7 @@ class _Request:
             self.template = self.root + found
 
     def _of_django(self) -> Any:
-        request, self.of_django = self.of_django, None  # which has the environment, which has us
+        request, self.of_django = self.of_django, None  # breaks the cycle of request, environment and self
         route = getattr(getattr(request, "resolver_match", None), "route", None)
         return template(route) if isinstance(route, str) else None
 
@@ -114,7 +114,7 @@ def _call_wsgi(app: Any, environ: Dict[str, Any], start_response: Callable[..., 
 
     def start(status: Any, *rest: Any, **named: Any) -> Any:
         request.status = _status(status)
-        root = environ.get("SCRIPT_NAME")  # of the innermost: DispatcherMiddleware leaves it
+        root = environ.get("SCRIPT_NAME")  # the innermost application's: DispatcherMiddleware leaves it set
         request.root = _bytes(root).decode(errors="replace")
         request.look(environ, _of_flask(environ))
         return start_response(status, *rest, **named)
@@ -135,9 +135,10 @@ def _call_wsgi(app: Any, environ: Dict[str, Any], start_response: Callable[..., 
 
 
 class _Body:
-    """The body of an answer.
+    """The body of a response.
 
-    The request lasts until it is closed, and is the current one while the server reads it.
+    The request lasts until the body is closed. It is the current request while the server reads the
+    body.
     """
 
     def __init__(self, body: Iterable[bytes], request: _Request) -> None:
@@ -224,7 +225,7 @@ def _nobody() -> bool:
 
 
 def _bytes(text: Any) -> bytes:
-    """WSGI has bytes as the characters of that number."""
+    """Returns the bytes of a WSGI string, which holds each byte as one Latin-1 character."""
     return text.encode("latin-1", "replace") if isinstance(text, str) else b""
 
 
@@ -234,7 +235,9 @@ def _status(line: Any) -> int:
 
 
 def _header(headers: Any) -> Any:
-    """The traceparent. Several are none, as in WSGI, where they are one with commas."""
+    """Returns the only traceparent header. Several count as none, as in WSGI, where the server
+    joins them with commas.
+    """
     pairs = headers if isinstance(headers, (list, tuple)) else ()
     found = [
         pair[1]
@@ -245,7 +248,7 @@ def _header(headers: Any) -> Any:
 
 
 def _is_plain(body: Any, environ: Dict[str, Any]) -> bool:
-    """Has it nothing to close, or do servers treat it in a way of their own?"""
+    """Whether the body has no close(), or is of a type that servers handle specially."""
     wrapper = environ.get("wsgi.file_wrapper")
     return (
         body is None
@@ -260,8 +263,9 @@ def _of_flask(environ: Dict[str, Any]) -> Any:
 
 
 def _of_starlette(scope: Scope) -> Any:
-    """FastAPI and Starlette leave the route itself, which knows nothing of what it is mounted
-    below; older Starlettes only the endpoint, which several routes can have.
+    """FastAPI and Starlette put the route into the scope. The route does not contain the prefix of
+    its mounts. Older versions of Starlette put only the endpoint there, and several routes can
+    share an endpoint.
     """
     route, endpoint = scope.get("route"), scope.get("endpoint")
     if route is None and endpoint is None:
@@ -270,7 +274,7 @@ def _of_starlette(scope: Scope) -> Any:
     key = (id(route), id(endpoint), id(routes))
     if key not in _templates and len(_templates) < MOST_TEMPLATES:
         found = list(_paths_to(route, endpoint, routes, ""))
-        # What the numbers stand for is kept, or others could get them.
+        # The ids in the key stay unique only while these objects are kept alive.
         _templates[key] = (
             found[0] if len(found) == 1 else getattr(route, "path", None),
             route,
@@ -290,7 +294,9 @@ def _paths_to(wanted: Any, endpoint: Any, routes: Any, prefix: str) -> Iterator[
 
 
 def _follow_django(app: Any) -> None:
-    """Its handlers keep their requests to themselves, and make each by a class that they name."""
+    """Replaces the class from which a Django handler creates its requests. The handler gives no
+    other access to them.
+    """
     names = (("django.core.handlers.wsgi", "WSGIHandler"), ("django.core.handlers.asgi", "ASGIHandler"))
     handlers = [getattr(sys.modules.get(module), name, None) for module, name in names]
     if not any(isinstance(handler, type) and isinstance(app, handler) for handler in handlers):

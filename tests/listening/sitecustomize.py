@@ -1,4 +1,4 @@
-"""Before any program of test_hostile.py: with TRACED it has every hook in when it begins."""
+"""Loaded before each program of test_hostile.py. With TRACED, waits until the hooks are installed."""
 
 import os
 
@@ -7,7 +7,7 @@ if os.environ.get("TRACED"):
 
     import probescope
 
-    # Not in a subinterpreter.
+    # install() returns False in a subinterpreter.
     while probescope.install() and probescope.status()["probes"]["function__stats"][0] != "on":
         time.sleep(0.002)
     del probescope, time

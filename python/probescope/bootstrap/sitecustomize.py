@@ -1,5 +1,5 @@
-"""In PYTHONPATH by `probescope run` where the package is not installed with its .pth file: see
-probescope/command/run.py.
+"""`probescope run` puts this file's folder into PYTHONPATH when the package is not installed with
+its .pth file: see probescope/command/run.py.
 """
 
 import os
@@ -14,7 +14,7 @@ def load() -> None:
             import probescope.auto  # noqa: F401
         except Exception:
             pass
-    # The application's own, which this one hides.
+    # This module hides the application's own sitecustomize, so load that one now.
     del sys.modules["sitecustomize"]
     try:
         import sitecustomize  # type: ignore  # noqa: F401

@@ -1,1 +1,1 @@
-"""probescope: for the machine that the tracer is on. Nothing of this is loaded into an application."""
+"""The command `probescope`, for the tracing machine. Applications do not load this package."""

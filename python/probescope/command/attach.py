@@ -1,4 +1,4 @@
-"""Loads probescope into a process that never imported it, with CPython's own way in (PEP 768)."""
+"""Loads probescope into a running process, by CPython's remote debugging interface (PEP 768)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from probescope.command.target import find
 
 PACKAGE = Path(__file__).resolve().parent.parent
 RESTART = "restart the process with PROBESCOPE=1 where the package is installed"
-# The process runs the script when its main thread runs Python code the next time.
+# The process runs the script when its main thread next runs Python code.
 SECONDS = 10
 CHILD_SECONDS = 5.0
 
@@ -31,7 +31,7 @@ def run(options: Any) -> int:
     inject: Any = getattr(sys, "remote_exec", None)
     if not inject:
         raise CommandError(
-            "to attach takes Python 3.14 or later, here and in the process, "
+            "attaching takes Python 3.14 or later, here and in the process, "
             f"and this is {platform.python_version()}",
             RESTART,
         )
@@ -44,12 +44,12 @@ def run(options: Any) -> int:
 
 @contextmanager
 def script_for(pid: int) -> Iterator[str]:
-    """A file for the process to run.
+    """Writes the file that the process runs.
 
-    It has to name the package's folder, because CPython does not tell a script where it lies.
+    The file contains the package's folder, because CPython does not tell a script its path.
     """
     text = (PACKAGE / "attached.py").read_text(encoding="utf-8")
-    # /tmp may be another one there: systemd's PrivateTmp.
+    # The process may have another /tmp: systemd's PrivateTmp.
     for folder in (tempfile.gettempdir(), "/run"):
         try:
             file, path = tempfile.mkstemp(".py", "probescope-attach-", folder)
@@ -65,12 +65,12 @@ def script_for(pid: int) -> Iterator[str]:
         os.unlink(path)
     else:
         raise CommandError(
-            f"process {pid} cannot read {PACKAGE}: it is in a container, or of a user who may not",
+            f"process {pid} cannot read {PACKAGE}: it runs in a container, or as a user without permission",
             "install the package where the process runs, and attach from there; or " + RESTART,
         )
     try:
         yield path
-    except StillWaiting:  # it reads it some time, and removes it
+    except StillWaiting:  # the process may still run the file, which then deletes itself
         raise
     except BaseException:
         remove(path)
@@ -93,7 +93,9 @@ def send(inject: Any, pid: int, script: str) -> None:
     try:
         inject(pid, script)
     except PermissionError:
-        raise CommandError(f"process {pid} may not be touched", "run the command as root (sudo)") from None
+        raise CommandError(
+            f"no permission to attach to process {pid}", "run the command as root (sudo)"
+        ) from None
     except ProcessLookupError:
         raise CommandError(f"process {pid} has just ended") from None
     except (RuntimeError, OSError) as error:
@@ -124,7 +126,7 @@ def await_installed(pid: int, script: str) -> None:
 
 
 def installed(pid: int) -> bool:
-    """Raises CommandError for a process that is not there or may not be read."""
+    """Raises CommandError when the process does not exist or may not be read."""
     try:
         return "installed" in find(pid).to_dict()["flags"]
     except NotLoaded:
@@ -136,7 +138,7 @@ def installed(pid: int) -> bool:
 
 
 def readable_for(pid: int, *paths: str) -> bool:
-    """Can the process, in its root and as its user, read these files?"""
+    """Whether the process can read these files, in its root and as its user."""
     with open(f"/proc/{pid}/status") as file:
         found = dict(re.findall(r"^(Uid|Gid|Groups):[ \t]*(.*)", file.read(), re.MULTILINE))
     user, group = (int(found[name].split()[1]) for name in ("Uid", "Gid"))
@@ -154,8 +156,8 @@ def readable_as(pid: int, user: int, group: int, groups: List[int], paths: Seque
 
 
 def in_child(question: Callable[[], bool]) -> bool:
-    """False also where there is no answer: the root of a process may be a file system that gives
-    none.
+    """Calls `question` in a child with a time limit, because a file system in the process's root
+    may hang. Returns False when the limit is reached.
     """
     pid = os.fork()
     if pid == 0:

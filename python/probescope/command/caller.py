@@ -1,4 +1,4 @@
-"""Who started this process through sudo. lib/probescope/host/caller.rb has the same."""
+"""The user who started this process through sudo. lib/probescope/host/caller.rb has the same."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Dict, Optional
 
 from probescope.command.errors import CommandError
 
-# What sudo says of itself. An application that is no longer root is not to take them for true.
+# Variables that sudo sets. They are wrong for an application that no longer runs as root.
 OF_SUDO = ("SUDO_USER", "SUDO_UID", "SUDO_GID", "SUDO_COMMAND", "SUDO_HOME", "MAIL")
 
 
 def caller() -> Optional[pwd.struct_passwd]:
-    """Who ran sudo, where this process is root by it; None where it is not, and where root ran it."""
+    """Returns the user who ran sudo, or None when this process is not root or root started it."""
     uid = os.environ.get("SUDO_UID", "0")
     if os.geteuid() or uid == "0":
         return None
@@ -25,9 +25,9 @@ def caller() -> Optional[pwd.struct_passwd]:
 
 
 def become(user: pwd.struct_passwd) -> Dict[str, str]:
-    """This process becomes that user for good, with the user's groups and no capability.
+    """Switches this process to that user for good, with the user's groups and no capabilities.
 
-    Returns the environment that goes with it.
+    Returns the user's environment.
     """
     try:
         os.initgroups(user.pw_name, user.pw_gid)

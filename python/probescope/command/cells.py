@@ -1,5 +1,5 @@
-"""The cells of tables: a function of a row and a column's key for each kind of column that
-docs/schema/schemas.yml names. What is not known is "-".
+"""The cells of tables. Each kind of column in docs/schema/schemas.yml has a function here that
+takes a row and the column's key. A value that is not known is "-".
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from probescope.command.answers import Column
 from probescope.command.result import clock as of_day
 
 Row = Dict[str, Any]
-# Kinds of figures, which are aligned to the right.
+# Kinds of figures. Their columns are aligned to the right.
 RIGHT = frozenset({"share", "time", "time_above_zero", "count", "decimal", "bytes", "number"})
-# Calls are indented up to here.
+# Calls below this depth are not indented further.
 DEEPEST = 24
 TRACE_ID = re.compile(r"[0-9a-fA-F]{2}-([0-9a-fA-F]{32})-")
 
 
 def of(column: Column, row: Row) -> str:
-    """The text of a column in a row."""
+    """The text of a cell."""
     return KINDS[column.kind](row, column.key or "")
 
 
 def ordered(rows: List[Row], column: Column) -> List[Row]:
-    """By a column: figures from the largest to the smallest, texts in their order; what is not
-    known comes last.
+    """Sorts rows by a column: figures from the largest to the smallest, texts alphabetically. Rows
+    without a value come last.
     """
     known = [row for row in rows if of(column, row) != "-"]
     unknown = [row for row in rows if of(column, row) == "-"]
@@ -46,12 +46,12 @@ def place(row: Row, _key: str) -> str:
 
 
 def clock(row: Row, key: str) -> str:
-    """Time of day on this machine."""
+    """The local time of day."""
     return of_day(datetime.fromisoformat(row[key].replace("Z", "+00:00"))) if row[key] else "-"
 
 
 def request(row: Row, _key: str) -> str:
-    """The request that a row is of."""
+    """The row's request: method and route."""
     return _joined(" ", row["method"], row["route"])
 
 
@@ -65,24 +65,24 @@ def raised_exception(row: Row, key: str) -> str:
 
 
 def counted_function(row: Row, key: str) -> str:
-    """A function that is not counted any more says since when."""
+    """Adds the time at which counting the function stopped, if it did."""
     return text(row, key) + (f" (until {clock(row, 'counted_until')})" if row["counted_until"] else "")
 
 
 def status(row: Row, key: str) -> str:
-    """A row's only status as it is, else their class."""
+    """The status code when the row has only one, else the class of its status codes."""
     only: List[str] = list(row["statuses"])
     return only[0] if len(only) == 1 and int(only[0]) > 0 else text(row, key)
 
 
 def nested_call(row: Row, key: str) -> str:
-    """Below the call that made it."""
+    """The name, indented below its caller."""
     raised = "  (raised)" if row["outcome"] == "raised" else ""
     return f"{'  ' * min(row['depth'], DEEPEST)}{text(row, key)}{raised}"
 
 
 def trace_id(row: Row, key: str) -> str:
-    """Of a traceparent, which may be of another format than W3C's."""
+    """The trace id of a traceparent. A traceparent may have another format than W3C's."""
     match = TRACE_ID.match(row[key] or "")
     return str(match[1]) if match else text(row, key)
 

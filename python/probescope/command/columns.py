@@ -1,4 +1,4 @@
-"""What a program prints while it runs, a line an event or a second, as columns under a heading."""
+"""Formats the lines that a program prints while it runs, one for each event or second."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ON = ("on", "degraded")
 
 class Columns(NamedTuple):
     heading: str
-    # Raise ValueError or IndexError for what the program did not mean as a line: a name of the
-    # target may have line breaks.
+    # Formats a line. Raises ValueError or IndexError for a line of another form: a name in the
+    # process may contain line breaks, which split its line.
     line: Callable[[str, Result], str]
-    # The same as an object of the command's JSON, or None for what is none. None where that is not
-    # told line by line.
+    # Returns the object for the command's JSON, or None for a line without one. The field is None
+    # for programs without JSON for each line.
     event: Optional[Callable[[str, Result], Optional[Dict[str, Any]]]] = None
 
     def show(self, line: str, result: Result) -> str:
@@ -47,7 +47,7 @@ SECOND = "{:>8}{:>8}{:>12}{:>10}{:>11}{:>12}{:>10}{:>9}{:>8}{:>6}".format
 CALL = "{:>9} {:>9}  {}".format
 
 
-# The words of stat's lines, behind "=" and the process, and the probes that some of them take.
+# The fields of a line of stat, after "=" and the PID. TAKES: the probes that fields depend on.
 SECOND_WORDS = (
     "wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows samples_missed details "
     "ended looking_ns cut"
@@ -65,7 +65,7 @@ COSTLY = ("function__stats", "object__stats")
 
 
 def _figures(line: str, result: Result, light: bool) -> Dict[str, Optional[int]]:
-    """What a probe tells that is not on is None."""
+    """A figure is None when its probe is not on."""
     probes = result.known.get("probes", {})
     mark, _, *words = line.split()
     if mark != "=" or len(words) < len(SECOND_WORDS) - 2:
@@ -103,7 +103,7 @@ def _second(line: str, result: Result, light: bool = False) -> str:
 def _interval(
     begin: datetime, end: datetime, wall: int, cpu: Optional[int], looking: Optional[int]
 ) -> Dict[str, Any]:
-    """In JSON. CPU time in ns."""
+    """The JSON of an interval. wall, cpu, looking: in ns."""
     return {
         "begin": iso(begin),
         "end": iso(end),
@@ -158,7 +158,7 @@ OUTCOMES = ("returned", "raised", "suspended")
 
 
 def _call_event(line: str, result: Result) -> Optional[Dict[str, Any]]:
-    """Of every thread, as it comes."""
+    """Returns the event of a line. The lines of all threads are mixed."""
     figures, _, names = line.partition("\t")
     kind, *words = figures.split()
     numbers: List[int] = list(map(int, words))
@@ -181,7 +181,7 @@ def _call_event(line: str, result: Result) -> Optional[Dict[str, Any]]:
 
 
 def _covered(numbers: List[int], result: Result) -> Optional[Dict[str, Any]]:
-    """The second that is over. None for the moment when the first one begins."""
+    """Returns the interval that has ended, or None for the line that begins the first one."""
     _, pid, begin, end, wall, cpu, looking = numbers
     if begin == end:
         return None

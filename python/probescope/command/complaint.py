@@ -1,4 +1,4 @@
-"""What bpftrace complains of, in words of ours, with its own behind them."""
+"""Explains bpftrace's error messages, and quotes them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MOST_LINES = 20
 
 
 def complaint(text: str, what: str, next_step: str) -> CommandError:
-    """An error for that text of bpftrace's.
+    """Returns an error for bpftrace's output.
 
-    what: what it was to do. next_step: where the text is none that we know.
+    what: what bpftrace failed to do. next_step: used when the output matches no known message.
     """
     said = lines(text)
-    if said and said[0].startswith("sudo: "):  # bpftrace never began
+    if said and said[0].startswith("sudo: "):  # bpftrace did not start
         step = "run the command as root, or as a user who may use sudo"
         return CommandError(f"cannot get the privilege to trace: {'; '.join(said)}", step)
     meaning, step = next(
@@ -30,5 +30,5 @@ def complaint(text: str, what: str, next_step: str) -> CommandError:
 
 
 def lines(text: str) -> List[str]:
-    """Without noise."""
+    """Returns the lines that are not noise."""
     return [line for line in map(str.strip, text.splitlines()) if line and not NOISE.search(line)]

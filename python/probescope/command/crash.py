@@ -1,4 +1,4 @@
-"""A fault of ours, as the user may report it."""
+"""An exception in the command itself, with the data that a bug report needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Crash(CommandError):
 
 
 def describe(error: Exception) -> str:
-    """The exception's class and message, and the last line of ours that it came from."""
+    """The exception's class and message, and the last frame inside the package."""
     frames = traceback.extract_tb(error.__traceback__)
     passed = [frame for frame in frames if frame.filename.startswith(FOLDER)]
     last = passed[-1] if passed else None

@@ -1,4 +1,4 @@
-"""One line for each thing that tracing depends on: good, or what to do."""
+"""Checks what tracing depends on. Each check is one line, with the next step when it fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRACE_HOOK = (
     "before Python 3.12 only with PROBESCOPE_FORCE=1 in its environment: they need the trace hook, "
     "with which a call takes 6.4 times as long while somebody listens"
 )
-TOOL_IDS_TAKEN = "tool ids are taken"  # a reason of ext/python/monitoring.c
+TOOL_IDS_TAKEN = "tool ids are taken"  # part of a reason in ext/python/monitoring.c
 MARKS = {"good": "ok", "note": "--", "bad": "NO"}
 
 
@@ -77,7 +77,7 @@ class Checks:
         raise CommandError(f"{text}: no semaphores, six arguments at most", step)
 
     def _library(self) -> str:
-        """The extension of this very Python; a process that is traced has its own."""
+        """Checks this Python's extension. The traced process has an extension of its own."""
         name = f"{platform.python_implementation()} {platform.python_version()}"
         reason = probescope.unavailable_reason()
         if reason:
@@ -88,9 +88,7 @@ class Checks:
             raise CommandError(f"this Python ({name}) cannot be traced: {reason}", step)
         path, probes = machine.library()
         if probes != len(abi.PROBES):
-            step = (
-                "whatever packed it stripped the section .note.stapsdt: install the wheel as it was released"
-            )
+            step = "the library was stripped of its section .note.stapsdt: install the released wheel"
             raise CommandError(f"{probes} of {len(abi.PROBES)} probes are in {path}", step)
         return f"the native library for this Python ({name}), with {probes} probes"
 
@@ -127,7 +125,7 @@ class Checks:
 
 
 def _takes_trace_hook(known: Dict[str, Any]) -> bool:
-    """Before CPython 3.12."""
+    """Whether the probes in FORCED need the trace hook, as they do before CPython 3.12."""
     return known["runtime"] == "python" and int(known["version"].split(".")[1]) < 12
 
 

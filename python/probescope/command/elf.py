@@ -1,8 +1,8 @@
-"""As much of an ELF file as it takes to find an exported symbol and USDT probes: 64-bit, little
-endian.
+"""Reads the parts of an ELF file (64-bit, little endian) that hold exported symbols and USDT
+probes.
 
-The files are those that some process maps, so nothing in them is believed. Whatever does not fit,
-or is larger than what a library of ours can be, raises Malformed.
+The files are mapped by arbitrary processes, so their contents are not trusted. Data that is
+inconsistent, or larger than one of probescope's libraries can be, raises Malformed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Elf:
     """Each method raises Malformed, and OSError where the file cannot be read."""
 
     def __init__(self, file: int) -> None:
-        """file: a descriptor, which stays the caller's."""
+        """file: a descriptor. The caller closes it."""
         self._file = file
         self._sections: Optional[List[Section]] = None
         head = self._read(0, 64)
@@ -51,7 +51,7 @@ class Elf:
             self._program_bytes, self._program_count, self._section_bytes, self._section_count = sizes
 
     def symbol(self, name: str) -> Optional[int]:
-        """Virtual address of a defined dynamic symbol."""
+        """Returns the virtual address of a defined dynamic symbol."""
         if not self.valid:
             return None
         sections = self._all_sections()
@@ -65,7 +65,8 @@ class Elf:
         if not wanted:
             return None
         symbols = self._read(table.offset, table.bytes)
-        # A name may be the tail of a longer one, so the table is searched for its offset.
+        # A name may be the tail of a longer one, so the symbols are searched by the offset of the
+        # name.
         value: int
         whole = symbols[: len(symbols) // SYMBOL.size * SYMBOL.size]
         for string, _, _, section, value, _ in SYMBOL.iter_unpack(whole):
@@ -74,8 +75,8 @@ class Elf:
         return None
 
     def bias(self, start: int) -> int:
-        """What has to be added to a virtual address once the file's first bytes are mapped at
-        `start`.
+        """Returns the difference between addresses in the process and virtual addresses, when the
+        file's first byte is mapped at `start`.
         """
         address: int
         for kind, offset, address in self._rows(
@@ -86,7 +87,7 @@ class Elf:
         return start
 
     def probes(self) -> List[Probe]:
-        """Those of the notes that sys/sdt.h describes."""
+        """Returns the probes from the notes that sys/sdt.h describes."""
         if not self.valid:
             return []
         notes = [section for section in self._all_sections() if section.type == SECTION_NOTE]
@@ -109,7 +110,7 @@ class Elf:
         return self._sections
 
     def _rows(self, offset: int, size: int, count: int, form: struct.Struct) -> List[Tuple[int, ...]]:
-        """The rows of a table, each of which is to be as long as form wants it."""
+        """Reads the rows of a table. Their size must lie within bounds."""
         if not count:
             return []
         if count > bounds.ELF_ROWS or not bounds.ELF_LEAST_ROW_BYTES <= size <= bounds.ELF_ROW_BYTES:
@@ -133,7 +134,8 @@ def _probes_in(notes: bytes) -> Iterator[Probe]:
         at += NOTE_HEAD.size
         described = at + _align(name)
         description = notes[described : described + size]
-        # Three addresses, the last one the semaphore's, and three strings.
+        # A description has three addresses, the last of which is the semaphore's, and three
+        # strings.
         if (
             kind == NOTE_OF_PROBE
             and notes[at : at + name] == b"stapsdt\0"

@@ -7,8 +7,9 @@ import site
 import sys
 from pathlib import Path
 
-# What the command begins as: without the folders of PYTHON* and of the user, and without the
-# current one, where anybody may have put a module of any name. Whoever traces is root.
+# The command restarts itself in isolated mode, without PYTHON* variables, the user's site-packages
+# and the current directory. Others may have put modules of any name there, and the command runs as
+# root.
 ISOLATED = "from probescope.command.entry import main; main()"
 
 
@@ -27,5 +28,5 @@ def main() -> None:
 
 
 def _folder() -> str:
-    """Where the package lies."""
+    """The folder that contains the package."""
     return str(Path(__file__).resolve().parent.parent.parent)

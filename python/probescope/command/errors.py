@@ -4,7 +4,7 @@ from typing import Any, Optional
 
 
 class CommandError(Exception):
-    """What went wrong, in one line for the user, and what to do about it."""
+    """An error message of one line for the user, and the next step."""
 
     def __init__(self, message: str, next_step: Optional[str] = None) -> None:
         super().__init__(message)
@@ -12,13 +12,12 @@ class CommandError(Exception):
 
 
 class NotLoaded(CommandError):
-    """The process has no probescope, or does not have it yet."""
+    """The process has not loaded probescope, or not yet."""
 
 
 class Refused(CommandError):
-    """Why a foreign process is not looked at. kind: "gone", "denied" (by the kernel), "malformed"
-    (what it has makes no sense), "busy" (it is writing), "slow" (it was not read in time) or
-    "other".
+    """A foreign process was not read. kind: "gone", "denied" (by the kernel), "malformed" (its data
+    is not valid), "busy" (it is writing its data), "slow" (it was not read in time) or "other".
     """
 
     def __init__(self, kind: str, message: str, next_step: Optional[str] = None) -> None:
@@ -30,4 +29,4 @@ class Refused(CommandError):
 
 
 class Usage(CommandError):
-    """The command line was wrong."""
+    """The command line is wrong."""

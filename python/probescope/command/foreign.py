@@ -1,8 +1,8 @@
-"""All that is read of foreign processes and of the files that they map, in one place.
+"""All reads of foreign processes and of the files that they map.
 
-It runs in a child (reader.py), because whatever a process maps may keep its reader waiting: a file
-of FUSE does, opened, read or as memory. Each question returns plain data. What goes wrong is a
-CommandError with a reason; whatever else were raised here becomes one in reader.py.
+This code runs in a child (reader.py), because a process may map a file of FUSE, and such a file can
+block every reader of the file or of the memory. Each question returns plain data. Expected errors
+are CommandErrors with a reason; reader.py turns all other exceptions into one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HOW_TO_LOAD = (
 
 
 class Place(NamedTuple):
-    """Where a process has its probescope_info. born: its start time in ticks after boot."""
+    """The location of a process's probescope_info. born: start time in ticks after boot."""
 
     pid: int
     born: bytes
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 def find(pid: int) -> Place:
-    """Raises NotLoaded, with the next step, when there is nothing to trace."""
+    """Raises NotLoaded, with the next step, when the process has not loaded probescope."""
     _check(pid)
     born = _born(pid)
     for file in files(pid):
@@ -47,7 +47,7 @@ def find(pid: int) -> Place:
 
 
 def snapshot(place: Place) -> Dict[str, Any]:
-    """As Info.snapshot, and where it is."""
+    """Returns Info.snapshot, and where the library is."""
     with _memory(place) as memory:
         known = Info(memory, place.address).snapshot()
     path = place.file.path.decode(errors="replace")
@@ -55,7 +55,7 @@ def snapshot(place: Place) -> Dict[str, Any]:
 
 
 def status(place: Place) -> Dict[str, Any]:
-    """The same with whether somebody listens to each probe, and `own` (own_probes)."""
+    """Returns the snapshot, with `listened` for each probe, and `own` (own_probes)."""
     known = snapshot(place)
     with _memory(place) as memory:
         info = Info(memory, place.address)
@@ -76,7 +76,7 @@ def listened(place: Place, semaphores: List[int]) -> List[bool]:
 
 
 def _listened(info: Info, semaphore: int) -> Optional[bool]:
-    """None where nothing says so."""
+    """Returns None when the probe has no semaphore that can be read."""
     try:
         return info.listened(semaphore) if semaphore else None
     except Refused:
@@ -85,7 +85,7 @@ def _listened(info: Info, semaphore: int) -> Optional[bool]:
 
 @contextmanager
 def _memory(place: Place) -> Iterator[int]:
-    """The memory of the process, and of no other one that has got its number."""
+    """Opens the process's memory. Raises ProcessLookupError when its PID was reused."""
     memory = os.open(f"/proc/{place.pid}/mem", os.O_RDONLY)
     try:
         if _born(place.pid) != place.born:
@@ -101,7 +101,7 @@ def _born(pid: int) -> bytes:
 
 
 def _on_disk(place: Place) -> bool:
-    """False when bpftrace would not find the library through its path: it was deleted or replaced."""
+    """Returns False when the library was deleted or replaced, so that bpftrace cannot find it."""
     try:
         found = os.stat(b"/proc/%d/root%s" % (place.pid, place.file.path)).st_ino
     except (OSError, ValueError):
@@ -110,7 +110,7 @@ def _on_disk(place: Place) -> bool:
 
 
 def _offset(file: Mapped) -> Optional[int]:
-    """Address of the symbol behind the first byte of the file."""
+    """Returns the distance of the symbol from the file's first byte."""
     try:
         descriptor = file.open()
     except OSError:

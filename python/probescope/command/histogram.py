@@ -1,5 +1,5 @@
-"""Counts by powers of two, and times as providers/requests.bt counts them: sixteen steps for each
-power of two ns.
+"""Histograms: counts by powers of two, and times in the steps of providers/requests.bt, which are
+sixteen for each power of two ns.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ import math
 from typing import Any, Callable, Dict, List, Optional
 
 Buckets = List[Dict[str, Any]]
-WIDTH = 40  # of the longest bar
+WIDTH = 40  # columns of the longest bar
 STEPS = 16
 
 
 def buckets(values: Any) -> Buckets:
-    """Of what bpftrace's hist() prints: values from min up to and not including max, without the
-    empty ones at the ends.
+    """Converts the values of bpftrace's hist(). A bucket covers values from min up to, but not
+    including, max. Empty buckets at both ends are dropped.
     """
     found = [
         {"min": one.get("min", 0), "max": one["max"] + 1 if "max" in one else None, "count": one["count"]}
@@ -32,7 +32,7 @@ def merge(several: List[Buckets]) -> Buckets:
 
 
 def render(heading: str, found: Buckets, text: Callable[[int], str]) -> str:
-    """A bar for each."""
+    """Returns the histogram as text, with a bar for each bucket."""
     if not found:
         return ""
     most = max(one["count"] for one in found)
@@ -54,8 +54,8 @@ class Steps:
         self._total = sum(counts.values())
 
     def quantile(self, share: float, most: Optional[int]) -> Optional[int]:
-        """The time that this share of them took at most, the middle of its step; never more than
-        `most`. None without any.
+        """Returns the time within which this share of the requests ended: the middle of its step,
+        at most `most`. Returns None without requests.
         """
         wanted = math.ceil(self._total * share)
         seen = 0

@@ -1,7 +1,7 @@
-"""Reads `probescope_info` (providers/info.yml) out of a process.
+"""Reads `probescope_info` (providers/info.yml) from a process.
 
-The library may be older or newer than this command: sizes and offsets are those that its head
-announces, fields that it does not have read as 0, those of APPENDED as None.
+The library may be older or newer than this command. So sizes and offsets come from the struct's
+head. Fields that the library lacks read as 0, and those of APPENDED as None.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ def _struct(fields: layout.Fields) -> struct.Struct:
     return struct.Struct("<" + "".join(kind for _, kind in fields.values()))
 
 
-# Fields that every library has.
+# Fields that every version of the library has.
 FIRST = {**layout.HEAD, **layout.PROCESS}
 HEAD, PROBE = _struct(FIRST), _struct(layout.PROBE)
 
 
 class Info:
     def __init__(self, memory: int, address: int) -> None:
-        """memory: a descriptor of /proc/PID/mem. address: of the struct in the process."""
+        """memory: a descriptor of /proc/PID/mem. address: the struct's address in the process."""
         self._memory = memory
         self._address = address
 
     def snapshot(self) -> Dict[str, Any]:
-        """A consistent copy: the head's fields, `flags` as names, and `probes`: {name: {state,
-        enabled, semaphore, reason, out_ns}}.
+        """Returns a consistent copy: the head's fields, `flags` as names, and `probes`: {name:
+        {state, enabled, semaphore, reason, out_ns}}.
 
-        Raises Refused when what is there is none, or is being written ("busy"), and OSError when
-        the process is gone.
+        Raises Refused when the data is not a probescope_info, or while the process writes it
+        ("busy"). Raises OSError when the process has ended.
         """
         head = dict(zip(FIRST, HEAD.unpack(self._read(self._address, HEAD.size))))
         if head["magic"].split(b"\0")[0] != layout.MAGIC:
             raise Refused("malformed", "its probescope_info is not one")
-        # A size of 0: the library is mapped, and its first function is still to run.
+        # A size of 0: the library is mapped, but has not filled in the struct yet.
         if not head["probe_size"]:
             raise _busy("begin")
         if head["sequence"] % 2:
@@ -59,18 +59,18 @@ class Info:
         return {**self._shaped(head, rows), **appended}
 
     def flushes(self) -> int:
-        """Number of flushes so far."""
+        """The number of flushes so far."""
         return self._one("flushes")
 
     def listened(self, semaphore: int) -> bool:
-        """Whether a tracer listens to a probe now.
+        """Whether at least one tracer is attached to a probe now.
 
-        semaphore: from a snapshot. Several tracers need not count as several.
+        semaphore: from a snapshot.
         """
         return self._read(semaphore, 2) != b"\0\0"
 
     def _appended(self, probes_offset: int) -> Dict[str, Any]:
-        """The fields of APPENDED. The table of probes begins where the head ends."""
+        """Reads the fields of APPENDED. The table of probes begins where the head ends."""
         there = {
             name: (offset, kind)
             for name, (offset, kind) in layout.APPENDED.items()
@@ -81,7 +81,7 @@ class Info:
         return {**dict.fromkeys(layout.APPENDED), **dict(zip(there, known))}
 
     def _one(self, name: str) -> int:
-        """A number of FIRST."""
+        """Reads an integer field of FIRST."""
         offset, kind = FIRST[name]
         one = struct.Struct(f"<{kind}")
         return int(one.unpack(self._read(self._address + offset, one.size))[0])
@@ -101,7 +101,7 @@ class Info:
         return {**known, "abi": head["abi"], "probes": probes}
 
     def _read(self, address: int, size: int) -> bytes:
-        """Addresses and sizes are those that the process tells, so nothing about them is believed."""
+        """Addresses and sizes come from the process, so they are checked before use."""
         if size > bounds.READ_BYTES or not 0 <= address <= (1 << 63) - size:
             raise Refused("malformed", f"it tells of {size} bytes at {address:#x}")
         try:
@@ -121,5 +121,5 @@ def _busy(what: str) -> Refused:
 
 
 def _text(value: Any) -> Any:
-    """Strings become valid text: the process is not believed."""
+    """Makes strings valid text, because the process may hold any bytes."""
     return value.split(b"\0")[0].decode(errors="replace") if isinstance(value, bytes) else value

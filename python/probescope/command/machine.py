@@ -1,6 +1,6 @@
-"""What tracing needs of this machine.
+"""The requirements of tracing on this machine.
 
-Each function returns a line for doctor, or raises CommandError with the next step.
+Each check returns a line for doctor, or raises CommandError with the next step.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from probescope.command.tool import ENVIRONMENT, FOLDERS, initial_namespace, too
 
 OLDEST_KERNEL = (4, 20)
 OLDEST_BPFTRACE = (0, 17)
-# The initial PID namespace has this number: PROC_PID_INIT_INO of the kernel.
+# The inode of the initial PID namespace: the kernel's PROC_PID_INIT_INO.
 INITIAL_PIDS = "pid:[4026531836]"
 THREADS_FOR_PROCESSES = ((0, 23), (0, 24, 2))
-# sudo runs as who calls it, and so is looked for where he does. Debian keeps some programs where a
-# user's PATH does not look.
+# sudo is started with the caller's privileges, so it may be searched in the caller's PATH. The
+# added folders are for Debian, where a user's PATH lacks those with sbin.
 PATH = os.pathsep.join(filter(None, [os.environ.get("PATH"), "/usr/sbin:/usr/bin:/sbin:/bin"]))
-# It needs what every program of ours needs: a map, a probe in user space (which BEGIN is) and the
-# verifier.
+# Uses what every program uses: a map, a user-space probe (BEGIN is one) and the verifier.
 TRIAL = "BEGIN { @tried = 1; exit(); }"
 TRIAL_SECONDS = 30
-# What bpftrace keeps: docs/how-to/run-the-bridge-as-a-service.md says what for. With CAP_SYS_CHROOT
-# it enters the mounts of a container.
+# The capabilities that bpftrace keeps. docs/how-to/run-the-bridge-as-a-service.md explains each.
+# CAP_SYS_CHROOT lets it enter the mount namespace of a container.
 TRACING = (
     "sys_admin sys_ptrace dac_read_search kill sys_resource sys_chroot perfmon bpf checkpoint_restore"
 ).split()
@@ -65,7 +64,7 @@ def uprobes() -> str:
 
 
 def tracefs() -> str:
-    # Looked up among the mounts and not inside the folder, which only root may enter.
+    # Reads the list of mounts, because only root may enter the folder itself.
     with open("/proc/self/mounts", errors="replace") as file:
         mounts = {(fields[2], fields[1]) for fields in map(str.split, file)}
     for point in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing"):
@@ -91,10 +90,11 @@ def bpftrace() -> Bpftrace:
 
 
 def check_numbers(found: Bpftrace, probes: List[str]) -> None:
-    """Raises where bpftrace gives events of a process the number of each of its threads.
+    """Raises CommandError when bpftrace would report thread ids as process ids.
 
-    0.23.0 to 0.24.1 have `pid` and `tid` the wrong way round in a PID namespace of their own
-    (bpftrace#4813). Rows of a flush come from one thread, all else from the application's.
+    bpftrace 0.23.0 to 0.24.1 swaps `pid` and `tid` in a PID namespace other than the initial one
+    (bpftrace#4813). Statistics are not affected: one thread fires all rows of a flush. Other events
+    come from the application's threads.
     """
     if os.readlink("/proc/self/ns/pid") == INITIAL_PIDS or all(
         re.search("__stats$|^stats__done$", name) for name in probes
@@ -118,22 +118,22 @@ def setpriv() -> str:
 
 
 def bounds() -> str:
-    """The capabilities that bpftrace may have, for setpriv."""
+    """Returns the capabilities that bpftrace may have, in the syntax of setpriv."""
     lacks = os.geteuid() == 0 and not _capabilities() >> DAC_READ_SEARCH & 1
-    # Root in a container may have the one and not the other.
+    # In a container, root may have dac_override without dac_read_search.
     kept = [*TRACING, *(["dac_override"] if lacks else [])]
     return ",".join(["-all", *(f"+{name}" for name in kept)])
 
 
 def _capabilities() -> int:
-    """Those of this process, as a mask."""
+    """Returns this process's effective capabilities as a mask."""
     with open("/proc/self/status") as file:
         kept = re.search(r"^CapEff:\s+([0-9a-f]+)", file.read(), re.MULTILINE)
     return int(kept[1], 16) if kept else 0
 
 
 def privilege() -> List[str]:
-    """What to put before a program so that it may trace."""
+    """Returns the words to put before a command so that it may trace."""
     if not initial_namespace():
         raise CommandError(
             "this is a user namespace (a rootless container, unshare -U): its root has no privilege to trace",
@@ -155,7 +155,9 @@ def privilege() -> List[str]:
 
 
 def tried_privilege() -> str:
-    """Has bpftrace run a program, by sudo, which may let this user do nothing."""
+    """Has bpftrace run a program, through sudo if needed. sudo alone does not imply the privilege
+    to trace.
+    """
     prefix = privilege()
     by_sudo = [prefix[0], "-n", "--"] if prefix else []
     if by_sudo:
@@ -188,7 +190,7 @@ def _run(words: List[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def library() -> Tuple[Optional[str], int]:
-    """Where this Python's extension is, or None, and how many probes it has."""
+    """Returns the path of this Python's extension, or None, and the number of its probes."""
     from probescope import _native, abi
     from probescope.command.elf import Elf
 

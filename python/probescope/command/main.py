@@ -1,6 +1,9 @@
-"""The command line. Exit status: 0 done, 1 it could not be done (one line on stderr says why, the
-next one what to do), 2 the command line was wrong, 130 interrupted before there was anything to
-show.
+"""The command line. Its exit status:
+
+0    done
+1    failed; stderr has one line with the reason, and one with the next step
+2    wrong command line
+130  interrupted before there was anything to show
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ from probescope.command.terminal import COLORS
 from probescope.command.text import UNITS, clean
 
 NAME = "probescope"
-# Options of `trace`, before those of the command line.
+# The environment variable with options of `trace`. They precede those of the command line.
 DEFAULTS = "PROBESCOPE_OPTS"
 ABOUT = """\
-For a machine without the gem: loads probescope into a Python application, and runs a bpftrace \
-program on a process that has it.
+For machines without the gem: loads probescope into Python applications, and runs bpftrace \
+programs on processes that have loaded it.
 """
 EXAMPLES = """\
 examples:
@@ -79,7 +82,7 @@ def share(text: str) -> float:
 
 
 def time(text: str) -> int:
-    """ "25ms" as ns."""
+    """Returns ns for a text such as "25ms"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", text, re.ASCII)
     if not match:
         raise Usage(f"{text!r} is no time", f"{NAME} trace slow -p 4711 --threshold 25ms")
@@ -109,30 +112,32 @@ def parser() -> argparse.ArgumentParser:
 
     run = add(
         "run",
-        "start an application with probescope in its Python and in those that it starts",
+        "start an application with probescope loaded, also into Python processes that it starts",
         f"{NAME} run app.py --port 3000",
         f"{NAME} run -m gunicorn app:app",
         f"{NAME} run --functions '*/app/*,Invoice.*' gunicorn app:app",
     )
     run.add_argument(
-        "--functions", metavar="GLOBS", help="which functions are covered, as PROBESCOPE_FUNCTIONS has it"
+        "--functions",
+        metavar="GLOBS",
+        help="which functions are covered, in the form of PROBESCOPE_FUNCTIONS",
     )
     run.add_argument("arguments", nargs="*", metavar="app.py | -m MODULE | -c CODE | PROGRAM [ARGUMENT ...]")
     attach = add(
         "attach",
-        "load probescope into a process that never imported it "
+        "load probescope into a running process that never imported it "
         "(Python 3.14 and later, the same version as this one)",
         f"sudo {NAME} attach 4711",
     )
     attach.add_argument("pid", type=process_id, metavar="PID")
     trace = add(
         "trace",
-        "run a bpftrace program on a process and print what it says; as root, or through sudo",
+        "run a bpftrace program on a process and print the result; as root, or through sudo",
         f"sudo {NAME} trace exceptions -p 4711 -d 10",
         f"sudo {NAME} trace slow -p 4711            until Ctrl-C",
         f"sudo {NAME} trace alloc_by_request -p 4711 -d 10 --json",
     )
-    trace.add_argument("name", metavar="NAME", help=f"`{NAME} script` lists them")
+    trace.add_argument("name", metavar="NAME", help=f"the program; `{NAME} script` lists all")
     trace.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
     trace.add_argument(
         "-d",
@@ -141,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
         dest="seconds",
         metavar="SECONDS",
         type=seconds,
-        help="how long, in seconds; until Ctrl-C without it",
+        help="how long to trace, in seconds; without it, until Ctrl-C",
     )
     trace.add_argument(
         "--by-request",
@@ -149,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
         help="rows of each method and route by itself, of alloc, exceptions, hot and slow",
     )
     trace.add_argument(
-        "--threshold", type=time, metavar="TIME", help="of slow: the shortest call to show, 10ms by default"
+        "--threshold", type=time, metavar="TIME", help="for slow: the shortest call to show, 10ms by default"
     )
     trace.add_argument(
         "--max-overhead",
@@ -158,14 +163,14 @@ def parser() -> argparse.ArgumentParser:
         help="end early once looking takes more of the process's CPU time, such as 5%%",
     )
     trace.add_argument(
-        "--top", type=number, default=TOP, help=f"the first rows of a table, {TOP} by default; 0 for all"
+        "--top", type=number, default=TOP, help=f"how many rows to show, {TOP} by default; 0 for all"
     )
     trace.add_argument("--min", type=share, default=0, metavar="PERCENT", help="hide rows below this share")
-    trace.add_argument("--sort", metavar="COLUMN", help="by another column of the table, the largest first")
+    trace.add_argument("--sort", metavar="COLUMN", help="sort by another column, the largest first")
     trace.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object with every row, or one a line; docs/schema describes them",
+        help="print JSON, one object with all rows or one a line; docs/schema describes it",
     )
     trace.add_argument("-o", "--output", metavar="FILE", help="into a file and not on the terminal")
     trace.add_argument(
@@ -176,22 +181,22 @@ def parser() -> argparse.ArgumentParser:
     )
     script = add(
         "script",
-        "print a bpftrace program; without a name, list them",
+        "print a bpftrace program; without a name, list all",
         f"{NAME} script",
         f"{NAME} script exceptions > exceptions.bt && sudo bpftrace -p 4711 exceptions.bt",
     )
     script.add_argument("name", metavar="NAME", nargs="?")
     doctor = add(
         "doctor",
-        "check what tracing needs on this machine, and with -p in that process, "
-        "and say what to do about what is missing",
+        "check what tracing needs on this machine, and with -p in a process, "
+        "and say how to get what is missing",
         f"{NAME} doctor",
         f"sudo {NAME} doctor -p 4711 --json",
     )
     doctor.add_argument("-p", "--pid", type=process_id, help="the process")
     status = add(
         "status",
-        "what a process says about its probes, and which it has defined itself",
+        "show the state of a process's probes, and the probes that the application has defined",
         f"sudo {NAME} status -p 4711",
     )
     status.add_argument("-p", "--pid", type=process_id, required=True, help="the process")
@@ -201,8 +206,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def split_run(argv: List[str]) -> int:
-    """Where the options of `run` end and the application's command line begins, which is not ours
-    to read.
+    """Returns the index where the options of `run` end. The application's command line begins
+    there, and is not parsed.
     """
     i = 1
     while i < len(argv) and argv[i].startswith(("--functions", "-h", "--help")):
@@ -211,8 +216,8 @@ def split_run(argv: List[str]) -> int:
 
 
 def expanded(argv: List[str]) -> List[str]:
-    """With what PROBESCOPE_OPTS says, and with `trace` where the name of one of the gem's commands
-    stands in its place.
+    """Adds the options of PROBESCOPE_OPTS to `trace`. Inserts `trace` when the first word is a
+    command of the gem.
     """
     if argv[:1] and argv[0] in (*ALL, "stat", "flow"):
         argv = ["trace", *argv]
@@ -225,7 +230,7 @@ def expanded(argv: List[str]) -> List[str]:
 
 
 def check_command(argv: List[str], known: List[str]) -> None:
-    """Says which one may have been meant."""
+    """Raises Usage, with similar names, for an unknown command."""
     if argv[:1] and not argv[0].startswith("-") and argv[0] not in known:
         near = difflib.get_close_matches(argv[0], known)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -264,7 +269,7 @@ def main(argv: List[str]) -> int:
         return complain(error)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -274,7 +279,7 @@ def main(argv: List[str]) -> int:
 
 
 def complain(error: CommandError) -> int:
-    """Returns the exit status."""
+    """Prints the error and its next step. Returns the exit status."""
     print(f"probescope: {clean(error)}", file=sys.stderr)
     if error.next_step:
         print(f"  try: {clean(error.next_step)}", file=sys.stderr)

@@ -18,7 +18,7 @@ CHUNK = 1 << 18
 class Mapped(NamedTuple):
     """A file that the process maps.
 
-    range names the mapping in map_files; start is where its first byte is.
+    range: the mapping's name in map_files. start: the address of the file's first byte.
     """
 
     pid: int
@@ -29,9 +29,9 @@ class Mapped(NamedTuple):
     start: int
 
     def open(self) -> int:
-        """A descriptor: through map_files, which also reaches files that were deleted or replaced;
-        without the privilege for that by its path in the process's own root, as long as that leads
-        to the same file. Raises OSError.
+        """Returns a descriptor. map_files also reaches files that were deleted or replaced, but
+        needs a privilege. Without it, the file is opened by its path in the process's root, if that
+        path still leads to the same inode. Raises OSError.
         """
         try:
             return opened.link(f"/proc/{self.pid}/map_files/{self.range}")
@@ -46,15 +46,15 @@ class Mapped(NamedTuple):
 
 
 def files(pid: int) -> List[Mapped]:
-    """Each executable file once, those first that are named like the library. Raises OSError when
-    the process is gone or not to be read, and Refused.
+    """Returns each executable file once. Those with "probescope" in their names come first. Raises
+    Refused, and OSError when the process has ended or may not be read.
     """
     with open(f"/proc/{pid}/maps", "rb") as maps:
         return in_text(maps, pid)
 
 
 def in_text(text: BinaryIO, pid: int) -> List[Mapped]:
-    """text: a file with that text."""
+    """text: an open file with the text of /proc/PID/maps."""
     first: Dict[Tuple[bytes, bytes], List[Mapped]] = {}
     executable = set()
     for start, end, rights, offset, device, inode, path in _lines(text):
@@ -71,7 +71,7 @@ def in_text(text: BinaryIO, pid: int) -> List[Mapped]:
 
 
 def _lines(text: BinaryIO) -> Iterator[Tuple[bytes, ...]]:
-    """The fields of each line that is about a file."""
+    """Yields the fields of each line with a file."""
     rest, size = b"", 0
     while chunk := text.read(CHUNK):
         size += len(chunk)

@@ -1,7 +1,7 @@
-"""Opens a file that a foreign process chose, and nothing but a regular file.
+"""Opens a file that a foreign process chose, if it is a regular file.
 
-A FIFO would hang whoever opens it, and to open a device may do something. So a file is looked at
-first (O_PATH), which opens nothing, and then opened by what was looked at.
+Opening a FIFO would block, and opening a device may have side effects. So the path is first opened
+with O_PATH, which does neither. Its type is checked, and the descriptor is then reopened.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import struct
 
 LOOK = os.O_PATH | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-# openat2(2), which has that number on every architecture. Linux 5.6.
+# openat2(2) has this number on every architecture. It needs Linux 5.6.
 OPENAT2 = 437
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_IN_ROOT = 0x02, 0x04, 0x10
 HOW = struct.pack("<3Q", LOOK, 0, RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS | RESOLVE_IN_ROOT)
 
 
 def link(path: str) -> int:
-    """The file of a link in /proc, which the kernel leads to an open file: a descriptor.
+    """Returns a descriptor for a magic link in /proc, such as those in map_files.
 
     Raises OSError.
     """
@@ -28,8 +28,8 @@ def link(path: str) -> int:
 
 
 def beneath(pid: int, path: bytes) -> int:
-    """The file of that path below the root of a process, where no part of the path is a link: a
-    descriptor. Raises OSError.
+    """Returns a descriptor for a path below the root of a process. No part of the path may be a
+    symbolic link. Raises OSError.
     """
     root = os.open(f"/proc/{pid}/root", LOOK)
     try:

@@ -1,5 +1,5 @@
-"""The probes that an application has defined while it runs (Provider, latency), from the libraries
-that it maps for them.
+"""The probes that an application has defined while it runs (Provider, latency). They are read from
+the libraries that it maps for them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from probescope.command import bounds
 from probescope.command.elf import Elf, Malformed
 from probescope.command.mappings import DELETED, Mapped, files
 
-# As ext/core/provider_file.c names them.
+# The file names that ext/core/provider_file.c makes.
 LIBRARY = re.compile(
     rb"/probescope(-\d+)?/[^/]+-[0-9a-f]{16}(-\d+)?\.so(%s)?$|^/memfd:libstapsdt:" % re.escape(DELETED)
 )
@@ -21,10 +21,11 @@ Listened = Callable[[int], Optional[bool]]
 
 
 def own_probes(pid: int, listened: Listened) -> List[Dict[str, Any]]:
-    """[{name: "shop:checkout", arguments: 2, listened, path}, ...], by name.
+    """Returns [{name: "shop:checkout", arguments: 2, listened, path}, ...], sorted by name.
 
-    listened: what the function says of its semaphore's address. path: the file by which every
-    process with the same provider is reached, or None. Raises OSError when the process has ended.
+    listened: takes the address of a semaphore; its result becomes the field. path: the file through
+    which a tracer reaches every process with this provider, or None. Raises OSError when the
+    process has ended.
     """
     libraries = [file for file in files(pid) if LIBRARY.search(file.path)][: bounds.OWN_LIBRARIES]
     return sorted(
@@ -49,7 +50,7 @@ def _in(file: Mapped, listened: Listened) -> List[Dict[str, Any]]:
             }
             for probe in elf.probes()
         ]
-    except (OSError, Malformed):  # it is no such file, or was cut
+    except (OSError, Malformed):  # not an ELF file, or truncated
         return []
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The bpftrace programs, which are in the package, or in the checkout that it is used from."""
+"""The bpftrace programs. They are in the package, or in the checkout that it runs from."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Dict, List
 from probescope.command.errors import CommandError
 
 PACKAGE = Path(__file__).resolve().parent.parent
-# Names of the gem's commands whose program has another one: a program waits for one of slow's
-# thresholds.
+# Commands of the gem whose program has another name. Each threshold of slow has its own program.
 ALIASES = {"slow": "slow10ms", "slow_by_request": "slow10ms_by_request"}
 
 
 def all_programs() -> Dict[str, Path]:
-    """By their names, and by those of commands."""
+    """All programs by name, and also by the names of the gem's commands."""
     for folder in (PACKAGE / "programs", PACKAGE.parent.parent / "providers"):
         found = {path.stem: path for path in sorted(folder.glob("*.bt"))}
         if found:
@@ -24,7 +23,7 @@ def all_programs() -> Dict[str, Path]:
 
 
 def program(name: str) -> Path:
-    """Raises CommandError."""
+    """Returns the program's path. Raises CommandError when there is none."""
     try:
         return all_programs()[name[: -len(".bt")] if name.endswith(".bt") else name]
     except KeyError:
@@ -32,13 +31,13 @@ def program(name: str) -> Path:
 
 
 def question(path: Path) -> str:
-    """What it answers: its first line of comment."""
+    """Returns the question that a program answers: the first line of its comment."""
     found = re.search(r"^ \* (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else ""
 
 
 def probes(path: Path) -> List[str]:
-    """Those that it attaches to."""
+    """Returns the names of the probes that a program attaches to."""
     return sorted(
         set(re.findall(r"^usdt:\$1:probescope:(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
     )

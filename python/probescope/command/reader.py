@@ -1,10 +1,10 @@
-"""Puts questions about foreign processes (foreign.py) to a child, and has an answer or a
-CommandError within seconds.
+"""Runs the questions of foreign.py in a child. Each call returns an answer or raises CommandError
+within seconds.
 
-A child that does not answer is killed, and the next question starts another one. A child that waits
-for a file of FUSE may outlive its KILL until that file answers, so nobody waits for its end. As
-long as it has not ended, its process is asked nothing more: each question would leave one more such
-child behind.
+A child that does not answer is killed, and the next question starts a new one. A child that waits
+for a FUSE file may survive SIGKILL until that file system answers, so its end is not awaited. Until
+such a child has ended, its process is not read again: each question could leave another child
+behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Dict, List, NoReturn, Optional
 from probescope.command import bounds, foreign
 from probescope.command.errors import CommandError, Refused
 
-# Seconds that an answer may take, and that it may take while the child waits for a CPU or uses one.
+# Time limits in seconds. LONGEST applies while the child uses a CPU or waits for one.
 LIMIT, LONGEST = 1.0, 5.0
 LATE = f"it was not read within {LIMIT:.0f} s"
 SIZE = struct.Struct("<I")
@@ -33,12 +33,12 @@ class Reader:
         self._socket: Optional[socket.socket] = None
         self._pid = 0
         self._cpu: List[bytes] = []
-        self._left: Dict[int, int] = {}  # by the process that it read: a killed child that has not ended
+        self._left: Dict[int, int] = {}  # killed children that have not ended, by the process that they read
 
     def ask(self, question: str, subject: Any, *arguments: Any) -> Any:
-        """question: a function of foreign.py, which takes a PID or a Place first.
+        """question: a function of foreign.py. subject: its first argument, a PID or a Place.
 
-        Returns what it returns. Raises CommandError.
+        Returns what the function returns. Raises CommandError.
         """
         pid = subject if isinstance(subject, int) else subject.pid
         if not self._has_ended(pid):
@@ -51,7 +51,7 @@ class Reader:
             why = LATE if isinstance(error, TimeoutError) else "its reader ended"
             raise Refused("slow", f"process {pid}: {why}") from None
         except BaseException:
-            # Ctrl-C: the answer that is still to come would be taken for that of the next question.
+            # Ctrl-C: a late answer would be taken for that of the next question.
             self._stop()
             raise
         if isinstance(answer, CommandError):
@@ -73,8 +73,8 @@ class Reader:
         return _read(self._socket)
 
     def _running(self) -> bool:
-        """What is slow for want of a CPU does not hang, nor what has used one since it was looked
-        at last.
+        """Whether the child is making progress: it can run, or it has used CPU time since the last
+        call.
         """
         with open(f"/proc/{self._pid}/stat", "rb") as file:
             state, *fields = file.read().rpartition(b") ")[2].split()
@@ -99,7 +99,7 @@ class Reader:
             pass
 
     def _has_ended(self, pid: int) -> bool:
-        """False while a killed child that read this process waits for it."""
+        """Returns False while a killed child that read this process is still alive."""
         child = self._left.get(pid)
         try:
             if child and not os.waitpid(child, os.WNOHANG)[0]:
@@ -111,7 +111,7 @@ class Reader:
 
 
 def _child(connection: socket.socket) -> NoReturn:
-    """It has nothing open but its socket, and ends with it."""
+    """Runs in the child, with no open file but its socket. Ends when the socket closes."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -124,12 +124,12 @@ def _child(connection: socket.socket) -> NoReturn:
         while True:
             question, subject, *arguments = _read(connection)
             _write(connection, _answer(question, subject, arguments))
-    except BaseException:  # its other side has ended
+    except BaseException:  # the parent has closed the socket
         os._exit(0)
 
 
 def _answer(question: str, subject: Any, arguments: List[Any]) -> Any:
-    """What the question returns, or a CommandError. Nothing else comes out of here."""
+    """Returns the question's result or a CommandError. Raises nothing."""
     pid = subject if isinstance(subject, int) else subject.pid
     try:
         return getattr(foreign, question)(subject, *arguments)
@@ -163,7 +163,7 @@ def _write(connection: socket.socket, value: Any) -> None:
 
 
 def _read(connection: socket.socket) -> Any:
-    """Raises EOFError at the end."""
+    """Raises EOFError when the other side has closed the socket."""
     return pickle.loads(_exactly(connection, SIZE.unpack(_exactly(connection, SIZE.size))[0]))
 
 

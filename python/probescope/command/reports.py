@@ -1,5 +1,5 @@
-"""What is said of a program's result: rows, in the order and with the keys that the gem's command
-has (docs/schema/schemas.yml).
+"""Turns a program's result into rows, with the order and the keys of the gem's command
+(docs/schema/schemas.yml).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ BY_REQUEST = "_by_request"
 
 
 class Report:
-    """The rows of one command's answer. What is in a row and not in the definition's fields is for
-    its cells alone.
+    """The rows of one command's answer. Only cells use keys of a row that are not fields of the
+    definition.
 
-    SHARE: the key of what --min compares.
+    SHARE: the key that --min compares.
     """
 
     SHARE = ""
 
     def __init__(self, result: Result, whole: bool = True) -> None:
-        """whole: is what only JSON has in it too?"""
+        """whole: whether rows include what only JSON shows."""
         self.result = result
         self.whole = whole
         self.definition = definition_of(result.program)
@@ -37,28 +37,28 @@ class Report:
         raise NotImplementedError
 
     def share(self, row: Row) -> Optional[float]:
-        """What --min compares; None where there is no --min."""
+        """Returns the share that --min compares, or None for a report without --min."""
         found: Optional[float] = row.get(self.SHARE)
         return found
 
     def nothing(self) -> str:
-        """What stands in place of a table without rows."""
+        """Returns the text for a table without rows."""
         return self.definition.nothing
 
     def below(self, rows: List[Row]) -> str:
-        """What stands under the table."""
+        """Returns the text below the table."""
         return ""
 
     def not_covered(self) -> List[str]:
-        """What the figures leave out by their nature, a line each."""
+        """Returns one line for each kind of event that the figures cannot include."""
         return [f"not covered: {self.definition.not_covered}"] if self.definition.not_covered else []
 
     def warnings(self, room: int) -> List[str]:
-        """What makes its figures less than whole. room: of bpftrace's maps."""
+        """Returns warnings about incomplete figures. room: rows in each of bpftrace's maps."""
         return []
 
     def request(self, row: Kept) -> Row:
-        """Method and route of a row, whose last name is the request's number."""
+        """Returns a row's method and route. The row's last name is the request's number."""
         if not self.by_request:
             return {}
         method, route = self.result.requests.get(int(row.names[-1]) & ID, (None, None))
@@ -138,7 +138,7 @@ class Exceptions(Report):
         }
 
     def _minor(self) -> int:
-        """Of CPython 3.N; 0 for another runtime."""
+        """Returns N for CPython 3.N, or 0 for another runtime."""
         version = self.result.known.get("version", "").split(".")
         return int(version[1]) if self.result.known.get("runtime") == "python" and len(version) > 1 else 0
 
@@ -196,7 +196,7 @@ class Calls(Report):
             }
             more: Row = {"max_ns": row.number("max_ns"), "raised": row.number("raised")}
             figures: Row = {"calls": calls, **times, **more}
-            if ended and not calls:  # taken out before: nothing is known of it
+            if ended and not calls:  # the hooks were removed before the first call
                 figures = {name: None for name in figures}
             found.append({**place(row, "function"), **figures, "counted_until": iso(ended)})
         every = total(found, "self_ns")
@@ -225,7 +225,9 @@ class Alloc(Report):
         ]
 
     def below(self, rows: List[Row]) -> str:
-        """Where it is the allocator that tells, the state of the probe says so."""
+        """Describes the counts of CPython's reference tracer. When the allocator counts instead,
+        the probe's state is not "on", and the probe's reason describes the counts.
+        """
         state = self.result.known.get("probes", {}).get("object__stats", {}).get("state")
         if self.result.known.get("runtime") != "python" or state != "on":
             return ""
@@ -241,7 +243,7 @@ class Requests(Report):
         "`use Probescope::Rack`, `probescope.wsgi(app)` or `probescope.asgi(app)` "
         "(docs/how-to/which-requests-are-slow-or-fail.md)"
     )
-    # By the first digit.
+    # The class of a status by its first digit.
     STATUSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
     FAILED = 5
 
@@ -257,7 +259,7 @@ class Requests(Report):
         method, route, digit = row.names
         ended, took, most = row.count("requests"), row.number("elapsed_ns"), row.number("max_ns")
         times = row.parts("steps")
-        # Percentiles of a part would be wrong.
+        # Percentiles of incomplete times would be wrong.
         taken = histogram.Steps(times if sum(times.values()) >= ended else {})
         second = ratio(ended, self.result.seconds)
         return {
@@ -304,7 +306,7 @@ class Gc(Report):
 
     def _kind(self, row: Kept) -> Row:
         kind, took, times = known(row.names[0]), row.number("total_ns"), row.number("collections")
-        # Python's tell what they freed, Ruby's what is left.
+        # The probe reports freed objects for Python, and live objects for Ruby.
         freed = str(kind).startswith("generation ")
         return {
             "kind": kind,
@@ -343,7 +345,7 @@ class Gvl(Report):
 
 
 class Slow(Report):
-    """Calls, the longest first, each before those that it made."""
+    """Calls, the longest first, each followed by the calls that it made."""
 
     OUTCOMES = ("returned", "raised", "suspended")
 
@@ -400,23 +402,23 @@ REPORTS = {
 
 
 def command_of(program: str) -> str:
-    """Of the gem, whose program this is."""
+    """Returns the gem's command for a program."""
     name = program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program
     return {"light": "stat"}.get(name, "slow" if name.startswith("slow") else name)
 
 
 def report_of(program: str) -> Any:
-    """A class, or None for what has no rows."""
+    """Returns a subclass of Report, or None for a program without rows."""
     return REPORTS.get(program[: -len(BY_REQUEST)] if program.endswith(BY_REQUEST) else program)
 
 
 def definition_of(program: str) -> Answer:
-    """Of a program that has a report."""
+    """Returns the answer's definition for a program with a report."""
     return ALL[command_of(program)]
 
 
 def known(value: Any) -> Any:
-    """What the process does not know is None."""
+    """Replaces "" and 0, which mean "not known" in the process, by None."""
     return None if value in ("", 0) else value
 
 
@@ -430,7 +432,7 @@ def total(rows: List[Row], name: str) -> int:
 
 
 def ordered(rows: List[Row], *names: str) -> List[Row]:
-    """In place: the largest first, ties by place."""
+    """Sorts in place: the largest first, ties by place."""
     rows.sort(
         key=lambda row: (
             [-(row[name] or 0) for name in names],
@@ -441,7 +443,7 @@ def ordered(rows: List[Row], *names: str) -> List[Row]:
 
 
 def _thread_name(pid: int, thread: int) -> Optional[str]:
-    """None when it has ended, or when the process counts its threads in a namespace of its own."""
+    """Returns None when the thread has ended, or when its id is of another PID namespace."""
     try:
         with open(f"/proc/{pid}/task/{thread}/comm", errors="replace") as file:
             return file.read().rstrip("\n")

@@ -1,4 +1,4 @@
-"""What a program has kept in its maps until its end, and the interval that this is of."""
+"""The maps that a program prints at its end, and the interval that they cover."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-# Of two clocks, to compare them.
+# Number of attempts to read two clocks at the same time.
 READINGS = 5
-# No flush fires its rows for as many seconds.
+# A flush fires its rows within this many seconds.
 LATE = 30
-# Ids of calls and requests are 64 bits, which bpftrace prints as negative in some places.
+# Ids of calls and requests have 64 bits. bpftrace prints some of them as negative numbers.
 ID = (1 << 64) - 1
 
 
 class Row:
-    """names: as the program's map @row has them."""
+    """names: the row's values in the program's map @row."""
 
     def __init__(self, maps: Dict[str, Dict[str, Any]], key: str) -> None:
         self._maps = maps
@@ -25,11 +25,11 @@ class Row:
         self.names: List[Any] = maps["row"][key]
 
     def values(self, name: str) -> Any:
-        """None where the map has nothing for it."""
+        """Returns None when the map has no value for the row."""
         return self._maps.get(name, {}).get(self._key)
 
     def number(self, name: str) -> Optional[int]:
-        # bpftrace 0.24 and later print integers that a double cannot hold as strings.
+        # bpftrace 0.24 and later print an integer as a string when a double cannot hold it.
         found = self.values(name)
         return None if found is None else int(found)
 
@@ -37,12 +37,12 @@ class Row:
         return self.number(name) or 0
 
     def place(self, name: str) -> Optional[str]:
-        """Of a map of files and lines."""
+        """Returns "file:line" from a map of files and lines."""
         found = self.values(name)
         return f"{found[0]}:{found[1]}" if found and found[0] else None
 
     def parts(self, name: str) -> Dict[int, int]:
-        """Of a map whose keys have one number more: {number: count}."""
+        """Reads a map whose keys end with one more number. Returns {number: count}."""
         found = {}
         for key, count in self._maps.get(name, {}).items():
             row, _, number = key.rpartition(",")
@@ -53,21 +53,21 @@ class Row:
 
 class Result:
     def __init__(self, pid: int, program: str) -> None:
-        """program: its name."""
+        """program: the program's name."""
         self.pid = pid
         self.program = program
         self.lost_events = 0
-        # In which the process runs; None where nobody may know.
+        # The working directory of the process, or None when it cannot be read.
         self.folder = folder_of(pid)
-        # As the process said last: of probescope_info.
+        # The last state that was read from the process's probescope_info.
         self.known: Dict[str, Any] = {}
         self.waited_ns: Optional[int] = None
         self._maps: Dict[str, Dict[str, Any]] = {}
         self._requests: Optional[Dict[int, Tuple[Optional[str], str]]] = None
 
     def add(self, maps: Dict[str, Dict[str, Any]]) -> None:
-        """maps: as `bpftrace -f json` prints them; their keys mean something to that bpftrace
-        alone.
+        """maps: as `bpftrace -f json` prints them. The keys are valid only within one run of
+        bpftrace.
         """
         for name, rows in maps.items():
             self._maps.setdefault(name[1:], {}).update(rows)
@@ -76,18 +76,18 @@ class Result:
         return (Row(self._maps, key) for key in self._maps.get("row", {}))
 
     def values(self, name: str) -> List[Any]:
-        """What a map holds, whatever its keys."""
+        """Returns the values of a map without its keys."""
         return list(self._maps.get(name, {}).values())
 
     def sum(self, name: str) -> int:
-        """Of what is kept for the process as a whole, or over all rows."""
+        """The sum of a map over all its keys. Some maps have only one key: the process."""
         return sum(map(int, self._maps.get(name, {}).values()))
 
     @property
     def requests(self) -> Dict[int, Tuple[Optional[str], str]]:
-        """Those that the program tells apart: {number: (method, route)}.
+        """The requests that the program tells apart: {number: (method, route)}.
 
-        It keeps both as one text, or as two.
+        The program stores method and route as one text, or as two.
         """
         if self._requests is None:
             found = {}
@@ -111,12 +111,12 @@ class Result:
 
     @property
     def sample_rate(self) -> Optional[float]:
-        """Samples in each second of CPU time."""
+        """Samples for each second of CPU time."""
         return round(self.sum("samples_taken") * 1e9 / self.cpu_ns, 1) if self.cpu_ns else None
 
     def time(self, nsecs: int) -> datetime:
-        """From bpftrace's `nsecs`, which goes on while the machine is suspended, on Linux 5.8 and
-        later.
+        """Converts bpftrace's `nsecs`. On Linux 5.8 and later, that clock includes the time for
+        which the machine was suspended.
         """
         release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
         return moment_of(nsecs, time.CLOCK_BOOTTIME if release >= (5, 8) else time.CLOCK_MONOTONIC)
@@ -131,13 +131,15 @@ class Result:
 
     @property
     def looking_share(self) -> Optional[float]:
-        """The part of the CPU time that looking took. None where the library does not tell."""
+        """Tracing's share of the CPU time. None when the library does not report it."""
         told = self.tells_of_looking and "looking_ns" in self._maps
         return ratio(self.sum("looking_ns"), self.cpu_ns) if told else None
 
     @property
     def taken_out(self) -> Dict[str, datetime]:
-        """Probes whose hooks the process took out in that time for taking too much, and when."""
+        """Probes whose hooks the process removed in this interval because of their overhead, and
+        when.
+        """
         probes = self.known.get("probes", {})
         found = {
             name: self.monotonic(probe["out_ns"]) for name, probe in probes.items() if probe.get("out_ns")
@@ -146,7 +148,9 @@ class Result:
         return {name: at for name, at in found.items() if began and at > began}
 
     def counted_until(self, row: Row, probe: str) -> Optional[datetime]:
-        """When its hooks were taken out, where they were. probe: which tells of it."""
+        """Returns when the hooks of a row were removed, or None. probe: the probe that fires the
+        row.
+        """
         if self.known.get("overhead_limit") is None:
             return None
         out = row.number("out_ns")
@@ -154,12 +158,12 @@ class Result:
         return min([*found, *filter(None, [self.taken_out.get(probe)])], default=None)
 
     def monotonic(self, nsecs: int) -> datetime:
-        """From CLOCK_MONOTONIC."""
+        """Converts a time of CLOCK_MONOTONIC."""
         return moment_of(nsecs, time.CLOCK_MONOTONIC)
 
     @property
     def interval(self) -> Tuple[Optional[datetime], Optional[datetime]]:
-        """When its hooks were in, and its last flush."""
+        """Begin: when the hooks were installed. End: the last flush."""
         began, ended = self.sum("began"), self.sum("ended")
         return (
             self.moment(began, self.sum("first_cut")) if began else None,
@@ -167,11 +171,11 @@ class Result:
         )
 
     def moment(self, fired: int, cut: int) -> datetime:
-        """Up to when the rows of a flush count. fired: bpftrace's `nsecs` at its stats__done. cut:
-        what that says, or 0.
+        """Returns the end of the time that a flush covers. fired: bpftrace's `nsecs` of
+        stats__done. cut: the field of that event, or 0.
 
-        An older library has something else there. A machine that was suspended since then has set
-        one clock back against the other.
+        An older library has another field at that offset. If the machine was suspended in between,
+        the two clocks differ. In both cases `fired` is used.
         """
         late = self.time(fired)
         found = self.monotonic(cut) if cut and self.tells_of_cut else late
@@ -199,10 +203,10 @@ def folder_of(pid: int) -> Optional[str]:
 
 
 def moment_of(nsecs: int, clock: int) -> datetime:
-    """From ns of that clock.
+    """Converts a time in ns of a clock.
 
-    Who reads two clocks may lose the CPU in between, for tens of ms on a busy machine: the closest
-    of several readings counts.
+    On a busy machine the thread may lose the CPU for tens of ms between two clock readings. So the
+    pair with the shortest distance is used.
     """
     readings = []
     for _ in range(READINGS):
@@ -224,5 +228,5 @@ def iso(moment: Optional[datetime]) -> Optional[str]:
 
 
 def clock(moment: Optional[datetime]) -> str:
-    """Of this machine, for people: "13:05:59.123"."""
+    """The local time for people: "13:05:59.123"."""
     return moment.astimezone().strftime("%H:%M:%S.%f")[:-3] if moment else "-"

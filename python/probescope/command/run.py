@@ -1,5 +1,5 @@
-"""Becomes another Python, or a program of Python, with probescope loaded into it and into those
-that it starts.
+"""Replaces this process by an application that loads probescope. Its child processes in Python load
+probescope too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run(options: Any) -> int:
         raise Usage("which application?", EXAMPLE)
     first = arguments[0]
     if first in ("-m", "-c") and len(arguments) == 1:
-        raise Usage(f"{first} wants an argument", EXAMPLE)
+        raise Usage(f"{first} needs an argument", EXAMPLE)
     if first.startswith("-") or _is_of_python(first):
         words = [sys.executable, *interpreter_options(), *arguments]
     else:
@@ -51,23 +51,23 @@ def run(options: Any) -> int:
 
 
 def _is_of_python(path: str) -> bool:
-    """Is it a file or a folder for the interpreter?
+    """Whether the interpreter can run this path.
 
-    Not a program of machine code, such as a Python, and no script of another language.
+    False for an ELF file, such as a Python binary, and for a script of another language.
     """
     if not os.path.isfile(path):
-        return os.path.exists(path)  # a folder; or a pipe, from which nothing may be taken here
+        return os.path.exists(path)  # a folder, or a pipe, which must not be read here
     try:
         with open(path, "rb") as file:
             start = file.read(128)
     except OSError:
-        return True  # the interpreter says why
+        return True  # the interpreter reports the error
     first_line = start.partition(b"\n")[0]
     return not start.startswith(b"\x7fELF") and (not start.startswith(b"#!") or b"python" in first_line)
 
 
 def _tell_of_no_probes() -> None:
-    """The application may be of another Python. Most are of this one."""
+    """Warns only, because the application may run in another Python."""
     reason = probescope.unavailable_reason()
     if reason:
         told = f"programs of Python {platform.python_version()} have no probes: {reason}"
@@ -75,9 +75,10 @@ def _tell_of_no_probes() -> None:
 
 
 def added_to_environment() -> Dict[str, str]:
-    """Where the package is installed its .pth file does all.
+    """Returns the variables that load probescope.
 
-    A checkout has none: a folder with a sitecustomize does it there.
+    The .pth file of an installed package needs only PROBESCOPE=1. A checkout has no .pth file, so a
+    folder with a sitecustomize is added to PYTHONPATH.
     """
     added = {"PROBESCOPE": "1"}
     places = [
@@ -95,9 +96,9 @@ def added_to_environment() -> Dict[str, str]:
 
 
 def interpreter_options() -> List[str]:
-    """Those that this Python was started with, before -m probescope.
+    """Returns this Python's options, which stand before -m probescope.
 
-    None of the command's own, which begins as -c: see entry.py.
+    Returns none when the command started itself with -c: see entry.py.
     """
     options: List[str] = []
     words = iter(sys.orig_argv[1:])

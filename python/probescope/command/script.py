@@ -1,4 +1,4 @@
-"""The bpftrace programs, to read, to change and to run without this command."""
+"""Prints the bpftrace programs, for reading, changing and running without this command."""
 
 from __future__ import annotations
 

@@ -1,18 +1,17 @@
-"""Single calls, each below the nearest one around it that is shown."""
+"""The tree of single calls. Each call stands below its nearest caller that is shown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional
 
-# A call within another one only made the next one when a single call that it made took this share
-# of its time.
+# A call is a relay when it made a single call, which took at least this share of its time.
 PASSED_ON = 0.95
 
 
 @dataclass
 class Call:
-    """row: with elapsed_ns and at. depth: how many of its callers are shown."""
+    """row: has elapsed_ns and at. depth: the number of its callers that are shown."""
 
     id: int
     parent: int
@@ -26,7 +25,7 @@ class SlowCalls:
         self._shown = dict(self._calls)
 
     def leave_out_relays(self) -> int:
-        """Leaves out calls within others that only made the next one. Returns how many."""
+        """Hides relays that have a shown caller. Returns their number."""
         made = self._by_caller()
         within = [call for around, callees in made.items() if around is not None for call in callees]
         relays = [call for call in within if _is_relay(call, made.get(call.id, []))]
@@ -35,7 +34,9 @@ class SlowCalls:
         return len(relays)
 
     def rows(self) -> List[Dict[str, Any]]:
-        """With their depth, the longest call first, and behind each those that it made."""
+        """Returns the rows with their depths: the longest call first, and each call's callees after
+        it.
+        """
         made = self._by_caller()
 
         def longest_last(by: Optional[int], depth: int) -> List[Call]:
@@ -46,7 +47,8 @@ class SlowCalls:
 
         found = []
         waiting = longest_last(None, 0)
-        # Ids are what the process says: calls in a circle, below none of these, come at last.
+        # The ids come from the process and may form a cycle. Calls in a cycle have no root, so they
+        # come last.
         while waiting or made:
             waiting = waiting or longest_last(next(iter(made)), 0)
             call = waiting.pop()
@@ -55,10 +57,8 @@ class SlowCalls:
         return found
 
     def _by_caller(self) -> Dict[Optional[int], List[Call]]:
-        """The calls that are shown, by the id of the nearest one of them around each, None where
-        there is none.
-        """
-        # By the id of any call.
+        """Groups the shown calls by the id of their nearest shown caller; the key may be None."""
+        # Maps the id of a call to itself if the call is shown, else to its nearest shown caller.
         nearest: Dict[Optional[int], Optional[int]] = {own: own for own in self._shown}
         made: Dict[Optional[int], List[Call]] = {}
         for call in self._shown.values():

@@ -1,4 +1,4 @@
-"""What a process says about its probes, and which it has defined itself."""
+"""Prints the state of a process's probes, and the probes that the application has defined."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Dict
 from probescope.command.target import find
 from probescope.command.text import SCHEMA, clean, to_json
 
-# Of the process, for JSON.
+# Fields of the process in JSON.
 PROCESS = (
     "pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped flushes "
     "switches watcher_ticks note"
 ).split()
-LISTENED = {True: "yes", False: "no", None: "?"}  # "?": nothing says so
+LISTENED = {True: "yes", False: "no", None: "?"}  # "?": it cannot be read
 
 
 def run(options: Any) -> int:
@@ -22,7 +22,7 @@ def run(options: Any) -> int:
 
 
 def _shaped(known: Dict[str, Any]) -> Dict[str, Any]:
-    """As docs/schema/status.json has it."""
+    """Returns the object that docs/schema/status.json describes."""
     rows = [
         {"name": name, **{key: probe[key] for key in ("state", "listened", "reason")}}
         for name, probe in known["probes"].items()

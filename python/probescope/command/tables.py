@@ -1,4 +1,4 @@
-"""Rows for people: aligned columns without rules, as the gem's command prints them."""
+"""Tables for people: aligned columns without rules, in the layout of the gem's command."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from probescope.command.text import clean, duration, share
 
 Row = Dict[str, Any]
 
-# Rows shown, unless --top says otherwise.
+# The default of --top.
 TOP = 20
-# With requests told apart.
+# The additional column of programs that group by request.
 REQUEST = Column("REQUEST", "request", None, False)
 LOST = {
     "events": "{} events were lost between the kernel and bpftrace",
@@ -27,7 +27,7 @@ LOST = {
 
 
 def head(command: str, result: Result) -> List[str]:
-    """What the figures are of."""
+    """The two lines above a table: process, interval and overhead."""
     cpu = share(result.cpu_ns / result.wall_ns)
     rate = (
         f", {result.sample_rate:.0f} samples a second of it"
@@ -46,7 +46,7 @@ def head(command: str, result: Result) -> List[str]:
 def table(
     report: Report, rows: List[Row], top: int, terminal: Terminal, below_min: int = 0, least: float = 0
 ) -> List[str]:
-    """top: so many rows, 0 for all. below_min: rows that least, a percentage, has left out."""
+    """top: number of rows to show, 0 for all. below_min: number of rows below `least` percent."""
     if not rows:
         nothing = f"every row ({below_min}) is below --min" if below_min else report.nothing()
         return [f"  {line}" for line in (nothing, *report.not_covered()) if line]
@@ -71,8 +71,8 @@ def lost(result: Result, keys: int) -> List[str]:
 
 
 def _fitting(told: Dict[Column, List[str]], report: Report, terminal: Terminal) -> Dict[Column, List[str]]:
-    """As wide as the terminal: paths as the application's folder has them, and long names cut in
-    the middle.
+    """Fits the columns to the terminal: paths become relative to the application's folder, and long
+    names are cut in the middle.
     """
     root = f"{report.result.folder}/" if report.result.folder not in (None, "/") else None
     may = [column.kind not in cells.RIGHT for column in told]

@@ -1,4 +1,4 @@
-"""A process with the library in it."""
+"""A process that has loaded the library."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from probescope.command.errors import Refused
 from probescope.command.foreign import Place
 from probescope.command.reader import Reader
 
-# Seconds for a process to end what it is writing: a moment on a busy machine, in which a process
-# that was given a CPU once more has written.
+# Seconds to wait for a process that is writing its data. Writing takes a moment, but on a busy
+# machine the process may first have to wait for a CPU.
 PATIENCE = 1.0
 _READER = Reader()
 
 
 class Target:
-    """What is asked of the process goes through Reader; so all of it raises CommandError, and
+    """All access to the process goes through Reader. So every method raises CommandError, and
     nothing else.
     """
 
@@ -25,11 +25,11 @@ class Target:
         self._place = place
 
     def to_dict(self) -> Dict[str, Any]:
-        """As foreign.snapshot."""
+        """Returns foreign.snapshot."""
         return self._patiently("snapshot")
 
     def status(self) -> Dict[str, Any]:
-        """As foreign.status."""
+        """Returns foreign.status."""
         return self._patiently("status")
 
     def flushes(self) -> int:
@@ -38,7 +38,7 @@ class Target:
         return number
 
     def listened(self, semaphores: List[int]) -> List[bool]:
-        """Whether a tracer listens to each of these now. Several tracers need not count as several."""
+        """Whether at least one tracer is attached to each of these semaphores now."""
         found: List[bool] = _READER.ask("listened", self._place, semaphores)
         return found
 

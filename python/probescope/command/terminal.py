@@ -1,5 +1,5 @@
-"""How wide a terminal is, what it has room for, and whether what it shows may have colours. As
-lib/probescope/host/terminal.rb and shortened.rb have it.
+"""The width of a terminal, texts cut to fit it, and colours. The gem has the same in
+lib/probescope/host/terminal.rb and shortened.rb.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import unicodedata
 from typing import IO, List, Mapping, Optional, Sequence
 
 COLORS = ("auto", "always", "never")
-# Escape codes: of shares that are large, and of warnings.
+# Escape codes: hot and warm for large shares, and one for warnings.
 CODES = {"hot": "\x1b[1;31m", "warm": "\x1b[33m", "warning": "\x1b[33m"}
 PLAIN = "\x1b[0m"
-# From which share on a cell is coloured.
+# From this share on, a cell is coloured.
 HEAT = (("hot", 0.2), ("warm", 0.05))
-# A narrower table has no room for names.
+# The least width that is assumed. A narrower table would have no room for names.
 NARROWEST = 60
 ELLIPSIS = "…"
-# No column becomes narrower.
+# The least width to which a column is narrowed.
 LEAST = 16
 # "app/models/order.py:12"
 PLACE = re.compile(r"(?P<folder>.*/)(?P<file>[^/]+)", re.DOTALL)
 
 
 class Terminal:
-    """width: columns; None where the output is no terminal, and nothing is shortened."""
+    """width: in columns, or None when the output is not a terminal and nothing is shortened."""
 
     def __init__(
         self, output: "IO[str]", color: str = "auto", env: Optional[Mapping[str, str]] = None
     ) -> None:
-        """color: one of COLORS. NO_COLOR (https://no-color.org) holds for auto."""
+        """color: one of COLORS. NO_COLOR (https://no-color.org) applies to "auto"."""
         env = os.environ if env is None else env
         is_terminal = output.isatty()
         self.width = max(_columns(output, env), NARROWEST) if is_terminal else None
@@ -39,17 +39,17 @@ class Terminal:
         self._colored = color == "always" or (color == "auto" and is_terminal and not plain)
 
     def paint(self, text: str, kind: Optional[str]) -> str:
-        """In the colour of a kind of CODES, or as it is for None."""
+        """Colours the text. kind: of CODES; None leaves the text as it is."""
         return f"{CODES[kind]}{text}{PLAIN}" if kind and self._colored else text
 
 
 def heat(share: Optional[float]) -> Optional[str]:
-    """For a share: a kind of CODES."""
+    """Returns the kind of CODES for a share, or None."""
     return next((kind for kind, least in HEAT if share is not None and share >= least), None)
 
 
 def width(text: str) -> int:
-    """Columns of a terminal."""
+    """The width of a text in a terminal, in columns."""
     return sum(
         0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1
         for one in text
@@ -57,9 +57,9 @@ def width(text: str) -> int:
 
 
 def narrowed(widths: Sequence[int], may: Sequence[bool], room: int) -> List[int]:
-    """The widths of columns, so that all of them together take no more than room.
+    """Returns the widths of columns, reduced until their sum is at most `room`.
 
-    may: which of them may become narrower.
+    may: which columns may become narrower.
     """
     fixed = sum(one for one, narrower in zip(widths, may) if not narrower)
     narrow = [one for one, narrower in zip(widths, may) if narrower]
@@ -70,8 +70,8 @@ def narrowed(widths: Sequence[int], may: Sequence[bool], room: int) -> List[int]
 
 
 def shortened(text: str, room: int) -> str:
-    """Of at most so many columns: cut in the middle, where names of functions and files say least.
-    Of a file's path the name and the line stay, if there is room.
+    """Cuts a text to `room` columns, in the middle, because the ends of a name say most. The file
+    name and line at the end of a path are kept if there is room.
     """
     if width(text) <= room:
         return text

@@ -1,6 +1,6 @@
-"""Text and figures to show.
+"""Text and figures for output.
 
-What came from a target is made safe: a class may be named like an escape code.
+Text from a traced process is escaped: a class name may contain terminal escape codes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import json
 import re
 from typing import Any, Optional, Tuple
 
-# The version of the JSON's shape, which docs/schema describes.
+# The version of the JSON format, which docs/schema describes.
 SCHEMA = 1
-# Controls, and what reorders or hides text on a terminal.
+# Control characters, and characters that reorder or hide text on a terminal.
 UNSAFE = re.compile(
     "[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
@@ -56,9 +56,9 @@ def decimal(number: Optional[float]) -> str:
 
 
 def _scaled(number: Optional[int], units: Units) -> str:
-    """None, which is unknown, is "-".
+    """Returns "-" for None.
 
-    What would take a fourth digit once it is rounded is told in the next unit.
+    A number that rounds to four digits is shown in the next unit.
     """
     if number is None:
         return "-"
@@ -69,7 +69,5 @@ def _scaled(number: Optional[int], units: Units) -> str:
 
 
 def to_json(value: Any) -> str:
-    """In ASCII, with nothing in it that a terminal obeys: JSON itself escapes only the first 32
-    controls.
-    """
+    """Returns ASCII JSON without control characters. json.dumps() escapes only 32 of them."""
     return json.dumps(value).replace("\x7f", "\\u007f")

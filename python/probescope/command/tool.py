@@ -1,7 +1,7 @@
-"""Programs of this machine that may run with privilege.
+"""Finds programs that may run with privilege.
 
-They are looked for in the system's own folders, never in PATH. Each file, folder and link on the
-way has to be root's, and nobody else may write to it. lib/probescope/host/tool.rb has the same.
+The search covers the system's folders, never PATH. Each file, folder and link on the path must
+belong to root, and nobody else may write to it. lib/probescope/host/tool.rb has the same.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import List, Optional
 from probescope.command.errors import CommandError
 
 FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-# The environment of what runs with privilege.
+# The environment of programs that run with privilege.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-# The initial user namespace has this number: PROC_USER_INIT_INO of the kernel, which asks for
-# capabilities there.
+# The inode of the initial user namespace: the kernel's PROC_USER_INIT_INO. The kernel checks
+# capabilities in that namespace.
 INITIAL = "user:[4026531837]"
-# As many as the kernel follows.
+# The kernel's limit.
 MOST_LINKS = 40
 
 
 def tool(name: str) -> Optional[str]:
-    """Absolute path of the first one that is root's alone; None where there is none of that name.
+    """Returns the absolute path of the first match that only root can change, or None without a
+    match.
 
-    Raises CommandError where somebody else than root could put another program in the place of each
-    of them.
+    Raises CommandError when another user could replace every match.
     """
     paths = [os.path.join(folder, name) for folder in FOLDERS]
     found = [path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)]
@@ -47,12 +47,12 @@ def initial_namespace() -> bool:
 
 
 def weakness(path: str) -> Optional[str]:
-    """Why what lies there may be another's: "/opt/x belongs to user 1000".
+    """Returns why another user could replace the file: "/opt/x belongs to user 1000".
 
-    None where it is root's alone.
+    Returns None when only root can change it.
     """
-    # In a user namespace files of the machine's root may be nobody's; nothing has privilege there
-    # (machine.privilege).
+    # In a user namespace, files of the machine's root may belong to nobody. Nothing runs with
+    # privilege there (machine.privilege).
     owners = (0,) if initial_namespace() else (0, 65534)
     try:
         for place in way(path):
@@ -67,7 +67,7 @@ def weakness(path: str) -> Optional[str]:
 
 
 def way(path: str) -> List[str]:
-    """Every folder, link and file that the kernel looks at on its way to an absolute path."""
+    """Every folder, link and file through which the kernel resolves an absolute path."""
     left = path.split("/")
     here, passed, links = "", ["/"], 0
     while left:

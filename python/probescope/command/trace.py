@@ -24,11 +24,14 @@ from probescope.command.terminal import Terminal
 from probescope.command.text import SCHEMA, clean, share, to_json
 from probescope.command.tool import ENVIRONMENT
 
-# Runs bpftrace until its input ends, which it does whenever this command ends, also when that is
-# killed. Ctrl-C and Ctrl-Z are for this command: bpftrace has a session of its own. It is told to
-# leave once it catches SIGINT. 0.17 forgets a signal that comes while it reads events, and waits
-# for them again; then it is told again. While it prints its maps a signal would end it, and the
-# rest would be lost.
+# Runs bpftrace until the standard input of this shell closes, which happens whenever the command
+# ends, even by SIGKILL. bpftrace runs in its own session, so only the command gets Ctrl-C and
+# Ctrl-Z.
+#
+# Then the shell sends SIGINT, as soon as bpftrace has a handler for it. bpftrace 0.17 loses a
+# signal that arrives while it reads events, and waits for events again, so the shell repeats SIGINT
+# in that state. It does not repeat SIGINT while bpftrace prints its maps: that would end bpftrace,
+# and the rest of the maps would be lost.
 KEEPER = """
 umask 077
 cd /
@@ -57,21 +60,21 @@ exec 3<&0
 ) >/dev/null 2>&1 &
 wait $tracer
 """
-# How long bpftrace may take to attach.
+# Limit on the time that bpftrace takes to attach.
 ATTACH_SECONDS = 30
-# The process flushes each second, first when its hooks are in. While other tracers leave it holds a
-# flush back for up to 3 s (LEAVING_FOR_NS in ext/core/watcher.c).
+# The process flushes each second. The first flush comes when its hooks are installed. While other
+# tracers detach, the process delays a flush for up to 3 s (LEAVING_FOR_NS in ext/core/watcher.c).
 NEXT_FLUSH_SECONDS = 4.5
 FIRST_FLUSH_SECONDS = 5
-# Flushes drift by some milliseconds: one that comes so early ends the interval, here and in the
-# program.
+# Flushes drift by some milliseconds. A flush that is at most this early ends the interval, both
+# here and in the program.
 EARLY = 0.25
-# A flush's counter moves just before its last event.
+# The process increments its flush counter just before the flush's last event.
 SETTLE = 0.02
-# How long it may take to switch its hooks, when its threads have much to do.
+# Limit on the time that the process takes to install its hooks when its threads are busy.
 HOOK_SECONDS = 2
 CHECK = "probescope doctor"
-# Rows that bpftrace's maps have room for, where no table has another number.
+# Rows in each of bpftrace's maps, unless the answer's definition has another number.
 MAP_KEYS = 16_384
 
 
@@ -83,7 +86,7 @@ def run(options: Any) -> int:
     for name, value in (("--min", options.min), ("--sort", options.sort)):
         if value and not report:
             raise Usage(
-                f"{path.stem} has no table, which {name} is for",
+                f"{name} is for tables, and {path.stem} has none",
                 f"probescope trace {path.stem} -p {options.pid}",
             )
     if options.sort:
@@ -121,7 +124,7 @@ def run(options: Any) -> int:
 
 
 def to_file(options: Any) -> int:
-    """What was there stays until the answer is whole."""
+    """The old file stays until the new one is complete."""
     path, options.output = options.output, None
     part = f"{path}.part"
     step = "-o a file in a folder that you may write to"
@@ -137,12 +140,12 @@ def to_file(options: Any) -> int:
     return status
 
 
-# Of the programs for slow calls, the least time of each, in ms.
+# The thresholds of the programs for slow calls, in ms.
 SLOW_MS = (1, 10, 100)
 
 
 def program_name(options: Any) -> str:
-    """By the name that was given and the options that choose one of several programs."""
+    """Returns the program for the given name and options."""
     name: str = options.name
     if options.threshold and name in ("slow", "slow" + BY_REQUEST):
         least = [ms for ms in SLOW_MS if ms * 10**6 <= options.threshold]
@@ -157,7 +160,7 @@ def program_name(options: Any) -> str:
 
 
 def sort_column(name: str, heading: str) -> Column:
-    """Raises Usage."""
+    """Returns the column with this heading. Raises Usage when there is none."""
     known = [] if command_of(name) == "slow" else definition_of(name).columns
     found = next((column for column in known if column.heading.lower() == heading.lower()), None)
     if found:
@@ -169,8 +172,8 @@ def sort_column(name: str, heading: str) -> Column:
 
 
 def arguments(options: Any, name: str, report: Any) -> List[str]:
-    """What the program finds in $2 and later: for slow the least time, and that calls are kept; the
-    time after which it ends by itself.
+    """The program's arguments from $2 on. For slow: the threshold, and "keep". For reports: the
+    time after which the program ends by itself.
     """
     closing = str(max(1, round((options.seconds - EARLY) * 1e9))) if options.seconds and report else ""
     if name.startswith("slow"):
@@ -179,7 +182,7 @@ def arguments(options: Any, name: str, report: Any) -> List[str]:
 
 
 def keys(name: str, report: Any) -> int:
-    """Rows that bpftrace's maps have room for."""
+    """Returns the number of rows in each of bpftrace's maps."""
     definition = definition_of(name) if report else None
     default = MAP_KEYS
     if definition:
@@ -191,13 +194,13 @@ def keys(name: str, report: Any) -> int:
 
 
 def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> List[str]:
-    # Both names of the same setting; newer ones know both.
+    # Two names of one setting. Newer versions of bpftrace know both.
     settings = {**ENVIRONMENT, "BPFTRACE_MAP_KEYS_MAX": str(room), "BPFTRACE_MAX_MAP_KEYS": str(room)}
     try:
         settings["SETPRIV"] = machine.setpriv()
         settings["BOUNDS"] = machine.bounds()
     except CommandError:
-        pass  # doctor says what that means
+        pass  # doctor explains the consequences
     words = [f"{name}={value}" for name, value in settings.items()]
     return [
         "/usr/bin/env",
@@ -220,7 +223,7 @@ def command(bpftrace: str, pid: int, path: str, more: List[str], room: int) -> L
 
 
 def find_or_trust(pid: int, through_sudo: bool) -> Optional[Target]:
-    """The process, or None when only bpftrace, through sudo, may look at it."""
+    """Returns the process, or None when only bpftrace, through sudo, may read it."""
     try:
         return find(pid)
     except Refused as error:
@@ -230,7 +233,9 @@ def find_or_trust(pid: int, through_sudo: bool) -> Optional[Target]:
 
 
 def check_target(target: Target, names: List[str]) -> List[int]:
-    """Says what this process does not serve of a program. Returns the addresses of the semaphores."""
+    """Raises CommandError when the process does not serve the program. Returns the addresses of the
+    semaphores.
+    """
     known = target.to_dict()
     if "watcher" not in known["flags"]:
         step = "call probescope.install() there, or restart it with PROBESCOPE=1"
@@ -250,7 +255,7 @@ def check_target(target: Target, names: List[str]) -> List[int]:
 
 
 def check_served(pid: int, found: Dict[str, Any], output: Output) -> None:
-    """Says what the process serves in part or not at all. found: as Tracer.answers."""
+    """Warns of probes that the process serves in part or not at all. found: from Tracer.answers."""
     states = {name: probe["state"] for name, probe in found.items() if name != "stats__done"}
     for name, state in states.items():
         if state in ("refused", "unsupported", "degraded"):
@@ -260,10 +265,10 @@ def check_served(pid: int, found: Dict[str, Any], output: Output) -> None:
 
 
 def message(line: bytes) -> Tuple[str, Any]:
-    """What one line of `bpftrace -f json` says: its type and its data. Of what is no JSON, as a
-    warning, nothing.
+    """Returns the type and the data of a line of `bpftrace -f json`. Returns "" and None for a line
+    that is not JSON, such as a warning.
 
-    Up to 0.27 a byte >= 0x80 is printed as a sign-extended \\uffffffXX.
+    bpftrace up to 0.27 prints a byte >= 0x80 as a sign-extended \\uffffffXX.
     """
     try:
         told = json.loads(re.sub(rb"\\(?:uffffff(..)|.)", unescape, line).decode(errors="replace"))
@@ -285,9 +290,9 @@ def has_ended(pid: int) -> bool:
 
 
 class Output:
-    """What is said of one process, as text or as JSON: lines to print.
+    """The output for one process, as text or JSON: lines to print.
 
-    names: of the program's probes.
+    names: the program's probes.
     """
 
     def __init__(self, options: Any, program: str, names: List[str]) -> None:
@@ -301,22 +306,22 @@ class Output:
         self._heading = "" if options.json else self._columns.heading
         self._warnings: List[str] = []
         self._told = False
-        # Do its figures have an interval?
+        # Whether the figures have an interval.
         self._timed = "stats__done" in names
 
     def say(self, text: str) -> None:
-        """On stderr; JSON has it among its warnings."""
+        """Prints a warning on stderr, and adds it to the warnings in JSON."""
         self._warnings.append(text)
         line = Terminal(sys.stderr, self._options.color).paint(f"probescope: {clean(text)}", "warning")
         print(line, file=sys.stderr)
 
     def head(self) -> List[str]:
-        """Once, before the first line."""
+        """Returns the heading the first time, and nothing afterwards."""
         heading, self._heading = self._heading, ""
         return [heading] if heading else []
 
     def take(self, line: bytes) -> List[str]:
-        """A line of `bpftrace -f json`. Returns what is to be shown at once."""
+        """Takes a line of `bpftrace -f json`. Returns the lines to print at once."""
         kind, data = message(line)
         if kind in ("map", "hist"):
             self.result.add(data)
@@ -332,7 +337,9 @@ class Output:
         return []
 
     def finish(self, room: int) -> List[str]:
-        """room: of bpftrace's maps. Raises CommandError when nothing is known."""
+        """Returns the last lines. room: rows in each map. Raises CommandError when no interval
+        ended.
+        """
         for text in tables.lost(self.result, room):
             self.say(text)
         if not self.result.wall_ns and (self._report or (self._timed and not self._told)):
@@ -372,7 +379,7 @@ class Output:
         return [*tables.head(name, self.result), *table]
 
     def _object(self, name: str, report: Report, rows: List[Dict[str, Any]], left_out: int) -> Dict[str, Any]:
-        """As docs/schema has it."""
+        """Returns the object that docs/schema describes."""
         result = self.result
         taken_out = [
             {"probe": name, "at": iso(at)} for name, at in result.taken_out.items() if name in self._names
@@ -409,7 +416,7 @@ class Output:
 
 
 class Tracer:
-    """target: None when only bpftrace may look at it. names: of the program's probes."""
+    """target: None when only bpftrace may read the process. names: the program's probes."""
 
     def __init__(self, words: List[str], output: Output, target: Optional[Target], names: List[str]) -> None:
         pipe = subprocess.PIPE
@@ -433,20 +440,22 @@ class Tracer:
             try:
                 if all(self._target.listened(semaphores)):
                     return
-            except Refused:  # the process has ended, and so will bpftrace
+            except Refused:  # the process has ended, and bpftrace will end too
                 return
             self._take(0.05)
 
     def answers(self) -> Dict[str, Any]:
-        """What the process says of these probes once it was asked: {name: {state, reason}}.
+        """Returns the states of the probes once the process has handled the request: {name: {state,
+        reason}}.
 
-        Empty when nobody knows.
+        Empty when the process cannot be read.
         """
         found: Dict[str, Any] = {}
         deadline = time.monotonic() + HOOK_SECONDS
         while self._streams and time.monotonic() < deadline:
             if not self._look():
-                # The process has ended, and so will bpftrace; or only bpftrace may look at it.
+                # The process has ended, and bpftrace will end too. Or only bpftrace may read the
+                # process.
                 return {}
             found = {name: self._output.result.known["probes"][name] for name in self._names}
             if all(probe["state"] != "off" for probe in found.values()):
@@ -455,13 +464,14 @@ class Tracer:
         return found
 
     def read(self, seconds: Optional[float], max_overhead: Optional[float] = None) -> None:
-        """For so long, from the process's first flush to the one that is due then. max_overhead:
-        the share of the process's CPU time; a flush that tells of more is the last one.
+        """Reads events for `seconds`: from the process's first flush to the flush that is due at
+        the end. max_overhead: a share of the process's CPU time. The first flush above it is the
+        last one.
         """
         began, flushes = None, self._flushes()
         first: Dict[str, Any] = {}
         started = time.monotonic()
-        # Not every bpftrace ends with the process.
+        # Not every version of bpftrace ends with the process.
         while self._streams and not has_ended(self._pid):
             now, seen = time.monotonic(), self._flushes()
             if seen != flushes:
@@ -485,7 +495,7 @@ class Tracer:
             self._take(0.05 if self._target else 0.5)
 
     def _is_too_dear(self, limit: Optional[float], first: Dict[str, Any], seconds: float) -> bool:
-        """Says so. first: what the process said when the interval began."""
+        """Warns when the overhead is above the limit. first: the state when the interval began."""
         known = self._output.result.known
         if limit is None or first.get("looking_ns") is None or known.get("looking_ns") is None:
             return False
@@ -499,9 +509,10 @@ class Tracer:
         return True
 
     def read_to_the_flush(self) -> None:
-        """It was asked to end: the second that the process is in belongs to it.
+        """Handles a first Ctrl-C: reads on to the next flush, so that the current second is
+        included.
 
-        Asked again, it ends at once.
+        A second Ctrl-C ends the command at once.
         """
         before = self._flushes()
         deadline = time.monotonic() + NEXT_FLUSH_SECONDS
@@ -520,7 +531,7 @@ class Tracer:
             pass
 
     def end(self) -> int:
-        """Returns bpftrace's exit status."""
+        """Ends bpftrace. Returns its exit status."""
         assert self._process.stdin
         while True:
             try:
@@ -528,10 +539,10 @@ class Tracer:
                 self._until(None)
                 return self._process.wait()
             except KeyboardInterrupt:
-                continue  # it is ending
+                continue  # bpftrace is ending already
 
     def finish(self) -> int:
-        """Ends it and prints what it has to say. Returns the exit status."""
+        """Ends bpftrace and prints the result. Returns the exit status."""
         ended = has_ended(self._pid)
         self._look()
         status = self.end()
@@ -548,7 +559,7 @@ class Tracer:
         return 0
 
     def _look(self) -> bool:
-        """Keeps what the process says of itself. False when it does not."""
+        """Stores the current state of the process. Returns False when it cannot be read."""
         if not self._target:
             return False
         try:
@@ -557,13 +568,15 @@ class Tracer:
             return False
         self._output.result.known = known
         asked, hooks_in = known.get("asked_ns") or 0, known.get("hooks_in_ns") or 0
-        # Hooks that another tracer had asked for were in already.
+        # The wait is 0 when another tracer had the hooks installed already.
         if hooks_in and self._output.result.waited_ns is None:
             self._output.result.waited_ns = max(0, hooks_in - max(asked, self._began_ns))
         return True
 
     def _flushes(self) -> Optional[int]:
-        """None when that cannot be read: then it is the clock that counts."""
+        """The number of flushes, or None when it cannot be read. Without a target, seconds are
+        counted instead.
+        """
         if not self._target:
             return int(time.monotonic())
         try:
