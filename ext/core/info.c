@@ -89,9 +89,10 @@ void ps_info_off(enum ps_probe probe)
 
 void ps_info_taken_out(enum ps_probe probe, uint64_t ns, const char *reason)
 {
-    if (ns) ps_info_state(probe, PS_STATE_REFUSED, reason);
-    else ps_info_off(probe);
+    /* In one change, so that a host never reads the state without the time. */
     begin();
+    probescope_info.probes[probe].state = ns ? PS_STATE_REFUSED : PS_STATE_OFF;
+    if (ns) COPY(probescope_info.probes[probe].reason, reason ? reason : "");
     probescope_info.probes[probe].out_ns = ns;
     end();
 }

@@ -41,6 +41,8 @@ static ps_latency *make(const char *name, const char **error)
     if (latency->provider && latency->provider->error) {
         snprintf(reason, sizeof(reason), "%s", latency->provider->error);
         *error = reason;
+    } else if (strlen(name) >= PS_LATENCY_NAME) {
+        *error = "its name has more than 127 bytes";
     }
     if (latency->provider) providerDestroy(latency->provider);
     ps_memory_give(latency, sizeof(*latency));
