@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "stream"
+require_relative "../host/cells"
 require_relative "../host/clock"
 
 module Probescope
@@ -34,8 +35,21 @@ module Probescope
         probescope stat -p 4711 --workers --by-pid  a line for each worker
         probescope stat -p 4711 --json | jq --unbuffered '.raises'
       TEXT
-      COLUMNS = {"CPU" => 8, "LOOKING" => 8, "CALLS" => 12, "RAISES" => 10, "BACKTRACES" => 11,
-                 "ALLOCS" => 12, "BYTES" => 10, "GC" => 9, "SAMPLES" => 8, "LOST" => 6}.freeze
+      # kind: a function of Host::Cells. key: of the figures of a line. width: in characters. A line
+      # is shown before the next one is known, so widths do not depend on figures.
+      Column = Struct.new(:heading, :kind, :key, :width)
+      COLUMNS = [
+        ["CPU", :share, :cpu_share, 8],
+        ["LOOKING", :share, :looking_share, 8],
+        ["CALLS", :count, :calls, 12],
+        ["RAISES", :count, :raises, 10],
+        ["BACKTRACES", :time, :backtrace_ns, 11],
+        ["ALLOCS", :count, :allocations, 12],
+        ["BYTES", :bytes, :bytes, 10],
+        ["GC", :time, :gc_ns, 9],
+        ["SAMPLES", :count, :samples, 8],
+        ["LOST", :count, :lost, 6]
+      ].map { |column| Column.new(*column).freeze }.freeze
       HEADING_EVERY = 20
       # The words of a line of the program, behind its mark.
       FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows
@@ -130,20 +144,19 @@ module Probescope
 
       def several? = @pids.size != 1 || @workers || @comm
 
-      def heading = show(row(@by_pid ? "PID" : "PROCS", COLUMNS.keys))
+      def heading = show(row(@by_pid ? "PID" : "PROCS", COLUMNS.map(&:heading)))
 
       def row(who, cells)
-        row = cells.zip(COLUMNS.values).map { |cell, width| " #{cell}".rjust(width) }
+        row = cells.zip(COLUMNS).map { |cell, column| " #{cell}".rjust(column.width) }
         row.unshift(who.to_s.rjust(8)) if several?
         row.join
       end
 
       def cells(sums)
-        cpu, calls, raises, backtrace_ns, allocations, bytes, gc_ns, samples = sums.values_at(*FIELDS[2..9])
-        [Host::Figure.share(Host::Figure.ratio(cpu, sums[:wall_ns])), Host::Figure.share(looking_share(sums)),
-         Host::Figure.count(calls), Host::Figure.count(raises), Host::Figure.time(backtrace_ns),
-         Host::Figure.count(allocations), Host::Figure.bytes(bytes), Host::Figure.time(gc_ns),
-         Host::Figure.count(samples), Host::Figure.count(sums[:rows] + sums[:samples_missed])]
+        figures = sums.merge(cpu_share: Host::Figure.ratio(sums[:cpu_ns], sums[:wall_ns]),
+                             looking_share: looking_share(sums),
+                             lost: sums[:rows] + sums[:samples_missed])
+        COLUMNS.map { |column| Host::Cells.of(column, figures) }
       end
 
       def looking_share(sums) = sums[:looking_ns] && Host::Figure.ratio(sums[:looking_ns], sums[:cpu_ns])
