@@ -73,7 +73,8 @@ static ps_open_calls *open_calls(void)
 }
 
 /*
- * Called by Ruby on the raising or rescuing thread, with the VM lock (in a Ractor, with its own).
+ * Called by Ruby on the raising or rescuing thread, with the VM lock (in another Ractor, with that
+ * Ractor's lock).
  */
 static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 {
@@ -125,8 +126,8 @@ static void time_call(VALUE tracepoint, void *data)
 }
 
 /*
- * Called by Ruby at each :call and :return, on any of its threads, with the VM lock (in a Ractor,
- * with its own).
+ * Called by Ruby at each :call and :return, on any of its threads, with the VM lock (in another
+ * Ractor, with that Ractor's lock).
  */
 static void on_event(VALUE tracepoint, void *data)
 {

@@ -196,8 +196,8 @@ static VALUE native_start(VALUE self, VALUE limit)
         rb_syserr_fail(error, "probescope's watcher thread");
     }
     /*
-     * at_exit takes a block. TracePoints of the application would see the block, and an exception
-     * that they raise could leave it.
+     * Not at_exit, which takes a block: TracePoints of the application would see the block, and an
+     * exception that they raise could leave it.
      */
     static bool end_is_known;
     if (!end_is_known) rb_set_end_proc(stop_at_end, Qnil);

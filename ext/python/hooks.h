@@ -100,7 +100,7 @@ bool ps_lines_switch(uint32_t wanted);
 /* thread_hooks.c: the profile and the trace hook, which each thread has for itself. */
 #if PS_HAVE_PROFILE_HOOK
 enum ps_hook { PS_HOOK_PROFILE, PS_HOOK_TRACE, PS_HOOKS };
-/* False: an audit hook of the application objects. */
+/* False: an audit hook of the application refused it. */
 bool ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours);
 void ps_thread_hooks_take_out(enum ps_hook kind);
 #if !PS_HAVE_MONITORING
@@ -326,12 +326,13 @@ size_t ps_copied_name(char *to, uintptr_t qualname, uintptr_t globals);
 size_t ps_copied_string(char *to, uintptr_t string);
 #endif
 /*
- * Would ps_type_site() give it this name? The answer may be a wrong false, for names that are cut.
+ * Would ps_type_site() give the type this name? The answer may be a wrong false, for names that are
+ * cut.
  */
 bool ps_type_is_named(PyTypeObject *type, const char *name);
 /*
- * The address of the str that is its __qualname__; no address for a class that is written in C,
- * which keeps its name.
+ * The address of the str that is the type's __qualname__; no address for a class that is written in
+ * C, which keeps its name.
  */
 ps_address ps_type_qualname(const PyTypeObject *type);
 /* Is this code in the application's own files? */
@@ -358,8 +359,8 @@ bool ps_fork_under_way(void);
 int ps_install(size_t memory_limit);
 bool ps_uninstall(void);
 /*
- * The same when the interpreter ends. No other thread gets the GIL any more, so no thread is waited
- * for that may need it.
+ * The same when the interpreter ends. No other thread gets the GIL any more, so it waits for no
+ * thread that may need the GIL.
  */
 void ps_uninstall_at_end(void);
 

@@ -77,9 +77,9 @@ static PyObject *native_stop(PyObject *self, PyObject *unused)
 
 /*
  * The interpreter ends and nobody called stop(): atexit._clear() was called. A row may keep a class
- * alive, and the class the variables of its module, whose __del__ would print too late to be seen.
- * Only sys.modules holds this module, so it goes before any of those. The worker is not waited for:
- * no other thread gets the GIL any more.
+ * alive, and with it the variables of the class's module. Their __del__ would print too late to be
+ * seen. Only sys.modules holds this module, so it goes before any of those. The worker is not
+ * waited for: no other thread gets the GIL any more.
  */
 static void end_unasked(void *unused)
 {
