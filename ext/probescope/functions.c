@@ -372,8 +372,8 @@ static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target 
 }
 
 /*
- * At an exit: the row of the call on top, if that is a call of this method on the same object. It
- * is another call if calls were left without an exit, and after a compaction. Then the class is
+ * At an exit: the row of the call on top, if that is a call of this method on the same object. The
+ * comparison fails if calls were left without an exit, and after a compaction. Then the class is
  * used to find the row.
  */
 static inline ps_row *find_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
@@ -447,8 +447,8 @@ static PS_APART void fire_slow(const ps_row *row, ps_stack *stack, const ps_call
 /*
  * `retry` in a method whose body begins with `begin` jumps to the method's first instruction, and
  * Ruby fires :call again. That is possible only after an exception since the entry, and looks like
- * the method calling itself. Then its frames on the VM's stack are counted and compared with its
- * open calls.
+ * the method calling itself. Then the method's frames on the VM's stack are counted and compared
+ * with the method's open calls.
  */
 static bool is_retry(const ps_stack *stack, const ps_row *row, const struct target *target)
 {
@@ -1102,8 +1102,8 @@ static bool continue_walk(uint64_t end)
 }
 
 /*
- * Threads inside add_script(). The VM checks for jobs after each call there, and what the calls
- * work on must not change meanwhile. A job that comes on the same thread is put off until
+ * Threads inside add_script(). The VM checks for jobs after each call there, and a job must not
+ * change what add_script() works on. A job that comes on the same thread is put off until
  * add_script() ends. Jobs on other threads are kept out by ps_hold_vm_lock().
  */
 static ps_doing *adding;

@@ -163,10 +163,7 @@ static inline ps_counted *ps_requests_counted(void)
 }
 /* The Probescope::Native::Request of the thread's current fiber, or nil. VM lock held. */
 VALUE ps_requests_of(VALUE thread);
-/*
- * The counters of that request. NULL: the value is no request, or nobody listens to
- * stats__by_request.
- */
+/* The counters of `request`. NULL: it is no request, or nobody listens to stats__by_request. */
 ps_counted *ps_requests_counted_in(VALUE request);
 /* The span_id of the current request, or 0. */
 uint64_t ps_requests_id(void);

@@ -173,7 +173,7 @@ void ps_sampling_after_fork(void);
 /* objects.c: object__alloc, object__stats */
 bool ps_objects_switch(uint32_t wanted);
 const char *ps_objects_refused(void);
-/* Is it time to see whether our hooks are still in? ps_objects_needs_upkeep() needs no GIL. */
+/* Is it time to see whether our hooks are still in? The first is called without the GIL. */
 bool ps_objects_needs_upkeep(void);
 void ps_objects_upkeep(void);
 
@@ -241,8 +241,8 @@ int ps_requests_init(PyObject *module);
 PyObject *ps_requests_current(void);
 struct ps_request *ps_requests_of(PyObject *request);
 /*
- * For ps_by_request(): NULL also while nobody listens to stats__by_request. Of another thread,
- * which stands still meanwhile; and of this thread.
+ * For ps_by_request(): the counters of the current request; NULL also while nobody listens to
+ * stats__by_request. The first is for another thread, which must stand still meanwhile.
  */
 ps_counted *ps_requests_counted_of(PyThreadState *thread);
 ps_counted *ps_requests_counted_now(void);
@@ -319,8 +319,9 @@ void ps_names_init(void);
 size_t ps_copy_string(char *to, size_t capacity, PyObject *string);
 #if PS_HAVE_GIL
 /*
- * Without the GIL, of strs and dicts at these addresses, which may be something else by now: the
- * name that ps_code_site() gives; any str. Both return the length, or 0.
+ * Read strs and dicts at these addresses without the GIL: anything may be there by now. The first
+ * makes the name that ps_code_site() gives, the second copies any str. Both return the length, or
+ * 0.
  */
 size_t ps_copied_name(char *to, uintptr_t qualname, uintptr_t globals);
 size_t ps_copied_string(char *to, uintptr_t string);

@@ -197,7 +197,7 @@ static void drop_doubles(uint32_t first)
 
 /*
  * Threads come and go meanwhile. What is read of a thread that has gone is nonsense or nothing, and
- * it has no clock.
+ * the thread has no clock.
  */
 static void list_threads(uint64_t now)
 {
