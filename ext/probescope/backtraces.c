@@ -406,7 +406,7 @@ static const char *objection(VALUE klass, VALUE module, ID first, ID second)
         return "the application defines methods of its own for backtraces as strings";
     if (!rb_method_basic_definition_p(rb_cModule, rb_intern("method_added")) ||
         !rb_method_basic_definition_p(rb_cModule, rb_intern("method_removed")))
-        return "the application is told of each method that is defined";
+        return "the application defines method_added or method_removed of its own";
     if (RB_OBJ_FROZEN(klass) || (!NIL_P(module) && RB_OBJ_FROZEN(module)))
         return "the application has frozen Exception or Kernel";
     return NULL;

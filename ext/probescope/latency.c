@@ -187,7 +187,7 @@ static VALUE hook_protected(VALUE pointer)
     method->tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_event, method);
     if (!ps_enable_on(method->tracepoint, method->target, false)) {
         unhook(method);
-        method->latency->reason = "Ruby puts no TracePoint on it";
+        method->latency->reason = "Ruby cannot put a TracePoint on it";
     }
     return Qnil;
 }
