@@ -469,9 +469,8 @@ static const char *refusal(void)
     if (shared && strcmp(shared, "1") == 0)
         return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
     if (ps_seccomp_may_end_us())
-        return "charged at the next check: a seccomp filter may end who makes timers "
-               "(PROBESCOPE_SECCOMP=errno: it "
-               "does not)";
+        return "charged at the next check: a seccomp filter may end a process that makes timers "
+               "(PROBESCOPE_SECCOMP=errno: it does not)";
     if (ticks.seen == PS_SEEN_NO_TIMER) return NO_TIMERS;
     if (ticks.seen == PS_SEEN_BY_CALLS)
         return "charged at the next check: the kernel would let system calls see a timer";
