@@ -314,8 +314,8 @@ static int shift(int argc, const VALUE *argv, VALUE *to)
 }
 
 /*
- * A Range that counts from the end may begin with the innermost frame, which is ours. Then a Range
- * that begins one frame further is out of range.
+ * Does a Range that counts from the end begin with the innermost frame, which is ours? It does if a
+ * Range that begins one frame further is out of range.
  */
 static bool begins_with_ours(VALUE level)
 {
@@ -406,7 +406,7 @@ static const char *objection(VALUE klass, VALUE module, ID first, ID second)
         return "the application defines methods of its own for backtraces as strings";
     if (!rb_method_basic_definition_p(rb_cModule, rb_intern("method_added")) ||
         !rb_method_basic_definition_p(rb_cModule, rb_intern("method_removed")))
-        return "the application is told of each method that is defined";
+        return "the application defines method_added or method_removed of its own";
     if (RB_OBJ_FROZEN(klass) || (!NIL_P(module) && RB_OBJ_FROZEN(module)))
         return "the application has frozen Exception or Kernel";
     return NULL;
@@ -464,8 +464,8 @@ static VALUE remove_protected(VALUE pointer)
 }
 
 /*
- * NameError: the method is gone already, and the bound one is another module's. The application
- * must not see that error.
+ * NameError: the method is gone already, and the name finds another module's method. The
+ * application must not see that error.
  */
 static void remove_method(VALUE module, ID name)
 {

@@ -3,7 +3,7 @@
  * main Ractor.
  *
  * A thread-local variable would not do. With RUBY_MN_THREADS=1 (3.3 and later) a Ruby thread that
- * released the VM lock may go on on another native thread, and the variable stays behind. So the
+ * released the VM lock may continue on another native thread, and the variable stays behind. So the
  * entries of a list are on the machine stacks of the Ruby threads.
  */
 #ifndef PS_RUBY_DOING_H

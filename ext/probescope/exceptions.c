@@ -4,11 +4,12 @@
  * What a backtrace costs. The VM captures it before the :raise event, and the capture first
  * allocates a T_DATA. The time from that allocation to the event is the cost. If the exception's
  * "bt" is another object, the raise was a re-raise or had an explicit backtrace, and nothing was
- * captured. A NEWOBJ hook sees the allocation; hook and event are a bracket. The hook would cost
- * every allocation 20-40 ns, so it is armed for one raise in 16, later one in 64. The distances are
- * random, so that no rhythm of the program meets them. A raise site that has not been measured yet
- * arms it as well. The other raises of a site are charged what its measured ones cost for their
- * depth. While none was measured, they are charged what frames cost when the library was loaded.
+ * captured. A NEWOBJ hook sees the allocation. So the hook and the event bracket the capture. The
+ * hook would cost every allocation 20-40 ns, so a bracket is armed for one raise in 16, later one
+ * in 64. The distances are random, so that no rhythm of the program meets them. A raise site that
+ * has not been measured yet arms one as well. The other raises of a site are charged what its
+ * measured ones cost for their depth. While none was measured, they are charged what frames cost
+ * when the library was loaded.
  *
  * Freeing the memory costs too, later, in the sweep of a garbage collection: a quarter of the whole
  * in a parser whose heap is large. While a bracket is armed, a FREEOBJ hook is in as well. It times
@@ -20,10 +21,10 @@
  * counted.
  *
  * A program that allocates and does not raise pays for neither hook. A bracket without a raise ends
- * after DISARM_NS. The next one comes after nine times as long, and lasts twice as long, so that
- * even a raise a second is measured. Frees are watched once a backtrace was captured, for FREES_NS
- * after the last bracket began. All these times are CPU time of the process: hooks cost a sleeping
- * process nothing, and it takes none out before it wakes up.
+ * after DISARM_NS. The next bracket comes after nine times as long, and lasts twice as long, so
+ * that even a raise a second is measured. Frees are watched once a backtrace was captured, for
+ * FREES_NS after the last bracket began. All these times are CPU time of the process: hooks cost a
+ * sleeping process nothing, and it takes none out before it wakes up.
  */
 #include <ruby/ruby.h>
 #include <ruby/debug.h>
@@ -389,9 +390,9 @@ static uint64_t estimate(const ps_row *row, uint32_t depth)
 
 /*
  * Learns from a measured raise. If the thread was descheduled or interrupted, the capture seems to
- * take microseconds to milliseconds. A cost so far above the expected one is replaced by that. If
- * the first measured raise was such a one, the next one costs far less than expected, and what was
- * learnt is forgotten.
+ * take microseconds to milliseconds. A cost so far above the expected one counts as the expected
+ * one. If the first measured raise was such a one, the next one costs far less than expected, and
+ * what was learnt is forgotten.
  */
 static uint64_t learn(ps_row *row, uint64_t cost, uint32_t depth)
 {

@@ -372,9 +372,9 @@ static PS_APART ps_row *look_for_row(const ps_stack *stack, const struct target 
 }
 
 /*
- * At an exit: the row of the call on top, if that is a call of this method on the same object. It
- * is not if calls were left without an exit, and after a compaction. Then the class is used to find
- * the row.
+ * At an exit: the row of the call on top, if that is a call of this method on the same object. The
+ * comparison fails if calls were left without an exit, and after a compaction. Then the class is
+ * used to find the row.
  */
 static inline ps_row *find_row(const ps_stack *stack, const struct target *target, rb_trace_arg_t *arg)
 {
@@ -416,7 +416,8 @@ static bool is_raising(const ps_stack *stack, const struct target *target, const
 }
 
 /*
- * Called by Ruby on the raising or rescuing thread, with the VM lock (in a Ractor, with its own).
+ * Called by Ruby on the raising or rescuing thread, with the VM lock (in another Ractor, with that
+ * Ractor's lock).
  */
 static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 {
@@ -446,8 +447,8 @@ static PS_APART void fire_slow(const ps_row *row, ps_stack *stack, const ps_call
 /*
  * `retry` in a method whose body begins with `begin` jumps to the method's first instruction, and
  * Ruby fires :call again. That is possible only after an exception since the entry, and looks like
- * the method calling itself. Then its frames on the VM's stack are counted and compared with its
- * open calls.
+ * the method calling itself. Then the method's frames on the VM's stack are counted and compared
+ * with the method's open calls.
  */
 static bool is_retry(const ps_stack *stack, const ps_row *row, const struct target *target)
 {
@@ -533,8 +534,8 @@ static void on_call_or_return(struct target *target, rb_trace_arg_t *arg, bool i
 }
 
 /*
- * Called by Ruby at each :call, :return and :line, on any of its threads, with the VM lock (in a
- * Ractor, with its own).
+ * Called by Ruby at each :call, :return and :line, on any of its threads, with the VM lock (in
+ * another Ractor, with that Ractor's lock).
  */
 static void on_event(VALUE tracepoint, void *data)
 {
@@ -817,7 +818,7 @@ static void retire_evals(void)
 static bool share_block(VALUE iseq)
 {
     VALUE number = rb_hash_lookup(functions.blocks, iseq);
-    /* Or there was no memory for the target that was about to cover the block. */
+    /* The number may also be that of a target for which there was no memory. */
     if (NIL_P(number) || FIX2LONG(number) == next_number() || FIX2LONG(number) >= functions.target_count) {
         rb_hash_aset(functions.blocks, iseq, LONG2FIX(next_number()));
         return false;
@@ -1101,8 +1102,8 @@ static bool continue_walk(uint64_t end)
 }
 
 /*
- * Threads inside add_script(). The VM checks for jobs after each call there, and what the calls
- * work on must not change meanwhile. A job that comes on the same thread is put off until
+ * Threads inside add_script(). The VM checks for jobs after each call there, and a job must not
+ * change what add_script() works on. A job that comes on the same thread is put off until
  * add_script() ends. Jobs on other threads are kept out by ps_hold_vm_lock().
  */
 static ps_doing *adding;
@@ -1171,7 +1172,7 @@ static void on_script(VALUE tracepoint, void *unused)
 
 /*
  * The same method in other classes, or under other names, has the same TracePoint, so all its rows
- * are excluded. Some of its calls were before it was split off.
+ * are excluded. Some rows are of calls before the method was split off.
  */
 static void exclude_all(const struct target *target)
 {
@@ -1291,7 +1292,7 @@ static void take_out(uint64_t end)
         any = true;
         functions.outs = !take_out_target(i, end) || ps_monotonic_ns() > end;
     }
-    /* to read whether a JIT is on would run Ruby code */
+    /* ps_jit_is_on() would run Ruby code. */
     if (any && ps_jit_may_come()) ps_kick_jit();
 }
 
@@ -1378,8 +1379,8 @@ static bool forget_calls(void)
 }
 
 /*
- * Somebody listens to calls again; lines were hooked all the time. Targets hook their calls again,
- * except those that were split, whose parts do.
+ * Somebody listens to calls again; lines were hooked all the time. Targets hook their calls again.
+ * A target that was split does not: its parts report its calls.
  */
 static void take_in(void)
 {

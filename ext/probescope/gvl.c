@@ -28,8 +28,8 @@
 #ifdef HAVE_RB_INTERNAL_THREAD_ADD_EVENT_HOOK
 
 /*
- * From 3.3 on the events also come when the lock was free. To take a free lock costs 30-500 ns,
- * less than to report it.
+ * From 3.3 on the events also come when the lock was free. Taking a free lock costs 30-500 ns, less
+ * than reporting it.
  */
 #define WAIT_NS 1000u
 

@@ -27,8 +27,8 @@
 #include "traceparent.h"
 
 /*
- * probescope.c: runs work(argument), which switches hooks, while no other thread switches hooks.
- * Waits for such a thread, so a job calls it only when there is none. An exception may leave it.
+ * probescope.c: runs work(argument), which switches hooks, while no other thread switches hooks. It
+ * waits for a thread that does. A job must not wait, so it checks first. An exception may leave it.
  */
 VALUE ps_while_nobody_switches(VALUE (*work)(VALUE), VALUE argument);
 
@@ -163,10 +163,7 @@ static inline ps_counted *ps_requests_counted(void)
 }
 /* The Probescope::Native::Request of the thread's current fiber, or nil. VM lock held. */
 VALUE ps_requests_of(VALUE thread);
-/*
- * The counters of that request. NULL: the value is no request, or nobody listens to
- * stats__by_request.
- */
+/* The counters of `request`. NULL: it is no request, or nobody listens to stats__by_request. */
 ps_counted *ps_requests_counted_in(VALUE request);
 /* The span_id of the current request, or 0. */
 uint64_t ps_requests_id(void);
@@ -188,14 +185,14 @@ const char *ps_jit_refuses_raises(void);
 
 /*
  * ractors.c: may allocations be hooked, and collections and frees? Some versions of Ruby crash when
- * they are hooked and Ractors exist. There they may not, once the first Ractor was created.
+ * they are hooked and Ractors exist. On these the answer is no once a Ractor was created.
  */
 void ps_ractors_init(void);
 bool ps_newobj_allowed(void);
 const char *ps_newobj_reason(void);
 bool ps_gc_hooks_allowed(void);
 const char *ps_gc_hooks_reason(void);
-/* Called when that happens: take the hooks out at once. */
+/* Called when the first Ractor is created there: takes the hooks out at once. */
 void ps_exceptions_forbid_newobj(void);
 void ps_objects_forbid_newobj(void);
 void ps_collections_forbid(void);

@@ -2,10 +2,10 @@
  * What hooks do to the code of a JIT: is a call as fast as before once the hooks are out? Decision
  * 037 has the measurements.
  *
- *                      targeted call and line hooks   raise hook     allocations, collections, samples
- *   YJIT of 3.1        slow for good                  slow for good  as before
- *   YJIT of 3.2-4.0    as before, after a kick        as before      as before
- *   ZJIT of 4.0        slow for good                  as before      as before
+ *                    targeted call and line hooks  raise hook     allocations, collections, samples
+ *   YJIT of 3.1      slow for good                 slow for good  as before
+ *   YJIT of 3.2-4.0  as before, after a kick       as before      as before
+ *   ZJIT of 4.0      slow for good                 as before      as before
  *
  * Hooks that leave a process slow for good are refused. So are call and line hooks on a JIT that
  * nobody measured.

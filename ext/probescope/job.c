@@ -46,8 +46,8 @@ static uint32_t *interrupt_mask(void)
 void ps_job_do(VALUE (*work)(VALUE), VALUE argument)
 {
     /*
-     * The VM checks for interrupts after each call into it. Masked ones are delivered after the
-     * job.
+     * The VM checks for interrupts after each call into it. Masked interrupts are delivered after
+     * the job.
      */
     enum { FROM_OTHERS = TIMER_INTERRUPT | PENDING_INTERRUPT | TERMINATE_INTERRUPT };
     uint32_t *mask = interrupt_mask();
@@ -84,7 +84,7 @@ void ps_job_ask(void)
 
 extern void *ruby_current_vm_ptr;
 
-/* As struct rb_workqueue_job, struct rb_postponed_job_struct, and a part of rb_vm_t. */
+/* The same as struct rb_workqueue_job, struct rb_postponed_job_struct, and a part of rb_vm_t. */
 typedef struct entry {
     struct entry *next, *previous;
     void (*function)(void *);

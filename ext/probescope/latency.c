@@ -73,7 +73,8 @@ static ps_open_calls *open_calls(void)
 }
 
 /*
- * Called by Ruby on the raising or rescuing thread, with the VM lock (in a Ractor, with its own).
+ * Called by Ruby on the raising or rescuing thread, with the VM lock (in another Ractor, with that
+ * Ractor's lock).
  */
 static void on_raise_or_rescue(VALUE tracepoint, void *unused)
 {
@@ -125,8 +126,8 @@ static void time_call(VALUE tracepoint, void *data)
 }
 
 /*
- * Called by Ruby at each :call and :return, on any of its threads, with the VM lock (in a Ractor,
- * with its own).
+ * Called by Ruby at each :call and :return, on any of its threads, with the VM lock (in another
+ * Ractor, with that Ractor's lock).
  */
 static void on_event(VALUE tracepoint, void *data)
 {
@@ -186,7 +187,7 @@ static VALUE hook_protected(VALUE pointer)
     method->tracepoint = rb_tracepoint_new(0, RUBY_EVENT_CALL | RUBY_EVENT_RETURN, on_event, method);
     if (!ps_enable_on(method->tracepoint, method->target, false)) {
         unhook(method);
-        method->latency->reason = "Ruby puts no TracePoint on it";
+        method->latency->reason = "Ruby cannot put a TracePoint on it";
     }
     return Qnil;
 }

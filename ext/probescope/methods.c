@@ -50,9 +50,9 @@ void ps_methods_init(void)
 }
 
 /*
- * TracePoint#enable(target:) and a few more have no C function. They are Ruby methods around one,
- * and when a Ruby method returns, the VM checks for interrupts. In a postponed job, or under
- * rb_protect, an exception that arrives at such a check is lost.
+ * TracePoint#enable(target:) and a few more have no C function. They are Ruby methods around a C
+ * function, and when a Ruby method returns, the VM checks for interrupts. In a postponed job, or
+ * under rb_protect, an exception that arrives at such a check is lost.
  *
  * In a job, interrupts that came before are already taken and are delivered after the job, and
  * signals are masked. So only another thread could send an exception, and that thread needs the VM
@@ -138,10 +138,10 @@ bool ps_enable_on(VALUE tracepoint, VALUE iseq_or_method, bool may_raise)
 static void nothing(VALUE tracepoint, void *unused) {}
 
 /*
- * When the last hook of a define_method body goes, Ruby up to 3.2 counts it as the last one of the
+ * When the last hook of a define_method body goes, Ruby up to 3.2 takes it for the last hook of the
  * whole VM. From then on the TracePoints of everybody, the application's too, miss calls,
- * collections and allocations. When a hook of the whole VM comes in, Ruby adds up again which there
- * are. The event of the hook below must not be a heap event: see ractors.c.
+ * collections and allocations. When a hook of the whole VM comes in, Ruby adds up again which hooks
+ * there are. The event of the hook below must not be a heap event: see ractors.c.
  * (docs/decisions/205-hooks-of-a-body-are-not-the-vms.md)
  */
 void ps_add_up_hooks(void)

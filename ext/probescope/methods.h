@@ -26,8 +26,8 @@ struct ps_contents {
 void ps_methods_init(void);
 
 /*
- * The module's own method of that name, also where a prepended module has one of that name. The
- * module must have a method of that name.
+ * The module's own method of that name, even if a prepended module overrides it. There must be a
+ * method of that name.
  */
 VALUE ps_find_method(VALUE module, VALUE name);
 /* nil: the method is written in C. */

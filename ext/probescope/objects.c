@@ -97,8 +97,8 @@ static ps_row *find_row(VALUE klass, VALUE path, long line)
 
 /*
  * From 3.2 on slots have several sizes. Ruby exports the function that returns an object's slot
- * size, in no public header. It reads the head of the heap page and nothing of the object. Without
- * that function each object counts as the smallest slot.
+ * size, in no public header. The function reads the head of the heap page and nothing of the
+ * object. Without it each object counts as the smallest slot.
  */
 #ifdef HAVE_RB_GC_OBJ_SLOT_SIZE
 extern size_t rb_gc_obj_slot_size(VALUE object);

@@ -127,9 +127,9 @@ static VALUE left_out(VALUE what)
 
 /*
  * Called by Ruby as a postponed job, on a thread of the main Ractor. From 3.3 on also in another
- * Ractor: after a collection that left finalizers Ruby runs all pending jobs there. A hook that is
- * put in there reports that Ractor alone, and Ruby takes it out of the Ractor's freed memory once
- * the Ractor has ended.
+ * Ractor: after a collection that left finalizers Ruby runs all pending jobs there. The job does
+ * nothing there. A hook that is put in there reports that Ractor alone, and Ruby takes it out of
+ * the Ractor's freed memory once the Ractor has ended.
  *
  * Work that is not done stays in `requests`, and the watcher asks again at its next look.
  */
@@ -196,8 +196,8 @@ static VALUE native_start(VALUE self, VALUE limit)
         rb_syserr_fail(error, "probescope's watcher thread");
     }
     /*
-     * at_exit takes a block. TracePoints of the application would see the block, and an exception
-     * that they raise could leave it.
+     * Not at_exit, which takes a block: TracePoints of the application would see the block, and an
+     * exception that they raise could leave it.
      */
     static bool end_is_known;
     if (!end_is_known) rb_set_end_proc(stop_at_end, Qnil);

@@ -95,8 +95,8 @@ static int line_of_now(const ps_tick *tick)
 }
 
 /*
- * at_tick: the stack was read at the tick. A stack that is read at a check may have a builtin
- * innermost only because the builtin makes that check.
+ * at_tick: the stack was read at the tick. In a stack that is read at a check, the innermost frame
+ * may be a builtin that only makes that check.
  */
 static void add(ps_tick *tick, ps_counted *request, bool at_tick)
 {
@@ -156,7 +156,7 @@ static void state(uint32_t wanted, const char *reason)
     }
 }
 
-/* Reads stacks at the tick where possible. False when it is not known yet whether it is. */
+/* Reads stacks at the tick where possible. False: it is not known yet whether that is possible. */
 static bool choose_way(uint32_t wanted)
 {
     bool later;

@@ -1,9 +1,9 @@
 /*
- * Hides the object that Ruby makes for :script_compiled. For the text of an eval that is an Array
- * of the text and the ISeq itself, which is not an object for Ruby code.
- * ObjectSpace.each_object(Array) returns the Array to the application, and inspecting it crashes
- * (3.1 to 3.4; on some it raises NotImplementedError). Ruby makes the Array for each eval while
- * anybody listens to the event, so the hook hides it at once.
+ * Hides the object that Ruby makes for :script_compiled. For an eval, the object is an Array of the
+ * text and the ISeq itself, which is not an object for Ruby code. ObjectSpace.each_object(Array)
+ * returns the Array to the application, and inspecting it crashes (3.1 to 3.4; on some it raises
+ * NotImplementedError). Ruby makes the Array for each eval while anybody listens to the event, so
+ * the hook hides it at once.
  *
  * No public function returns the Array. It is the last value in Ruby's struct of an event. The
  * fields before it are checked: if they do not hold what they should, nothing is touched.

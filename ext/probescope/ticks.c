@@ -97,7 +97,7 @@ static struct {
     uint64_t oldest_ns;    /* when the watcher first saw the oldest stack in the ring */
     uint64_t next_look_ns; /* when the watcher looks again which threads stand still */
     uint64_t missed_ns;    /* CPU time without a sample */
-    /* The hooks that bracket a collection. */
+    /* The TracePoint that brackets collections. */
     VALUE collections;
     uint32_t inside; /* handlers that read a stack */
     uint32_t in_gc;
@@ -225,7 +225,7 @@ static void on_signal(int signal, siginfo_t *info, void *context)
     if (info->si_code == SI_TIMER && index == PROBE) PS_FETCH_ADD(ticks.probed, 1);
     if (info->si_code == SI_TIMER && index >= 0 && index < THREADS_MAX && PS_READ(ticks.on)) {
         struct thread *thread = &ticks.thread[index];
-        /* They differ for a late signal of a deleted timer whose place another thread has now. */
+        /* Not for a late signal of a deleted timer, whose place another thread has now. */
         if (PS_READ(thread->tid) == (int)syscall(SYS_gettid)) {
             /*
              * Measured by the CPU clock: the kernel often takes the CPU away where it has just sent
@@ -469,9 +469,8 @@ static const char *refusal(void)
     if (shared && strcmp(shared, "1") == 0)
         return "charged at the next check: threads share native ones (RUBY_MN_THREADS)";
     if (ps_seccomp_may_end_us())
-        return "charged at the next check: a seccomp filter may end who makes timers "
-               "(PROBESCOPE_SECCOMP=errno: it "
-               "does not)";
+        return "charged at the next check: a seccomp filter may end a process that makes timers "
+               "(PROBESCOPE_SECCOMP=errno: it does not)";
     if (ticks.seen == PS_SEEN_NO_TIMER) return NO_TIMERS;
     if (ticks.seen == PS_SEEN_BY_CALLS)
         return "charged at the next check: the kernel would let system calls see a timer";

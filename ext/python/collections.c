@@ -73,7 +73,7 @@ static PyObject *on_collection(PyObject *self, PyObject *const *args, Py_ssize_t
 }
 
 static PyMethodDef method = {"probescope", (PyCFunction)(void (*)(void))on_collection, METH_FASTCALL,
-                             "Tells a tracer of garbage collections, while one listens."};
+                             "Reports garbage collections to a tracer that listens."};
 
 void ps_collections_init(void)
 {

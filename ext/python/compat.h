@@ -155,7 +155,7 @@ static inline PyObject *ps_dict_get(PyObject *dict, const char *name)
     return found;
 }
 
-/* The same by an interned key. Allocates nothing, and leaves an exception that is set as it is. */
+/* The same by an interned key. Allocates nothing, and does not change an exception that is set. */
 static inline PyObject *ps_dict_find(PyObject *dict, PyObject *key)
 {
     PyObject *found = NULL, *error = PyErr_Occurred();
@@ -208,8 +208,8 @@ static inline bool ps_frame_is_running(PyFrameObject *frame)
 }
 
 /*
- * The first place at which a frame can be that ran. The code before it is an instruction of the
- * interpreter's own, which raises nothing.
+ * The lowest tb_lasti of a frame that has run. The instruction before it is the interpreter's own,
+ * and raises nothing.
  */
 enum { PS_FIRST_LASTI = 1 };
 
@@ -291,9 +291,8 @@ extern int _PyEval_SetProfile(PyThreadState *thread, Py_tracefunc function, PyOb
 
 /*
  * From 3.12 on the interpreter counts the threads that have a profile function, and instruments
- * code while there are some. This counts one more or one fewer, by way of the calling thread, whose
- * profile function is the same as before afterwards. False: an audit hook objects. May release the
- * GIL.
+ * code while there are some. This counts one more or one fewer, by way of the calling thread, which
+ * has its own profile function again afterwards. False: an audit hook objects. May release the GIL.
  */
 static inline bool ps_count_profiled(Py_tracefunc nobodys, bool more)
 {

@@ -27,7 +27,7 @@ typedef struct ps_copied_code {
     size_t line_table_size;
     struct ps_copied_code *next; /* the next one that was replaced */
     uint64_t replaced_at;        /* from this sample on none has it */
-    /* Fields of the worker: its row, and the generations of names that the row is of. */
+    /* Fields of the worker: its row, and the generations for which the row is valid. */
     ps_row *row;
     uint32_t names, cleared;
 } ps_copied_code;

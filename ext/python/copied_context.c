@@ -35,7 +35,7 @@ struct array_node {
     PyObject_HEAD uintptr_t child[CHILDREN];
 };
 
-/* Immutable once the try is over. The types of nodes have no public name. */
+/* Immutable once the trial is over. The types of nodes have no public name. */
 static struct {
     bool tried, works;
     uintptr_t variable;
@@ -77,8 +77,8 @@ static bool read_pair(struct pair *pair, uintptr_t node, const struct bitmap_nod
 }
 
 /*
- * A third kind of node is for variables whose hashes are the same in all bits: two in four thousand
- * million, perhaps. It is not read.
+ * A third kind of node is for variables whose hashes are the same in all bits: perhaps two in four
+ * thousand million. It is not read.
  */
 uintptr_t ps_copied_context_value(uintptr_t tree)
 {

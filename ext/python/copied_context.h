@@ -22,7 +22,7 @@
 void ps_copied_context_init(PyObject *variable);
 /*
  * Any thread. False: contexts are not here what they are in the known releases, or there was no
- * memory for the try.
+ * memory for the trial.
  */
 bool ps_copied_context_works(void);
 /* The address of the tree of the context that the thread with this state is in; 0: none. */

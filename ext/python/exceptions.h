@@ -82,8 +82,8 @@ void ps_exceptions_note_span(PyObject *exception);
 void ps_exceptions_forget_span(PyObject *exception);
 void ps_exceptions_forget_spans(void);
 /*
- * Is there work for the worker? The second does it. last: before the process flushes for the last
- * time.
+ * Is there work for the worker? ps_exceptions_hook_upkeep() does it. last: before the process
+ * flushes for the last time.
  */
 bool ps_exceptions_hook_needs_upkeep(void);
 void ps_exceptions_hook_upkeep(bool last);

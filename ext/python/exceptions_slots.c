@@ -44,7 +44,7 @@ static bool is_generator(PyFrameObject *frame)
 }
 
 /*
- * Was the second not called by the first? Then the exception was raised again in the first.
+ * Was `called` not called by `caller`? Then the exception was raised again in the caller.
  * Generators forget their caller. Cython writes frames into a traceback that never ran and called
  * nothing.
  */
@@ -75,7 +75,7 @@ static const ps_site *rescuer_in(PyFrameObject *frame)
 
 /*
  * Counts one raise of a dying exception. is_last: the last raise, which was handled in the first
- * frame if that still runs. The others were handled, but it is not known where.
+ * frame if that still runs. Earlier raises were handled, too, but it is not known where.
  */
 static void count_raise(PyObject *exception, PyTracebackObject *first, const ps_raise *raise, bool is_last)
 {

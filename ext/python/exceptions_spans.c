@@ -7,15 +7,16 @@
 #include "clock.h"
 
 /*
- * Before 3.12 an exception is told of when it dies (exceptions_slots.c), and by then another span
- * may be current, or it dies in another request. So the span is noted when an exception is made,
- * which is on the thread that raises it and, unlike its end, a moment at which Python may be asked
- * for memory. A note counts where what died was raised by who made it: in one of its functions, or
- * in what called that (a function that makes exceptions for others), and where the call that
- * handled it still runs. What was kept for a while, or raised a second time elsewhere, has no span.
+ * Before 3.12 an exception is reported when it dies (exceptions_slots.c). By then another span may
+ * be current, or another request. So the span is noted when an exception is made. That is on the
+ * thread that raises it and, unlike its end, at a moment at which Python may allocate. A note
+ * counts if the exception was raised where it was made: in the function that made it, or in that
+ * function's caller (for a function that makes exceptions for others). The call that handled it
+ * must still run. An exception that was kept for a while, or raised a second time elsewhere, has no
+ * span.
  *
- * Not more notes are taken of a place than it may have events (ps_details_allow). All of it with
- * the GIL, in the main interpreter.
+ * A place gets no more notes than it may have events (ps_details_allow). All of this is with the
+ * GIL, in the main interpreter.
  */
 enum { NOTES_BITS = 8, NOTES = 1 << NOTES_BITS, PLACES = 256, MAKERS = 2, NOTES_PER_SECOND = 10 };
 

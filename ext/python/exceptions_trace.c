@@ -15,7 +15,7 @@
  *   EXCEPTION            the exception came to a frame
  *   LINE                 it is in a handler of that frame
  *   LINE or end of call  it is not handled any more: rescued
- *   end without a value  it passes to the frame below: EXCEPTION again
+ *   end without a value  it goes on to the caller: EXCEPTION again
  *
  * A handler that raises on in its own frame is not reported. So the line of the rescue is that of
  * the first handler of that frame.

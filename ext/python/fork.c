@@ -4,10 +4,10 @@
  *
  * - os.fork() initialises the GIL and the list of threads anew only after the C library's handlers
  *   ran. Until then no thread may ask for the GIL: it would wait for a GIL that is thrown away.
- * - From 3.12 on os.fork() reads the number of threads in /proc/self/stat and warns if there is more
- *   than one. If our threads are the only others, they end before the fork. They are started again
- *   when os.fork() has returned, by a pending call at the main thread's next step: in a process
- *   without other threads it is the main thread that forks.
+ * - From 3.12 on os.fork() reads the number of threads in /proc/self/stat and warns if there is
+ *   more than one. If our threads are the only others, they end before the fork. They are started
+ *   again when os.fork() has returned, by a pending call at the main thread's next step: in a
+ *   process without other threads it is the main thread that forks.
  *
  * These are handlers of os.register_at_fork(). A server that forks in C (uWSGI) does not run them,
  * and needs neither.
@@ -93,8 +93,8 @@ static bool has_returned(void)
 }
 
 /*
- * A pending call. Handlers that others registered after ours make such steps too, and os.fork()
- * counts the threads after them (3.13).
+ * A pending call. Handlers that others registered after ours run bytecode too, and os.fork() counts
+ * the threads after them (3.13).
  */
 static int resume(void *unused)
 {

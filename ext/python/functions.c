@@ -147,7 +147,7 @@ bool ps_functions_enter(PyCodeObject *code, ps_address frame, bool resumed)
 bool ps_functions_leave(PyCodeObject *code, ps_address frame, int outcome, uint64_t now)
 {
     /*
-     * If exits come for all functions: to find out whether a function is covered takes less time
+     * Exits may come for all functions. To find out whether a function is covered takes less time
      * than to find that its call is not open.
      */
     bool any = !PS_HAVE_MONITORING || outcome == PS_OUTCOME_RAISED || PS_READ(ps_overhead_functions);

@@ -10,7 +10,10 @@
 #include "eval_breaker.h"
 #include "watcher.h"
 
-/* The search for the GIL's state ends there. The state is in the first 100 KB of the runtime's. */
+/*
+ * The search for the GIL's state ends after so many bytes. The state is in the first 100 KB of the
+ * runtime's.
+ */
 #define RUNTIME_BYTES (1024 * 1024)
 /* When a pending call asks it to, the main thread releases the GIL for so long at most. */
 #define YIELD_NS 5000000u

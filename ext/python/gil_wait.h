@@ -3,16 +3,17 @@
  *
  * A thread that waits for the GIL requests it when the switch interval (5 ms) has passed and the
  * GIL was not released meanwhile. A main thread that releases the GIL for short calls more often
- * than that wakes the waiter each time and takes the GIL back first. It never sees a request: the
- * waiter starves. So while the worker waits, the switch interval is 7 us (57 us with a thread's
- * timer slack). Then the interpreter itself makes the request, for a thread that does wait. Nothing
- * here makes a request: one that no thread waits for stops the thread that answers it for ever.
+ * than that wakes the waiter each time and takes the GIL back first. The main thread never sees a
+ * request, and the waiter starves. So while the worker waits, the switch interval is 7 us (57 us
+ * with a thread's timer slack). Then the interpreter itself makes the request, for a thread that
+ * does wait. Nothing here makes a request: a request for which no thread waits stops the thread
+ * that answers it for ever.
  *
  *   worker    begin() -> the interpreter's wait -> end(): the interval is the application's again
  *   watcher   step(), whenever it is awake: the interval is 7 us for 1 ms, 503 us for 10 ms, at
  *             most 5 ms for 30 ms, and so on: a thread may keep the GIL for long, and each interval
- *             that passes wakes every waiter. After the first of these a pending call also asks the
- *             main thread.
+ *             that passes wakes every waiter. After the 1 ms a pending call also asks the main
+ *             thread to release the GIL
  *
  * The application wins: step() and end() replace the application's value and ours, and no value
  * that it sets meanwhile. During a wait sys.getswitchinterval() returns one of ours. If the

@@ -100,7 +100,7 @@ bool ps_lines_switch(uint32_t wanted);
 /* thread_hooks.c: the profile and the trace hook, which each thread has for itself. */
 #if PS_HAVE_PROFILE_HOOK
 enum ps_hook { PS_HOOK_PROFILE, PS_HOOK_TRACE, PS_HOOKS };
-/* False: an audit hook of the application objects. */
+/* False: an audit hook of the application refused it. */
 bool ps_thread_hooks_put(enum ps_hook kind, Py_tracefunc ours);
 void ps_thread_hooks_take_out(enum ps_hook kind);
 #if !PS_HAVE_MONITORING
@@ -173,7 +173,7 @@ void ps_sampling_after_fork(void);
 /* objects.c: object__alloc, object__stats */
 bool ps_objects_switch(uint32_t wanted);
 const char *ps_objects_refused(void);
-/* Is it time to see whether our hooks are still in? ps_objects_needs_upkeep() needs no GIL. */
+/* Is it time to see whether our hooks are still in? The first is called without the GIL. */
 bool ps_objects_needs_upkeep(void);
 void ps_objects_upkeep(void);
 
@@ -241,8 +241,8 @@ int ps_requests_init(PyObject *module);
 PyObject *ps_requests_current(void);
 struct ps_request *ps_requests_of(PyObject *request);
 /*
- * For ps_by_request(): NULL also while nobody listens to stats__by_request. Of another thread,
- * which stands still meanwhile; and of this thread.
+ * For ps_by_request(): the counters of the current request; NULL also while nobody listens to
+ * stats__by_request. The first is for another thread, which must stand still meanwhile.
  */
 ps_counted *ps_requests_counted_of(PyThreadState *thread);
 ps_counted *ps_requests_counted_now(void);
@@ -319,19 +319,21 @@ void ps_names_init(void);
 size_t ps_copy_string(char *to, size_t capacity, PyObject *string);
 #if PS_HAVE_GIL
 /*
- * Without the GIL, of strs and dicts at these addresses, which may be something else by now: the
- * name that ps_code_site() gives; any str. Both return the length, or 0.
+ * Read strs and dicts at these addresses without the GIL: anything may be there by now. The first
+ * makes the name that ps_code_site() gives, the second copies any str. Both return the length, or
+ * 0.
  */
 size_t ps_copied_name(char *to, uintptr_t qualname, uintptr_t globals);
 size_t ps_copied_string(char *to, uintptr_t string);
 #endif
 /*
- * Would ps_type_site() give it this name? The answer may be a wrong false, for names that are cut.
+ * Would ps_type_site() give the type this name? The answer may be a wrong false, for names that are
+ * cut.
  */
 bool ps_type_is_named(PyTypeObject *type, const char *name);
 /*
- * The address of the str that is its __qualname__; no address for a class that is written in C,
- * which keeps its name.
+ * The address of the str that is the type's __qualname__; no address for a class that is written in
+ * C, which keeps its name.
  */
 ps_address ps_type_qualname(const PyTypeObject *type);
 /* Is this code in the application's own files? */
@@ -358,8 +360,8 @@ bool ps_fork_under_way(void);
 int ps_install(size_t memory_limit);
 bool ps_uninstall(void);
 /*
- * The same when the interpreter ends. No other thread gets the GIL any more, so no thread is waited
- * for that may need it.
+ * The same when the interpreter ends. No other thread gets the GIL any more, so it waits for no
+ * thread that may need the GIL.
  */
 void ps_uninstall_at_end(void);
 

@@ -137,8 +137,8 @@ static int fulfil(void *unused)
 
 /*
  * The child does not have the thread that made the change, and would keep half of a change for
- * ever. So the library is installed there. Called after the watcher's own handler, which has
- * started a watcher if the parent had one.
+ * ever. So the library is installed in the child, whatever the change was. Called after the
+ * watcher's own handler, which has started a watcher if the parent had one.
  */
 static void after_fork_in_child(void)
 {

@@ -49,7 +49,7 @@ static void end_where_deep(void)
 
 /*
  * Does a loop of a generator begin here? A line begins at its FOR_ITER, too, which has no event
- * while the line stays the same. So that cannot be disabled, and this is the event that comes
+ * while the line stays the same. So FOR_ITER cannot be disabled, and this is the event that comes
  * before it.
  */
 static bool is_loop(PyCodeObject *code)

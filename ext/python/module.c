@@ -51,8 +51,8 @@ static const ps_part parts[] = {
 
 PyDoc_STRVAR(
     start_doc,
-    "start(memory_limit, force=False)\n--\n\nStarts to look for tracers. Bytes; 0 keeps the default. force: "
-    "also with probes that are dear; stays so. Raises OSError.");
+    "start(memory_limit, force=False)\n--\n\nStarts to look for tracers. memory_limit: bytes; 0 keeps the "
+    "default. force: permits costly probes, from now on. Raises OSError.");
 static PyObject *native_start(PyObject *self, PyObject *args)
 {
     Py_ssize_t limit;
@@ -77,9 +77,9 @@ static PyObject *native_stop(PyObject *self, PyObject *unused)
 
 /*
  * The interpreter ends and nobody called stop(): atexit._clear() was called. A row may keep a class
- * alive, and the class the variables of its module, whose __del__ would print too late to be seen.
- * Only sys.modules holds this module, so it goes before any of those. The worker is not waited for:
- * no other thread gets the GIL any more.
+ * alive, and with it the variables of the class's module. Their __del__ would print too late to be
+ * seen. Only sys.modules holds this module, so it goes before any of those. The worker is not
+ * waited for: no other thread gets the GIL any more.
  */
 static void end_unasked(void *unused)
 {
@@ -87,7 +87,7 @@ static void end_unasked(void *unused)
 }
 
 static struct PyModuleDef end_definition = {PyModuleDef_HEAD_INIT, "probescope._end",
-                                            "Nothing: it goes when the interpreter ends.",
+                                            "Empty: the end of this module is the end of the interpreter.",
                                             .m_free = end_unasked};
 
 static bool prepare_end(void)
@@ -120,9 +120,8 @@ static ps_strings copy_strings(PyObject *iterable)
     return strings;
 }
 
-PyDoc_STRVAR(
-    cover_doc,
-    "cover(roots, outside, ours, patterns)\n--\n\nWhich functions are covered: see probescope._coverage.");
+PyDoc_STRVAR(cover_doc, "cover(roots, outside, ours, patterns)\n--\n\nSets which functions are covered: see "
+                        "probescope._coverage.");
 static PyObject *native_cover(PyObject *self, PyObject *args)
 {
     PyObject *lists[4];
@@ -147,7 +146,7 @@ static bool set(PyObject *dict, const char *key, PyObject *value)
     return done;
 }
 
-PyDoc_STRVAR(status_doc, "status()\n--\n\nWhat the process knows of itself, as probescope_info has it.");
+PyDoc_STRVAR(status_doc, "status()\n--\n\nThe states of the probes and the counters of probescope_info.");
 static PyObject *native_status(PyObject *self, PyObject *unused)
 {
     PyObject *status = PyDict_New(), *probes = PyDict_New();
@@ -177,33 +176,30 @@ static PyMethodDef methods[] = {
     {"publish_thread_context", ps_publish_thread_context, METH_NOARGS,
      "publish_thread_context()\n--\n\nPublishes the current span of this thread (OTEP 4947)."},
     {"follow_contexts", ps_follow_contexts, METH_NOARGS,
-     "follow_contexts()\n--\n\nHas that done at each switch of contexts. False where the interpreter tells "
-     "of none."},
+     "follow_contexts()\n--\n\nPublishes the span at each switch of contexts as well. False where the "
+     "interpreter does not report switches."},
     {"publish_process_context", ps_publish_process_context, METH_O,
      "publish_process_context(payload, /)\n--\n\nPublishes an encoded ProcessContext (OTEP 4719). False "
-     "where that "
-     "cannot "
-     "be."},
+     "where that is not possible."},
     {"set_strict", ps_set_strict, METH_O,
-     "set_strict(value, /)\n--\n\nWhether wrong arguments of a Probe raise TypeError where they are given."},
+     "set_strict(value, /)\n--\n\nSets whether wrong arguments of a Probe raise TypeError."},
     {"nothing", ps_nothing, METH_O,
-     "nothing(value, /)\n--\n\nFalse. What a call of C costs at least, for benchmarks."},
+     "nothing(value, /)\n--\n\nReturns False. For benchmarks: the least that a call of C costs."},
     {"requests_told", ps_tell_of_requests, METH_NOARGS,
-     "requests_told()\n--\n\nSomething here tells of requests or jobs from now on."},
+     "requests_told()\n--\n\nNotes that this process reports requests or jobs from now on."},
     {"requests_wanted", ps_requests_are_wanted, METH_NOARGS,
-     "requests_wanted()\n--\n\nWhether a tracer listens to what a Request is needed for."},
+     "requests_wanted()\n--\n\nWhether a tracer listens to a probe that needs a Request."},
     {"enter_request", ps_enter_request, METH_O,
-     "enter_request(request, /)\n--\n\nMakes it the current one of this context; None for none. Returns the "
-     "one that "
-     "was."},
+     "enter_request(request, /)\n--\n\nMakes it the current request of this context; None: no request. "
+     "Returns the request before."},
     {"trace_latency", ps_latency_trace, METH_VARARGS,
-     "trace_latency(code, name, /)\n--\n\nGives a code object a latency probe. What is wrong with the name, "
-     "as a str, "
-     "or None."},
+     "trace_latency(code, name, /)\n--\n\nGives a code object a latency probe. Returns None, or a str that "
+     "says what is wrong with the name."},
     {"untrace_latency", ps_latency_untrace, METH_O,
-     "untrace_latency(code, /)\n--\n\nTakes it back. False when there was none."},
+     "untrace_latency(code, /)\n--\n\nRemoves the latency probe of a code object. False when it had none."},
     {"latency_probes", ps_latency_probes, METH_NOARGS,
-     "latency_probes()\n--\n\n(name, path or None, listened, why it is not told or None) of each."},
+     "latency_probes()\n--\n\nA list of (name, path or None, listened, reason why it is not hooked or "
+     "None)."},
     {NULL, NULL, 0, NULL},
 };
 

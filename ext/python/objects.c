@@ -245,7 +245,7 @@ static bool has_tracer(void)
     return false;
 }
 
-#define WHY_NO_TRACER "CPython tells classes from 3.13 on"
+#define WHY_NO_TRACER "CPython reports classes from 3.13 on"
 #endif
 
 /* ---- On and off ---- */

@@ -94,7 +94,7 @@ void *ps_places_find(ps_places *places, PyTypeObject *type, PyCodeObject *code, 
 }
 
 /*
- * Places that were found since stay; if they are many, the table grows. False: there is no memory,
+ * Places that were found again stay; if they are many, the table grows. False: there is no memory,
  * and nothing stays.
  */
 static bool make_room(ps_places *places)

@@ -207,9 +207,8 @@ static void probe_dealloc(PyObject *self)
 
 static PyMethodDef probe_methods[] = {
     {"fire", (PyCFunction)(void (*)(void))probe_fire, METH_FASTCALL | METH_KEYWORDS,
-     "Tells a tracer that listens. True when there was one.\n\nWrong arguments raise TypeError in "
-     "development, and are "
-     "counted otherwise."},
+     "Fires the probe. True when a tracer listens.\n\nWrong arguments are counted, and raise TypeError in "
+     "development."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -226,9 +225,8 @@ static PyTypeObject probe_type = {
     .tp_dealloc = probe_dealloc,
     .tp_call = probe_call,
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "A probe of a Provider. Called with a callable, which returns its arguments, it calls that "
-              "only while a "
-              "tracer listens.",
+    .tp_doc = "A probe of a Provider. Takes its arguments from the callable that it is called with, which it "
+              "calls only while a tracer listens.",
     .tp_methods = probe_methods,
     .tp_getset = probe_fields,
 };
@@ -333,10 +331,11 @@ static PyObject *provider_path(PyObject *self, PyObject *unused)
 
 static PyMethodDef provider_methods[] = {
     {"add", provider_add, METH_VARARGS,
-     "Adds a probe: its name, and a tuple of numbers of types. What is wrong, as a str."},
-    {"load", provider_load, METH_NOARGS, "Shows the probes to tracers. What is wrong, as a str, or None."},
-    {"unload", provider_unload, METH_NOARGS, "Takes them back."},
-    {"path", provider_path, METH_NOARGS, "The file that tracers can be given, or None."},
+     "Adds a probe, by its name and a tuple of type numbers. Returns it, or a str that says what is wrong."},
+    {"load", provider_load, METH_NOARGS,
+     "Shows the probes to tracers. Returns None, or a str that says what is wrong."},
+    {"unload", provider_unload, METH_NOARGS, "Hides the probes from tracers."},
+    {"path", provider_path, METH_NOARGS, "The path of a file that tracers can be given, or None."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -345,7 +344,7 @@ static PyTypeObject provider_type = {
     .tp_basicsize = sizeof(Provider),
     .tp_dealloc = provider_dealloc,
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "What stands behind probescope.Provider.",
+    .tp_doc = "The implementation of probescope.Provider.",
     .tp_methods = provider_methods,
     .tp_new = provider_new,
 };

@@ -127,8 +127,8 @@ static PyObject *request_start_job(PyObject *type, PyObject *given)
 
 static PyMethodDef request_methods[] = {
     {"start_job", request_start_job, METH_VARARGS | METH_CLASS,
-     "start_job(name, traceparent, system, queue, /)\n--\n\nThe same for a job. queue: where it came from, "
-     "or None."},
+     "start_job(name, traceparent, system, queue, /)\n--\n\nThe same for a job. queue: the job's queue, or "
+     "None."},
     {"done", request_done, METH_VARARGS,
      "done($self, status, template, /)\n--\n\nFires request__done, once. template: the route's, or None."},
     {NULL, NULL, 0, NULL},
@@ -149,9 +149,8 @@ static PyTypeObject request_type = {
     .tp_basicsize = sizeof(Request),
     .tp_dealloc = request_dealloc,
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Request(method, path, traceparent, scheme=None, /)\n--\n\nFires request__start. A traceparent "
-              "that is "
-              "none is left out.",
+    .tp_doc = "Request(method, path, traceparent, scheme=None, /)\n--\n\nFires request__start. A malformed "
+              "traceparent is left out.",
     .tp_methods = request_methods,
     .tp_new = request_new,
 };

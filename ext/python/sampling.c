@@ -172,9 +172,10 @@ static int take_on_main(void *unused)
 static void tell_how(bool are_read)
 {
     static const char late[] =
-        "charged at the next check: what a thread ran after a call of C or a wait has their samples";
-    static const char filtered[] = "charged at the next check: a seccomp filter may end who copies memory "
-                                   "(PROBESCOPE_SECCOMP=errno: it does not)";
+        "charged at the next check: code that runs after a call of C or a wait gets their samples";
+    static const char filtered[] =
+        "charged at the next check: a seccomp filter may end a process that reads memory "
+        "(PROBESCOPE_SECCOMP=errno: it does not)";
     _Static_assert(sizeof(filtered) <= sizeof(probescope_info.probes[0].reason), "it would be cut");
     const char *reason = are_read ? NULL : ps_seccomp_may_end_us() ? filtered : late;
     for (int i = 0; i < PS_PROBE_COUNT; i++)

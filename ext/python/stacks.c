@@ -145,7 +145,7 @@ static bool has_clock_of_older(const struct head *head)
 }
 
 /*
- * What a thread used before it was first met is charged for the time since the last list at most.
+ * Of what a thread used before it was first met, at most the time since the last list is charged.
  */
 static bool add(uintptr_t state, const struct head *head, uint64_t now)
 {
@@ -183,7 +183,7 @@ static void drop_gone(void)
     stacks.any_gone = false;
 }
 
-/* An earlier thread with the clock of one from `first` on, and a younger state, is no thread. */
+/* A thread before `first` is none if one from `first` on has the same clock and an older state. */
 static void drop_doubles(uint32_t first)
 {
     for (uint32_t i = first; i < stacks.count; i++)
@@ -197,7 +197,7 @@ static void drop_doubles(uint32_t first)
 
 /*
  * Threads come and go meanwhile. What is read of a thread that has gone is nonsense or nothing, and
- * it has no clock.
+ * the thread has no clock.
  */
 static void list_threads(uint64_t now)
 {
@@ -466,7 +466,7 @@ static enum seen look(struct thread *thread, uint64_t now)
 }
 
 /*
- * The thread whose CPU this one has got, or which lost its CPU when the tick was due: other
+ * The thread whose CPU the watcher has got, or which lost its CPU when the tick was due: other
  * processes may have come first. Not a thread that lost its CPU at another time. Such a thread is
  * where the kernel takes CPUs away, at the end of a slice, mostly in a system call that reads a CPU
  * clock.
@@ -525,11 +525,11 @@ static bool makes_long_calls(struct thread *thread)
 /*
  * On a kernel that is not preemptible, a thread that makes long system calls is interrupted in its
  * own code when the tick is due, and in a system call only when the call is over. By then another
- * process may come first. So such a thread counts where it ran beside this one, on another CPU,
+ * process may come first. So such a thread counts where it ran beside the watcher, on another CPU,
  * which does not depend on what it does. If it is hardly ever met so, as on one CPU, it counts
  * where it was interrupted.
  *
- * At any other thread a late tick does not count: the watcher was not entitled to a CPU when the
+ * For any other thread a late tick does not count: the watcher was not entitled to a CPU when the
  * tick was due, and got one where the scheduler looked next, mostly in a call that reads a CPU
  * clock.
  */

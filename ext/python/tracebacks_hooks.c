@@ -126,7 +126,8 @@ static void unhook(PyObject *function)
 
 #if PS_CALLS_ARE_INLINED && defined(Py_DEBUG)
 /*
- * Runs it under its own type, which debug builds assert. Meanwhile its calls from Python go unseen.
+ * Runs the function under its own type, which debug builds assert. Meanwhile its calls from Python
+ * go unseen.
  */
 PyObject *ps_traceback_run(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
 {

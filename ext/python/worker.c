@@ -62,7 +62,7 @@ static void serve(void)
     ps_gil_wait_begin(worker.requests);
     pthread_mutex_unlock(&worker.lock);
     /*
-     * One thread state for all of it. Making one allocates without the GIL. tracemalloc does not
+     * One thread state for all jobs. Making one allocates without the GIL. tracemalloc does not
      * always survive that if it is switched off at that moment (cpython#128679, up to 3.12.8 and
      * 3.13.1).
      */
