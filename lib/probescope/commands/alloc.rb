@@ -35,7 +35,8 @@ module Probescope
 
         def share(row) = row[:count_share]
 
-        # Where it is the allocator that tells, the state of the probe says so.
+        # Only for the reference tracer. For CPython's allocator hooks, the state of the probe has a
+        # reason.
         def below(_shown)
           traced = result.targets.any? do |target|
             target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on"

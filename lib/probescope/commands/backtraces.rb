@@ -4,7 +4,7 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Lines that ask for backtraces as strings, and what that takes.
+    # Lines that request backtraces as strings, and what these requests cost.
     class Backtraces < Table
       PROGRAM = "backtraces.bt"
       USAGE = "backtraces -p PID [options]"

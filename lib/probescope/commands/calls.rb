@@ -4,7 +4,7 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Exact counts and times of functions.
+    # Exact counts and times of function calls.
     class Calls < Table
       PROGRAM = "calls.bt"
       ALL = "functions of gems, packages and the standard library too"
@@ -47,7 +47,8 @@ module Probescope
         def function(row)
           ended = result.counted_until(row, :function__stats)
           times = figures(row)
-          # Taken out before this trace began: nothing is known of it.
+          # The function was taken out before this trace began, so that none of its figures are
+          # known.
           times.transform_values! { nil } if ended && times[:calls].zero?
           {**named(row, :function), **times, counted_until: Host::Clock.iso(ended)}
         end

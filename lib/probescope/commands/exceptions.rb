@@ -4,7 +4,7 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Raise sites, the one whose backtraces cost most first.
+    # Raise sites, sorted by the cost of their backtraces.
     class Exceptions < Table
       PROGRAM = "exceptions.bt"
       USAGE = "exceptions -p PID [options]"
@@ -34,7 +34,7 @@ module Probescope
       BY_REQUEST = true
 
       class Report < Host::Report
-        # A Python's version, such as "3.13.0".
+        # The minor version in a Python version such as "3.13.0".
         MINOR = /\A3\.(\d+)/
 
         def rows = sorted(result.rows.map { |row| site(row) }, :backtrace_cost_ns, :count)
@@ -69,7 +69,7 @@ module Probescope
 
         def cost(row)
           capture = row.number("backtrace_ns") || 0
-          # Where nothing tells of backtraces that become strings, what that takes is not known.
+          # Without backtrace__done, the cost of turning backtraces into strings is not known.
           strings = if result.serve?(row.pids, "backtrace__done")
                       row.number("strings_ns") || 0
                     else
@@ -80,14 +80,14 @@ module Probescope
            cpu_share: ratio(cost, result.cpu_ns)}
         end
 
-        # The application's own line is worth a word where it is not the one that raised.
+        # The application's own line is shown only where it differs from the line that raised.
         def places(row)
           app = place(row, "app_at")
           {app_at: (app unless app == row.names[1, 2].join(":")), rescued_at: place(row, "rescued_at"),
            formatted_at: place(row, "formatted_at")}
         end
 
-        # nil where the runtime does not tell of rescues.
+        # nil where the runtime does not report rescues.
         def at_once(row, count)
           ratio(row.number("rescued_at_once"), count) if result.serve?(row.pids, "exception__rescue")
         end

@@ -32,19 +32,19 @@ module Probescope
         probescope flow -p 4711 --json | jq 'select(.outcome == "raised")'
       TEXT
       HEADING = "#{"ELAPSED".rjust(9)}#{"SELF".rjust(10)}  CALL".freeze
-      # Events kept back until the thread is chosen.
+      # Events that are kept until the thread is chosen.
       CHOICE = 50_000
-      # Deeper calls are indented as far as those of this depth.
+      # Deeper calls are indented like calls of this depth.
       DEEPEST = 60
-      # A name is told up to here.
+      # Names are cut to this length.
       NAME_BYTES = 63
-      # Seconds without a call of --function, after which it is worth a word.
+      # After so many seconds without a call of --function, a note is printed.
       PATIENCE = 3
 
-      # mark: ">" or "<"; figures and names: as flow.bt prints them.
+      # mark: ">" or "<". figures and names: as flow.bt prints them.
       Event = Struct.new(:mark, :thread, :figures, :names)
-      # What lies between two flushes of the process. from, to: on bpftrace's clock, the same moment
-      # for the first flush.
+      # The time between two flushes of the process. from, to: on bpftrace's clock; equal for the
+      # first flush.
       Second = Struct.new(:from, :to, :wall_ns, :cpu_ns, :looking_ns)
 
       def initialize
@@ -54,10 +54,10 @@ module Probescope
         @shown = 0
         @seconds_passed = 0
         @processes = Hash.new { |hash, pid| hash[pid] = Host::Numbered.new }
-        @seen = Hash.new(0) # [pid, thread] => calls, until the thread is chosen
-        @begun = {} # process => until when there was nothing to show, on bpftrace's clock
-        @span = nil # of the process that is shown: its seconds, added up
-        @uncovered = false # Was something shown since the end of that?
+        @seen = Hash.new(0) # [pid, thread] => calls; used until the thread is chosen
+        @begun = {} # process => end of the time without events, on bpftrace's clock
+        @span = nil # the seconds of the process that is shown, added up
+        @uncovered = false # whether something was shown since the end of @span
         forget_waiting
       end
 
@@ -83,8 +83,8 @@ module Probescope
         @tree = Host::CallTree.new(@min_ns) { |call| print_call(call) }
       end
 
-      # "> number pid thread context depth line \t function \t file", "< ... depth elapsed self
-      # outcome \t function", "= number pid from to wall cpu looking"
+      # Formats: "> number pid thread context depth line \t function \t file", "< ... depth elapsed
+      # self outcome \t function", "= number pid from to wall cpu looking".
       def receive(text)
         head, names = text.split("\t", 2)
         mark, *words = head.split
@@ -100,8 +100,8 @@ module Probescope
         end
       end
 
-      # A second has passed in this process, or the first one begins; and it fired so many events by
-      # now.
+      # A flush of a process: a second has passed in it, or its first second begins. number: how
+      # many events the process has fired so far.
       def tick(pid, number, second)
         @processes[pid].fired(number) { |event| take(pid, event) }
         @processes[pid].mark(number, second) { |event| take(pid, event) }
@@ -115,7 +115,7 @@ module Probescope
         say("#{@function} has not been called yet; Ctrl-C tells which functions were")
       end
 
-      # An event, the number of those that are missing here, or a second that is over.
+      # event: an Event, the number of lost events, or a Second.
       def take(pid, event)
         return follow(event) if @pid
 
@@ -148,12 +148,12 @@ module Probescope
         return lost(event) if event.is_a?(Integer)
         return passed(event) if event.is_a?(Second)
         return unless event.thread == @thread
-        # Calls that were under way when the hooks came in have returns alone.
+        # A call that was running when the hooks were installed has a return, but no entry.
         return unless @entered ||= event.mark == ">"
 
         context, depth, *figures = event.figures
         if event.mark == ">"
-          # Of the two, a function's name is more likely to have one.
+          # A function's name may contain a tab; a file's name is less likely to.
           function, _, file = event.names.rpartition("\t")
           @tree.enter(context, depth, function, file, figures.first)
         else
@@ -161,7 +161,7 @@ module Probescope
         end
       end
 
-      # Of the first flush only the moment counts: before it nothing was covered.
+      # The first flush gives only the begin of the interval; nothing before it was covered.
       def passed(second)
         return if @closed
 
@@ -233,7 +233,8 @@ module Probescope
         show "  no call of the application#{took} #{ALL_HINT}" unless @json
       end
 
-      # What was shown since the last flush has a begin and no end: the process ended, or --top did.
+      # The events after the last flush have no end of interval: the process ended, or --top was
+      # reached.
       def tell_interval
         return unless @span
         return ["", span_text].each { |line| show(line) } unless @json

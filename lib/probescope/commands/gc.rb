@@ -25,7 +25,7 @@ module Probescope
       MIN = "the time of all collections"
 
       class Report < Host::Report
-        # Python tells of other objects than Ruby does, and has kinds of its own.
+        # Marks the kinds of Python, which counts freed objects. Ruby counts live objects.
         GENERATION = "generation "
 
         def rows

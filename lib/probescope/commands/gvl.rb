@@ -4,7 +4,7 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Threads by the time that they waited for the VM lock.
+    # Threads by their time of waiting for the VM lock.
     class Gvl < Table
       PROGRAM = "gvl.bt"
       USAGE = "gvl -p PID [options]"
@@ -38,7 +38,7 @@ module Probescope
            wall_share: ratio(total, result.wall_ns([pid]))}
         end
 
-        # nil when it has ended, or when the process counts its threads in a namespace of its own.
+        # nil when the thread has ended, or when the process is in another PID namespace.
         def thread_name(pid, thread)
           File.read("/proc/#{pid}/task/#{thread}/comm").chomp
         rescue SystemCallError

@@ -4,7 +4,7 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Functions by the CPU time that samples give them.
+    # Functions by their CPU time, as sampled.
     class Hot < Table
       PROGRAM = "hot.bt"
       USAGE = "hot -p PID [options]"

@@ -4,7 +4,7 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Lines by the CPU time that samples give them.
+    # Lines by their CPU time, as sampled.
     class Lines < Table
       PROGRAM = "lines.bt"
       USAGE = "lines -p PID [options]"

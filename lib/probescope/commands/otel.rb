@@ -22,7 +22,7 @@ module Probescope
       EXCEPTIONS = %w[costly all none].freeze
       KEYS = 16_384
       PAGES = 256
-      # bpftrace wants a little more than the longest name.
+      # The longest name, and a little more, which bpftrace needs.
       STRINGS = 200
       LONGEST_URL = 4096
       ENDPOINT_FILE = "--endpoint @/etc/probescope/endpoint"
@@ -108,7 +108,7 @@ module Probescope
                              "--exceptions #{EXCEPTIONS.first}")
       end
 
-      # Arguments are for everybody to read (`ps`).
+      # `ps` shows the arguments of a process to every user.
       def endpoint(text)
         return url_in(text.delete_prefix("@")) if text.start_with?("@")
         return text unless Probescope::Otel::Endpoints.credentials(text)
@@ -118,8 +118,8 @@ module Probescope
                              "or OTEL_EXPORTER_OTLP_ENDPOINT")
       end
 
-      # Nothing of the file is shown: sudo may let a user run this command who may not read every
-      # file.
+      # Error messages never quote the file. sudo may let a user run this command who may not read
+      # every file.
       def url_in(path)
         File.open(path, File::RDONLY | File::NONBLOCK) do |file|
           open = file.stat.mode.anybits?(0o007)
@@ -168,7 +168,8 @@ module Probescope
         supervise(bpftrace.numbers == :thread ? "tid" : "pid")
       end
 
-      # A server may have workers that can be traced and not be one itself.
+      # With --workers, the server process itself may be untraceable while its workers are
+      # traceable.
       def check_process(pid)
         Host::Target.find(pid)
       rescue Host::Refused => e
@@ -181,7 +182,7 @@ module Probescope
         Probescope::Otel::Transport.metric_interval
       end
 
-      # Each row names its process, by the number that bpftrace has for it.
+      # Each row carries the number that bpftrace has for its process.
       def check_numbers(bpftrace)
         return unless bpftrace.numbers == :outer
 
@@ -191,7 +192,7 @@ module Probescope
                               "or use bpftrace 0.23 or later")
       end
 
-      # number: bpftrace's word for a process's number.
+      # number: bpftrace's builtin for the number of a process, "pid" or "tid".
       def supervise(number)
         program = Probescope::Otel::Program.new(slow: @slow, exceptions: @exceptions != "none",
                                                 metrics: @metrics, messages: @messages, number: number)
@@ -204,8 +205,8 @@ module Probescope
         supervisor.run
       end
 
-      # The pid of a child that reads `input`, as nobody; as the user whose gems it loads, where
-      # they are a user's.
+      # Returns the pid of a child that reads `input`. The child runs as nobody. Where its gems are
+      # a user's, it runs as that user.
       def start_exporter(input)
         Process.fork do
           %w[INT TERM HUP].each { |name| trap(name, "IGNORE") }
@@ -222,14 +223,14 @@ module Probescope
           say("the exporter cannot load its gems: #{e.message}")
           exit!(1)
         rescue StandardError => e
-          # Its message may hold what the application says.
+          # The exception's message may hold data of the application.
           say("the exporter failed: #{e.class} at #{e.backtrace.first}")
           exit!(1)
         end
       end
 
-      # own: attributes that the bridge's environment gives. They are those of all processes, but
-      # for what these say of themselves.
+      # own: attributes from the bridge's environment. They apply to every process, unless the
+      # process itself sets the same attribute.
       def names(own)
         {service_name: @service_name || own["service.name"],
          attributes: own.reject { |name, _| name == "service.name" }}

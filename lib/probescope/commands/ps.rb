@@ -6,7 +6,7 @@ require_relative "../host/privilege"
 
 module Probescope
   module Commands
-    # The processes that have the library.
+    # The processes that have loaded the library.
     class Ps < Base
       USAGE = "ps [options]"
       ABOUT = <<~TEXT
@@ -22,7 +22,7 @@ module Probescope
         probescope ps
         probescope ps --json | jq '.pids[]'
       TEXT
-      # So many processes are named that were not looked at.
+      # The most processes that are named in warnings because they were not examined.
       SET_ASIDE = 20
       HEADINGS = %w[PID NAME RUNTIME VERSION ABI LIBRARY ENABLED].freeze
       RIGHT = %w[PID ABI].freeze
@@ -45,7 +45,7 @@ module Probescope
         0
       end
 
-      # A later library answers this command; what it has beside that is not shown.
+      # This command can list processes with a newer library, but not show what that library adds.
       def newer(targets)
         later = targets.group_by { |row| row[:library] }.select do |version, _|
           Gem::Version.correct?(version) && Gem::Version.new(version) > Gem::Version.new(VERSION)
@@ -57,7 +57,7 @@ module Probescope
         end
       end
 
-      # Without privilege it lists what this user may read.
+      # Without privilege, lists the processes that this user may read.
       def list
         targets, _, set_aside = Host::Client.open(Host::Privilege.new.prefix, &:list)
         [targets, 0, set_aside]

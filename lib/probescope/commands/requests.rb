@@ -32,7 +32,7 @@ module Probescope
       MIN = "the time of all requests"
 
       class Report < Host::Report
-        # By the first digit.
+        # The first digit of a status.
         STATUSES = {1 => "1xx", 2 => "2xx", 3 => "3xx", 4 => "4xx", 5 => "5xx"}.freeze
         FAILED = 5
 
@@ -50,7 +50,7 @@ module Probescope
           Host::Histogram.render("TIME", times) { |ns| Host::Figure.time(ns) }
         end
 
-        # Times without room in bpftrace's maps.
+        # How many requests had no room in bpftrace's map of times.
         def untimed
           counted, timed = %w[requests steps].map do |map|
             result.values(map).sum { |number| Host::Trace.number(number) }
@@ -58,8 +58,8 @@ module Probescope
           counted - timed
         end
 
-        # Does nothing in these processes tell of requests? Those that ended are not asked: they may
-        # have had it.
+        # Whether no live process reports requests. Processes that ended are left out, because they
+        # may have reported some.
         def silent? = result.any? && result.targets.none? { |target| target[:tells_of_requests] }
 
         private
@@ -69,7 +69,7 @@ module Probescope
           count = row.number("requests") || 0
           total = row.number("elapsed_ns")
           times = of(row, steps)
-          # Percentiles of some of them would be wrong.
+          # Percentiles over a part of the requests would be wrong.
           taken = Host::Steps.new(times.values.sum < count ? {} : times)
           max = row.number("max_ns")
           {method: known(method), route: known(route), status: STATUSES[digit], count: count,
@@ -79,7 +79,7 @@ module Probescope
            statuses: of(row, statuses).sort.to_h, histogram: taken.histogram}
         end
 
-        # {step or status => count} of a row, of all its processes.
+        # {step or status => count} of a row, summed over its processes.
         def of(row, parts)
           row.keys.map { |key| parts.fetch(key, {}) }
              .reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }

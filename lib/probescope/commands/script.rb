@@ -5,7 +5,7 @@ require_relative "../host/program"
 
 module Probescope
   module Commands
-    # The bpftrace programs, to read, to change and to run without this command.
+    # Prints the bpftrace programs, which can be read, changed and run without this command.
     class Script < Base
       USAGE = "script [NAME]"
       ABOUT = <<~TEXT
@@ -33,7 +33,7 @@ module Probescope
         0
       end
 
-      # With the question that each one answers, which is its first line of comment.
+      # Lists each program with the question that it answers, which is its first line of comment.
       def list
         programs = Host::Program.all.sort
         width = programs.map { |name, _| name.size }.max + 2

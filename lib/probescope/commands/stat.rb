@@ -37,20 +37,20 @@ module Probescope
       COLUMNS = {"CPU" => 8, "LOOKING" => 8, "CALLS" => 12, "RAISES" => 10, "BACKTRACES" => 11,
                  "ALLOCS" => 12, "BYTES" => 10, "GC" => 9, "SAMPLES" => 8, "LOST" => 6}.freeze
       HEADING_EVERY = 20
-      # The words of a line of the program, behind its mark.
+      # The fields of a line that the program prints, after its mark.
       FIELDS = %i[pid wall_ns cpu_ns calls raises backtrace_ns allocations bytes gc_ns samples rows
                   samples_missed details ended looking_ns cut].freeze
-      # What counts each of them.
+      # The probe behind each figure.
       PROBES = {calls: :function__stats, raises: :exception__stats, backtrace_ns: :exception__stats,
                 allocations: :object__stats, bytes: :object__stats, gc_ns: :gc__done, samples: :sample}.freeze
 
       def initialize
         super
         @lines = 0
-        @round = {} # pid => figures of the line that is due
-        @states = {} # pid => {probe => state}, as the process says
+        @round = {} # pid => figures of the line that is shown next
+        @states = {} # pid => {probe => state}, as the process reports it
         @clock = Host::Clock.new
-        @telling = {} # pid => does it tell up to when it counts?
+        @telling = {} # pid => whether it reports the time up to which it counts
       end
 
       private
@@ -64,8 +64,8 @@ module Probescope
 
       def receive(text)
         mark, *words = text.split
-        # Programs from before 0.1.0 had none of the last two fields, and some recordings of
-        # spec/fixtures are of those.
+        # Programs from before 0.1.0 do not print the last two fields. Some recordings in
+        # spec/fixtures come from such programs.
         return unless mark == "=" && words.size.between?(FIELDS.size - 2, FIELDS.size)
 
         figures = FIELDS.zip(words.map(&:to_i)).to_h
@@ -78,14 +78,14 @@ module Probescope
 
         @states[answer[:pid]] = answer[:states]
         @telling[answer[:pid]] = answer[:tells_of_cut]
-        # At once: lines come until Ctrl-C, and from now on their figures are lower.
+        # Printed at once: lines are shown until Ctrl-C, and from now on their figures are lower.
         answer[:in_part].to_h.each do |probe, reason|
           say(Host::Checks.only_in_part([answer[:pid]], probe, reason))
         end
       end
 
-      # Each process has a second of its own: a line is due when all have told theirs, or when one
-      # tells its next.
+      # Each process flushes at its own moment. A line is shown when every process has reported its
+      # second, or when one process reports its next second.
       def take(pid, figures)
         return unless wanted?(pid)
 
@@ -95,8 +95,8 @@ module Probescope
         show_round if @by_pid || @traced.nil? || (@traced - @round.keys).empty?
       end
 
-      # ns of the time of day up to which the line counts. An older library does not tell: then it
-      # is when the line came.
+      # The time of day, in ns, up to which the line counts. An older library does not report it;
+      # then the time when the line arrived is used.
       def ended(pid, figures)
         unless figures[:cut] && @telling.fetch(pid) { @telling.values.first }
           return figures[:ended] + @clock.offset
@@ -105,8 +105,8 @@ module Probescope
         figures[:cut] + Host::Clock.monotonic_offset
       end
 
-      # Figures that a process does not serve are nil. Where bpftrace knows it by another number, it
-      # is the only one.
+      # Figures whose probe the process does not serve are nil. Where bpftrace has another number
+      # for the process, it is the only process.
       def unknown(pid)
         states = @states[pid] || @states.values.first || {}
         PROBES.reject { |_, probe| Host::Trace::ON.include?(states[probe]) }.transform_values { nil }

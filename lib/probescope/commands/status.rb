@@ -6,7 +6,7 @@ require_relative "../host/privilege"
 
 module Probescope
   module Commands
-    # What a process says of its probes, and those of its own.
+    # The probes of a process as the process reports them, and the application's own probes.
     class Status < Base
       USAGE = "status -p PID [options]"
       ABOUT = <<~TEXT
@@ -23,7 +23,7 @@ module Probescope
       TEXT
       OWN = ["OF ITS OWN", "ARGUMENTS", "LISTENED", "LIBRARY"].freeze
       LISTENED = {true => "yes", false => "no", nil => "?"}.freeze
-      # Of the process, for JSON; docs/schema/status.json describes them.
+      # Fields of the process in JSON; docs/schema/status.json describes them.
       PROCESS = %i[pid runtime version library abi path deleted flags memory_limit memory_used rows_dropped
                    flushes switches watcher_ticks note].freeze
       HEADINGS = %w[PROBE STATE LISTENED REASON].freeze
@@ -44,7 +44,7 @@ module Probescope
         0
       end
 
-      # Without privilege it asks for what this user may read.
+      # Without privilege, reads what this user may read.
       def target
         @target ||= inspect_process(Host::Privilege.new.prefix)
       rescue Host::Error
