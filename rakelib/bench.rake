@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The whole of it runs on the Ruby that is measured: bundle, extension, benchmark.
+# Runs the whole task on the measured Ruby: bundle, extension and benchmark.
 def on_measured_ruby(task, script)
   other = ENV.fetch("RUBY", RbConfig.ruby)
   return ruby(script) if File.realpath(other) == File.realpath(RbConfig.ruby)
@@ -20,13 +20,13 @@ namespace :bench do
   desc "Measure how long it takes to attach to 10,000 methods " \
        "(as root; RUBY=/path RUBY_OPTIONS=--yjit adds another Ruby)"
   task attach: :compile do
-    sh RbConfig.ruby, "bench/attach.rb" # which starts RUBY itself
+    sh RbConfig.ruby, "bench/attach.rb" # the script starts RUBY itself
   end
 
   desc "Measure how long hooks of Ruby programs take to come in " \
        "(as root; RUBY=/path CYCLES=200 BUSY=2 ONLY=\"a CPU loop;...\")"
   task hooks_in: :compile do
-    sh RbConfig.ruby, "bench/hooks_in.rb" # which starts RUBY itself
+    sh RbConfig.ruby, "bench/hooks_in.rb" # the script starts RUBY itself
   end
 
   desc "Measure what a fire of a run-time probe costs in C " \
@@ -38,7 +38,7 @@ namespace :bench do
   desc "Measure what a method with a latency probe costs " \
        "(as root; RUBY=/path RUBY_OPTIONS=--yjit PYTHON=\"/path /path\": these, too)"
   task latency: :compile do
-    sh RbConfig.ruby, "bench/latency.rb" # which starts RUBY itself
+    sh RbConfig.ruby, "bench/latency.rb" # the script starts RUBY itself
   end
 
   desc "Measure what request probes cost a request (as root; PYTHON=/path: this Python)"

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# Over the network, so no part of bin/test; spec/deployment_spec.rb holds to the rest.
+# These tasks need the network, so bin/test does not run them. spec/deployment_spec.rb checks the
+# rest.
 namespace :deployment do
   desc "Hold the Kubernetes manifests to the API's schema (wants node and npm)"
   task :manifests do

@@ -6,7 +6,7 @@ require_relative "release/sbom"
 require_relative "release/wheels"
 
 module Release
-  # What rake release:build leaves out of what could be there, {what => why}.
+  # What rake release:build leaves out, {what => reason}.
   def self.left_out
     always = {"Ruby 4.0" => "no suite of Debian or Ubuntu has it yet",
               "CPython without a GIL" => "Debian has none"}
@@ -23,7 +23,7 @@ module Release
   def self.sysroots = archs.map { |arch| Sysroot.new(arch) }
   def self.wanted?(name) = ENV.fetch("RELEASE_ONLY", "source,gems,wheels,deb").split(",").include?(name)
 
-  # Compiles for every Ruby and every CPython, and packs what was compiled.
+  # Compiles for every Ruby and every CPython, and packages the results.
   def self.compile(arch, source)
     toolchain = Toolchain.new(arch, source)
     folder = "#{WORK}/#{arch.triplet}"
