@@ -9,8 +9,8 @@ require_relative "probescope/coverage"
 #
 #   require "probescope/auto"   # or require "probescope"; Probescope.install
 module Probescope
-  # Probescope raises nothing while the application runs. Only .install! and .functions= raise, and
-  # only when the patterns are malformed.
+  # Raised only by calls with invalid arguments, such as .functions= with malformed patterns.
+  # Probescope raises nothing in the application's own code.
   class Error < StandardError; end
 
   # Each Ruby ABI has a directory of its own for the native library, so that no other Ruby ever
@@ -34,9 +34,9 @@ module Probescope
 
       coverage.apply
       calibrate
-      # Native.start also registers an at_exit handler, so that the last part of a second is flushed
-      # too. at_exit handlers run in reverse order. The earlier this file is loaded, the more of the
-      # application's handlers run before ours.
+      # Native.start also registers a handler for the end of the process, which flushes the last
+      # part of a second. Such handlers run in the reverse order of their registration: the earlier
+      # this file is loaded, the more of the application's own handlers run before it.
       Native.start(memory_limit)
       true
     rescue SystemCallError, Error => e

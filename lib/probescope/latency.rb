@@ -41,8 +41,8 @@ module Probescope
         names.size == 1 ? probes.first : probes
       end
 
-      # Removes the probes; without names, those that .trace without names makes. False when there
-      # were none.
+      # Removes the probes; without names, those of all methods that .trace without names chooses.
+      # False when there were none.
       def untrace(owner, *names)
         return false unless Probescope.available?
 

@@ -24,7 +24,7 @@ module Release
       @source = source
     end
 
-    # A cross compiler has a C library of its own, which it finds despite --sysroot.
+    # A cross compiler has a C library of its own, which --sysroot alone does not replace.
     def compiler
       @compiler ||= begin
         own, = Open3.capture2(arch.tool("gcc"), "-print-file-name=include")

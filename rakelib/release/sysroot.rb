@@ -6,8 +6,8 @@ require "json"
 require "open3"
 
 module Release
-  # An architecture for which packages are built. debian: its name in Debian; prefix: of its
-  # compiler and binutils.
+  # An architecture for which packages are built. debian: its name in Debian. prefix: of the names
+  # of its compiler and binutils.
   Arch = Struct.new(:cpu, :debian, :prefix, keyword_init: true) do
     def triplet = "#{cpu}-linux-gnu"
     def tool(name) = "#{prefix}#{name}"

@@ -35,8 +35,8 @@ module Probescope
 
         def share(row) = row[:count_share]
 
-        # Only for the reference tracer. For CPython's allocator hooks, the state of the probe has a
-        # reason.
+        # Printed for CPython's reference tracer only. With the allocator hook the probe is not
+        # "on", and its reason says so.
         def below(_shown)
           traced = result.targets.any? do |target|
             target[:runtime] == "python" && target.dig(:probes, :object__stats, :state) == "on"

@@ -153,7 +153,7 @@ module Probescope
 
         context, depth, *figures = event.figures
         if event.mark == ">"
-          # A function's name may contain a tab; a file's name is less likely to.
+          # A function's name is more likely to contain a tab than a file's name.
           function, _, file = event.names.rpartition("\t")
           @tree.enter(context, depth, function, file, figures.first)
         else

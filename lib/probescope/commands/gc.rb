@@ -25,7 +25,7 @@ module Probescope
       MIN = "the time of all collections"
 
       class Report < Host::Report
-        # Marks the kinds of Python, which counts freed objects. Ruby counts live objects.
+        # Prefix of Python's kinds. Python counts freed objects, Ruby counts live ones.
         GENERATION = "generation "
 
         def rows

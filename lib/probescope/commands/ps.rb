@@ -22,7 +22,7 @@ module Probescope
         probescope ps
         probescope ps --json | jq '.pids[]'
       TEXT
-      # The most processes that are named in warnings because they were not examined.
+      # The most set-aside processes that are named in warnings.
       SET_ASIDE = 20
       HEADINGS = %w[PID NAME RUNTIME VERSION ABI LIBRARY ENABLED].freeze
       RIGHT = %w[PID ABI].freeze

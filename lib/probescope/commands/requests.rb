@@ -32,7 +32,7 @@ module Probescope
       MIN = "the time of all requests"
 
       class Report < Host::Report
-        # The first digit of a status.
+        # {first digit of a status => its class}
         STATUSES = {1 => "1xx", 2 => "2xx", 3 => "3xx", 4 => "4xx", 5 => "5xx"}.freeze
         FAILED = 5
 

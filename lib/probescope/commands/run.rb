@@ -52,8 +52,8 @@ module Probescope
         warn("probescope: programs of Ruby #{RUBY_VERSION} have no probes: #{reason}") if reason
       end
 
-      # Tracing needs root; an application need not run as root. Returns the changes of the
-      # environment.
+      # sudo is for tracing: an application should not run as root because of it. Makes this process
+      # the user who called sudo. Returns the changes that this needs in the environment.
       def without_sudo
         user = Host::Caller.user or return {}
         warn("probescope: `run` needs no sudo: the command runs as #{user.name}")

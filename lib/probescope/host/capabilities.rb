@@ -9,9 +9,9 @@ module Probescope
       BITS = {cap_dac_override: 1, cap_dac_read_search: 2, cap_kill: 5, cap_setgid: 6, cap_setuid: 7,
               cap_sys_chroot: 18, cap_sys_ptrace: 19, cap_sys_admin: 21, cap_sys_resource: 24,
               cap_perfmon: 38, cap_bpf: 39, cap_checkpoint_restore: 40}.freeze
-      # What the helper and bpftrace need of root's capabilities, for the reasons in
-      # docs/how-to/run-the-bridge-as-a-service.md. With CAP_SYS_CHROOT, bpftrace -p enters the
-      # mounts of a container.
+      # Root's capabilities that the helper and bpftrace need;
+      # docs/how-to/run-the-bridge-as-a-service.md gives the reasons. With CAP_SYS_CHROOT, bpftrace
+      # -p enters the mounts of a container.
       TRACING = %i[cap_sys_admin cap_sys_ptrace cap_dac_read_search cap_kill cap_sys_resource
                    cap_sys_chroot cap_perfmon cap_bpf cap_checkpoint_restore].freeze
       # The numbers of the system calls capset(2) and prctl(2).

@@ -12,8 +12,8 @@ module Probescope
     # Finds what is missing from a trace's figures. Each method passes one line per finding to the
     # block, and raises Error where there is nothing to show.
     class Checks
-      # A machine is busy where its threads wait for a CPU for longer than this part of the time
-      # that they run.
+      # A machine counts as busy when a process's threads wait for a CPU longer than this part of
+      # their CPU time.
       BUSY = {"ruby" => 0.25, "python" => 1}.freeze
 
       LOST = {

@@ -13,8 +13,8 @@ module Probescope
       # Only in the system's package: the helper is one file, which a rule of sudo can name
       # (packaging/helper).
       LAUNCHER = File.expand_path("../../../helper", __dir__)
-      # Elsewhere the helper runs under Ruby: a user who may run Ruby through sudo may run any
-      # program.
+      # Elsewhere Ruby runs the helper. No rule of sudo can name it, because a user who may run Ruby
+      # through sudo may run any program.
       HELPER = [RbConfig.ruby, "--disable=gems,rubyopt", File.expand_path("helper.rb", __dir__)].freeze
       # Variables of Bundler, rbenv and similar tools are meant for the user's own Ruby. The helper
       # needs only the standard library.

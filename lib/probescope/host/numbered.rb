@@ -30,8 +30,8 @@ module Probescope
         skip_to(@held.keys.min, &block) if @held.size > PATIENCE
       end
 
-      # Yields `what` once every event up to this number was yielded or given up. Numbers must not
-      # decrease from call to call.
+      # Yields `what` once every event up to this number was yielded or given up. Each call must
+      # have a higher number than the last one.
       def mark(number, what, &block)
         @marks << [number, what]
         hand_out(&block)

@@ -12,9 +12,9 @@ module Probescope
     # One process of a trace, and what it reports while it is traced. A process that can no longer
     # be read counts as ended; no method raises when the process has ended.
     class Participant
-      # flushed_at, began_at: when the last flush was seen, and the first flush of this trace, which
-      # begins the interval. refused: the Refused because of which the process can no longer be
-      # read; nil where it has ended.
+      # flushed_at: when the last flush was seen. began_at: when the first flush of this trace was
+      # seen, which begins the interval. refused: the Refused after which the process can no longer
+      # be read; nil where the process has ended.
       attr_reader :target, :snapshot, :flushes, :flushed_at, :began_at, :refused
 
       # States of a probe in which it never fires.
@@ -60,7 +60,7 @@ module Probescope
       def heard? = tracers.any?(&:positive?)
 
       # True when another tracer listened before this trace. The kernel counts places and not
-      # tracers, so our tracer does not change the count then.
+      # tracers, so this trace then adds nothing to the count.
       def shared? = @before.any?(&:positive?)
 
       # [CPU time that looking took, CPU time of the process], in ns since the interval began; nil

@@ -81,7 +81,7 @@ module Probescope
 
       private
 
-      # Asks about the first subjects, at least one, until the child stops to answer.
+      # Asks about the first subjects, at least one, until the child stops answering.
       def some(question, subjects)
         held(subjects.first)&.then { |refused| return [refused] }
         subjects = subjects.take_while { |subject| held(subject).nil? }
@@ -205,7 +205,7 @@ module Probescope
 
       # The child process. It has only its socket open, and ends when the socket is closed.
       class Child
-        # Seconds after which a child stops to answer in a row of subjects.
+        # Seconds after which a child stops answering, although some subjects are left.
         ROW = LIMIT / 4
 
         def initialize(socket)

@@ -6,9 +6,9 @@ module Probescope
   module Host
     # Child processes without the library. Reading a process's mappings is costly for the process:
     # the kernel formats a page of text or more while it holds the lock under which the process maps
-    # memory. A process may load the library at any time. So it is read again at once when it has
-    # executed another program, and otherwise after pauses that double up to MOST seconds. Reading a
-    # refused process may take a second, so its pauses are longer.
+    # memory. But a process may load the library at any time. So a process is read again at once
+    # when it has executed another program, and otherwise after pauses that double up to MOST
+    # seconds. Reading a refused process may take a second, so its pauses are longer.
     class Strangers
       FIRST = 0.2
       MOST = 5.0

@@ -5,9 +5,9 @@ require_relative "error"
 
 module Probescope
   module Host
-    # Finds programs that may run with privilege. They are searched in the system's own folders,
-    # never in PATH. Each file, folder and link on the path must belong to root and be writable for
-    # root only.
+    # Finds programs that may run with privilege, in the system's own folders and never in PATH.
+    # Each file, folder and link on the way to a program must belong to root, and only root may
+    # write to it.
     module Tool
       FOLDERS = %w[/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin].freeze
       # The environment of a program that runs with privilege.

@@ -127,9 +127,9 @@ module Probescope
       end
 
       # How a process was covered. left_out: why it is not in the rows, or nil. Without left_out,
-      # begin and end are Times. waited_ns: how long its hooks took to be installed, and looking_ns:
-      # the CPU time that looking took; nil where the library does not report it. taken_out: {probe
-      # => Time when its hooks were removed because of their overhead}.
+      # begin and end are Times. waited_ns: how long it took until its hooks were in. looking_ns:
+      # the CPU time that looking took. Both are nil where the library does not report them.
+      # taken_out: {probe => Time when its hooks were removed because of their overhead}.
       Covered = Struct.new(:pid, :begin, :end, :wall_ns, :cpu_ns, :looking_ns, :waited_ns, :left_out,
                            :taken_out, keyword_init: true)
 
@@ -188,7 +188,7 @@ module Probescope
         Figure.ratio(all.sum(&:looking_ns), cpu_ns) if all.any? && all.all?(&:looking_ns)
       end
 
-      # Samples per second of CPU time, among which the CPU time is divided. 99 when one thread runs
+      # Samples per second of CPU time; the CPU time is divided among them. 99 when one thread runs
       # all the time and no sample was missed; more when the thread waits for a busy CPU. nil where
       # the program does not count samples.
       def sample_rate

@@ -333,8 +333,8 @@ module Probescope
         cpu&.positive? && looking > limit * cpu
       end
 
-      # Ends when every process that flushes has ended its interval. bpftrace takes time to detach,
-      # so it is interrupted when no flush is due, if there is such a time.
+      # Interrupts bpftrace once every process that flushes has ended its interval. Detaching takes
+      # time, so it begins when no flush is due, if there is such a time.
       def closing
         waited = now - @since
         talking = alive.select(&:flushed?)

@@ -211,8 +211,7 @@ module Probescope
       def figures
         totals = @sources.each_value.map { |source| counters(source) }.push(@past)
                          .reduce { |one, other| one.merge(other) { |_, a, b| a + b } }
-        # Dropped events are also missing in the counts of their processes, where they look like
-        # lost ones.
+        # An event that was dropped here also counts as lost in its process's Source.
         totals[:lost_by_the_kernel] = [totals[:lost_by_the_kernel] - @dropped_events, 0].max
         signals = @senders.to_h do |signal, sender|
           exported, waiting = sender.exported, sender.waiting

@@ -36,8 +36,8 @@ module Probescope
           end
         end
 
-        # Errors for which the exporters do not retry. They are raised as EOFError, for which they
-        # do.
+        # Errors that the SDK's exporters treat as final. EOFError is raised instead, which the
+        # exporters treat as worth a retry.
         BROKEN = [Timeout::Error, IOError, Net::ProtocolError, Net::HTTPBadResponse,
                   Net::HTTPHeaderSyntaxError].freeze
         # The class name of the last error.

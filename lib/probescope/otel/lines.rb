@@ -47,8 +47,8 @@ module Probescope
       ALLOCATIONS = kind(:object__stats, %i[path class], %i[line allocated bytes])
       COLLECTION = kind(:gc__done, [], %i[elapsed], :kind)
       # For requests that have a span of their own. Their details are printed before them. Each long
-      # text has a probe of its own, unless it is empty; all short texts share one, because bpftrace
-      # takes time to detach each probe.
+      # text has a block of its own, which is skipped when the text is empty. All short texts share
+      # one block, because bpftrace takes time to detach each probe.
       PARTS = %i[template path queue].to_h do |field|
         [field, kind(:request__done, [], %i[span_id], field)]
       end.freeze

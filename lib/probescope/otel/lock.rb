@@ -5,8 +5,8 @@ require_relative "../host/links"
 module Probescope
   module Otel
     # Marks the processes that have a bridge, by locks on single bytes of one file: byte N is for
-    # process N. One file is enough for more processes than a process may have open files. The
-    # kernel releases the locks when the bridge ends.
+    # process N. There is one file for all, because a bridge cannot keep a file open for each
+    # process. The kernel releases the locks when the bridge ends.
     class Lock
       PATH = File.join(Host::Links::BASE, "bridges")
       # fcntl(2) with a lock on an open file description, and the layout of struct flock.

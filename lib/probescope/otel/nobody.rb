@@ -7,9 +7,9 @@ require_relative "../host/descriptors"
 module Probescope
   module Otel
     # Drops every privilege of this process permanently. A root process becomes nobody. A process
-    # that was not root, but had capabilities, keeps its user. Neither keeps a capability. Changing
-    # the user does not drop inheritable capabilities, and does not happen in a process that was
-    # never root, so capabilities are dropped explicitly.
+    # that was not root, but had capabilities, keeps its user. Neither keeps a capability.
+    # Capabilities are dropped explicitly: a change of the user leaves the inheritable ones, and a
+    # process that was never root does not change its user.
     module Nobody
       module_function
 

@@ -114,8 +114,8 @@ module Probescope
         TEXT
       end
 
-      # Counts the lines that the kernel may lose. bpftrace 0.17 must see an assignment of a map
-      # before it sees a use.
+      # Counts the lines for single events, some of which the kernel may lose. bpftrace 0.17 must
+      # see an assignment of a map before it sees a use.
       def told(kind)
         if [*SINGLE, Lines::SECOND].include?(kind)
           "  @told[#{@number}] += #{SINGLE.include?(kind) ? 1 : 0};\n"

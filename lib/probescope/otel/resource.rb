@@ -28,7 +28,7 @@ module Probescope
       module_function
 
       # message: Resources.of, parsed from JSON. service_name: the user's choice, or nil. defaults:
-      # the user's attributes for all processes. No attribute is invented, such as an instance id.
+      # the user's attributes for all processes. Nothing is made up, such as an instance id.
       def of(message, service_name, defaults = {})
         seen = message[:attributes].transform_keys(&:to_s).transform_values { |value| clean(value) }
         own, about = claims(message).partition { |key, _| !key.match?(KNOWN) }.map(&:to_h)

@@ -258,7 +258,7 @@ module Probescope
         attributes = place(event).compact
         if @limits && event.out.positive?
           @series.add(METRICS[:function_until], attributes, unix(event.out))
-          return if event.calls.zero? # out before: what it did is not known
+          return if event.calls.zero? # taken out before this second: its figures are not known
         end
         @series.add(METRICS[:calls], attributes, event.calls)
         @series.add(METRICS[:time], attributes, event.elapsed / 1e9)

@@ -22,7 +22,7 @@ module Probescope
       FIRST_PAUSE = 1
       LONGEST_PAUSE = 30
       INT_AGAIN = 0.5
-      HIDDEN_LIMIT = 2.0 # seconds, where the kernel hides in which place bpftrace waits
+      HIDDEN_LIMIT = 2.0 # seconds, where the kernel hides bpftrace's wait
       # Bytes that the exporter has not read yet. Further lines are dropped, and counted.
       ROOM = 8 << 20
       # The most different messages in the log. Without a limit, a stream of new processes, each of
@@ -203,8 +203,8 @@ module Probescope
         [*one.target.identity, *one.target.file.id]
       end
 
-      # Handles the end of the attach. bpftrace then waits for events, which the kernel reports
-      # where it can.
+      # Checks whether bpftrace has attached, after which bpftrace waits for events. A time limit is
+      # used where the kernel does not report that.
       def attached
         return unless @tracer.waiting_for_events? || (@tracer.hidden? && now - @began > HIDDEN_LIMIT)
 

@@ -58,7 +58,7 @@ module Probescope
       # An open File of the process's library, checked for bpftrace. Raises Refused.
       def library(one) = one.target.library(@wanted, @users).last
 
-      # Stops to trace a process, because of an Error.
+      # Stops tracing a process, because of an Error.
       def set_aside(one, error)
         drop(one.pid)
         @strangers.look(one.pid) { raise error }
