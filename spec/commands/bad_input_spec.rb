@@ -178,7 +178,7 @@ RSpec.describe "Bad input" do
       end
     end
 
-    it "is reported when users other than root may change bpftrace" do
+    it "is reported when bpftrace is a file that others than root may change" do
       skip_without_root
       Dir.mktmpdir do |folder|
         FileUtils.cp("/bin/true", other = File.join(folder, "bpftrace"))

@@ -89,14 +89,14 @@ RSpec.describe "The end of a trace", :bpf do
     expect(command.err).to include("process #{process.pid} ended while it was traced")
   end
 
-  it "ends bpftrace when the command is killed with SIGKILL" do
+  it "ends bpftrace when the command is killed with -9" do
     process = host_target
     counting(process).signal(:KILL)
     await("the end of bpftrace") { tracers_of(process.pid).empty? }
     await("the semaphores") { !listened_to?(process) }
   end
 
-  it "ends bpftrace when the helper is killed with SIGKILL, and the command reports it" do
+  it "ends bpftrace when the helper is killed with -9, and the command reports it" do
     process = host_target
     command = counting(process)
     helper = children_of(command.pid).first

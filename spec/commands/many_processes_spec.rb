@@ -302,8 +302,8 @@ RSpec.describe "Several processes", :bpf do
     end
   end
 
-  it "are not traced any more after the helper or the command is killed, and the next command " \
-     "deletes the folder of links" do
+  it "are not traced any more when the helper or the command is killed, " \
+     "and the folder of links goes with the next command" do
     targets = Array.new(2) { host_target }
     folders = %i[helper command].map do |who|
       command = probescope_start("hot", *pids(*targets.map(&:pid)), "-d", 600)

@@ -55,7 +55,7 @@ RSpec.describe "The bpftrace programs, by themselves", :bpf do
     end
   end
 
-  it "read exceptions' messages in raises.bt alone" do
+  it "read the messages of exceptions in raises.bt alone" do
     reading = programs.select { |path| File.read(path).include?("exception__detail") }
     expect(reading.map { |path| File.basename(path) }).to eq(["raises.bt"])
   end

@@ -410,7 +410,7 @@ RSpec.describe "an application that is traced" do
     expect(target.out.lines.size).to eq(1)
   end
 
-  it "has no socket, no file and no child of probescope, with every probe attached", :bpf do
+  it "has no socket, no file and no child of ours, with everything attached", :bpf do
     target, = traced(<<~RUBY, all)
       #{gate}
       opened = Dir.children("/proc/self/fd")
@@ -460,7 +460,7 @@ RSpec.describe "an application that is traced" do
     fields = { exception__stats: %i[type file line raised], function__stats: %i[function calls],
                stats__done: %i[sequence rows dropped] }
 
-    it "has the rest in one (overflow) row, counts it, and loses no event", :bpf do
+    it "shows the rest as one (overflow) row, counts it, and loses no event", :bpf do
       run = trace(<<~RUBY, fields, env: { "PROBESCOPE_MEMORY" => "256K" })
         class Many
           1500.times { |n| class_eval "def m\#{n} = 1" , __FILE__, n }

@@ -22,7 +22,7 @@ KNOWN = []
 SHAPE = {"request": "caller", "outer": "request", "inner": "outer", "lookup": "outer", "row": "lookup"}
 SHAPE.update({"job": "request", "task": "job", "aside": "request", "threaded": "request"})
 
-# Of these alone calls are spans. ASYNC and AWAIT are words of a coroutine or nothing.
+# Only these calls are spans. ASYNC and AWAIT become a coroutine's words, or nothing.
 WORK = """
 ASYNC def outerNUMBER():
     innerNUMBER()

@@ -19,10 +19,10 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 MODE, COUNT, REQUESTS, FILE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 TRACERS = [TracerProvider(**options).get_tracer("requests") for options in ({"sampler": ALWAYS_OFF}, {})]
 KNOWN = []
-# Above each child: a call, or a span of the application.
+# Parent of each child: a call, or a span of the application.
 SHAPE = {"outer": "request", "inner": "outer", "lookup": "query", "row": "lookup", "again": "outer"}
 
-# ASYNC and AWAIT are words of a coroutine or nothing.
+# ASYNC and AWAIT become a coroutine's words, or nothing.
 WORK = """
 ASYNC def workerNUMBER():
     for n in range(REQUESTS):
@@ -54,7 +54,7 @@ def innerNUMBER(): time.sleep(0.0011)
 def rowNUMBER(): time.sleep(0.0011)
 def againNUMBER(): time.sleep(0.0011)
 """
-# Tasks and a thread of one request, which begin with its span.
+# Tasks and a thread of one request, which start with its span as the current one.
 BESIDE = "await asyncio.gather(leftNUMBER(), rightNUMBER(), asyncio.to_thread(threadedNUMBER))"
 TASKS = """
 async def leftNUMBER():
