@@ -14,8 +14,8 @@ module Probescope
     # run.
     COMMANDS = {
       "ps" => "list the processes that can be traced",
-      "status" => "list the probes of a process, those of its own too",
-      "doctor" => "check what tracing needs, and say what is missing",
+      "status" => "list the probes of a process, also the application's own",
+      "doctor" => "check what tracing needs, and show what is missing",
       "run" => "start a command with probescope loaded into its Ruby or Python",
       "hot" => "which functions are on the CPU",
       "exceptions" => "which exceptions are costly, and which line raises them",

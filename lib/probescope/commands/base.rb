@@ -9,8 +9,8 @@ module Probescope
     # options in #options, and does its work in #call, which returns the exit status.
     class Base
       # Help text of --trust, in commands that trace several processes.
-      TRUST = "of several processes, those too whose library is neither root's nor this user's: " \
-              "bpftrace reads it as root"
+      TRUST = "also trace processes whose library belongs to another user than root and " \
+              "this one; bpftrace reads it as root"
 
       # argv: the arguments after the command's name.
       def run(argv)

@@ -11,12 +11,12 @@ module Probescope
       WIDENED = true
       USAGE = "calls -p PID [options]"
       ABOUT = <<~TEXT
-        How often are functions called, and how long do they take? Counts and times every call of the application's own
-        functions (--all: of all functions) that begins and ends in the interval, which costs each call about 0.1 us.
-        `probescope hot` costs next to nothing. Sorted by SELF.
+        How often are functions called, and how long do they take? Counts and times every call of the
+        application's own functions (--all: of all functions) that begins and ends in the interval, which
+        costs each call about 0.1 us. `probescope hot` costs next to nothing. Sorted by SELF.
 
           SELF     time in the function itself
-          ELAPSED  time with everything that it calls; on recursion the outermost call counts
+          ELAPSED  time with all callees; in a recursion the outermost call counts
           RAISED   calls that an exception left
       TEXT
       EXAMPLES = <<~TEXT

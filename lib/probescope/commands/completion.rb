@@ -8,7 +8,7 @@ module Probescope
     class Completion < Base
       USAGE = "completion bash|zsh|fish"
       ABOUT = <<~TEXT
-        Prints what a shell needs to complete commands, options and the numbers of processes.
+        Prints a script with which a shell completes commands, options and process ids.
       TEXT
       EXAMPLES = <<~TEXT
         source <(probescope completion bash)                                             in ~/.bashrc

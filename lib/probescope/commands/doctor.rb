@@ -14,8 +14,8 @@ module Probescope
     class Doctor < Base
       USAGE = "doctor [options]"
       ABOUT = <<~TEXT
-        Checks what tracing needs on this machine, and with -p in that process, and says what to do about what is missing.
-        Exit status 0 when everything that is needed is there, 1 otherwise.
+        Checks what tracing needs on this machine, and with -p in that process. Prints what to do where
+        something is missing. Exit status 0 when everything that is needed is there, 1 otherwise.
       TEXT
       EXAMPLES = <<~TEXT
         probescope doctor

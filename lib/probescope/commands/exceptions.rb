@@ -9,20 +9,20 @@ module Probescope
       PROGRAM = "exceptions.bt"
       USAGE = "exceptions -p PID [options]"
       ABOUT = <<~TEXT
-        Which exceptions are costly, and which line raises them? Counts every raise of the process, rescued or not, and the
-        time that it spends on capturing their backtraces and on turning them into strings. Sorted by that time. Columns of which
-        nothing is known are left out. Python 3.12 and later tells of those alone that Python code handles, Python 3.11 of those
-        that C code does not swallow.
+        Which exceptions are costly, and which line raises them? Counts every raise of the process, rescued
+        or not, and the time for capturing backtraces and turning them into strings. Sorted by that time.
+        A column without any known value is left out. Python 3.12 and later reports only exceptions that
+        Python code handles; Python 3.11 does not report those that C code swallows.
 
-          CPU           share of the process's CPU time that went into the backtraces
-          BACKTRACES    the same as time
-          STRINGS       the part of it that turned them into strings
-          DEPTH         mean number of frames in them
+          CPU           share of the process's CPU time that the backtraces took
+          BACKTRACES    the same as a time
+          STRINGS       the part of BACKTRACES for turning backtraces into strings
+          DEPTH         mean number of frames in the backtraces
           APP AT        nearest line of the application's own code, where a gem or a package raised
-          AT ONCE       share that the function that raised them also rescued: nobody else has seen these
-                        (Python, and Ruby 3.3 and later; older ones do not tell)
-          RESCUED AT    where the last one was rescued or caught; as known as AT ONCE
-          FORMATTED AT  line that asked last for a backtrace as strings; `probescope backtraces` has all of them
+          AT ONCE       share of the exceptions that the raising function rescued itself, so that no other
+                        function has seen them (Python, and Ruby 3.3 and later)
+          RESCUED AT    where the last one was rescued or caught (same versions as AT ONCE)
+          FORMATTED AT  the last line that turned a backtrace into strings; `probescope backtraces` has all
       TEXT
       EXAMPLES = <<~TEXT
         probescope exceptions -p 4711                  for 10 seconds

@@ -14,16 +14,17 @@ module Probescope
       WIDENED = true
       USAGE = "flow -p PID [options]"
       ABOUT = <<~TEXT
-        Which function calls which? Shows the calls of one thread as they happen, indented: by default of the thread that makes
-        most calls in the first second. A call that calls nothing has one line; another one has a line when it begins and one,
-        with = before its name, when it returns. Each call costs the process some microseconds while this runs, and a busy
-        program makes more of them than can be shown: what is lost is counted. --function shows little of much.
+        Which function calls which? Shows the calls of one thread as they happen, indented. By default it is
+        the thread that makes most calls in the first second. A call that makes no call has one line. Any
+        other call has a line when it begins, and a line with = before its name when it returns. Each call
+        costs the process some microseconds meanwhile. A busy program makes more calls than can be shown;
+        lost ones are counted. --function shows only a part of the calls.
 
-          ELAPSED  time in the function with everything that it calls
+          ELAPSED  time in the function with all callees
           SELF     time in the function itself
 
-        The last line says from when to when: the first call that is shown began after the hooks were in. In JSON an object
-        for each second says that ("event": "interval"), after the calls of that second.
+        The last line shows the interval: the first call that is shown began after the hooks were in. JSON
+        has an object for each second instead ("event": "interval"), after the calls of that second.
       TEXT
       EXAMPLES = <<~TEXT
         probescope flow -p 4711 --function 'Order#total' --top 50   50 lines below one function
@@ -112,7 +113,7 @@ module Probescope
         @seconds_passed += 1
         return unless @function && @pid.nil? && @seconds_passed == PATIENCE * @processes.size
 
-        say("#{@function} has not been called yet; Ctrl-C tells which functions were")
+        say("#{@function} has not been called yet; Ctrl-C shows which functions were")
       end
 
       # event: an Event, the number of lost events, or a Second.

@@ -28,17 +28,21 @@ module Probescope
       ENDPOINT_FILE = "--endpoint @/etc/probescope/endpoint"
       USAGE = "otel -p PID... | --comm NAME [options]"
       ABOUT = <<~TEXT
-        Sends what running processes do to an OpenTelemetry backend, over OTLP/HTTP, until Ctrl-C or TERM: slow calls as spans
-        inside the traces that the application itself sends, or inside its requests and jobs, which are sent too where it has no
-        OpenTelemetry; costly exceptions as log records; and with --metrics the figures of functions, exceptions, allocations and
-        the garbage collector. What OTEL_EXPORTER_OTLP_* says holds here too: endpoints,
-        headers, compression, timeouts (ms), certificates; OTEL_SERVICE_NAME names the processes, OTEL_RESOURCE_ATTRIBUTES are
-        added to theirs, OTEL_METRIC_EXPORT_INTERVAL (ms) says how often figures go. What was received, exported and dropped is
-        logged each minute, and with --metrics sent as the service probescope-otel.
+        Sends slow calls, requests and exceptions of running processes to an OpenTelemetry backend, over
+        OTLP/HTTP, until Ctrl-C or TERM. Slow calls become spans. A span is part of the trace that the
+        application itself sends, otherwise of its request or job; requests and jobs are sent too where the
+        application has no OpenTelemetry. Costly exceptions become log records. --metrics also sends the
+        figures of functions, exceptions, allocations and the garbage collector.
+
+        The variables OTEL_EXPORTER_OTLP_* apply: endpoints, headers, compression, timeouts (ms),
+        certificates. OTEL_SERVICE_NAME names the processes. OTEL_RESOURCE_ATTRIBUTES are added to their
+        own. OTEL_METRIC_EXPORT_INTERVAL (ms) is the time between two exports of figures. Each minute, the
+        numbers of received, exported and dropped items are logged. With --metrics they are also sent, as
+        the service probescope-otel.
       TEXT
       EXAMPLES = <<~TEXT
         probescope otel -p 4711                                     slow calls and costly exceptions of one process
-        probescope otel --comm puma --workers --slow 50ms           of a server's workers, also those to come
+        probescope otel --comm puma --workers --slow 50ms           of a server's workers, also later ones
         probescope otel --comm gunicorn --metrics --endpoint http://collector:4318
         OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20YTpi probescope otel -p 4711 --endpoint https://otlp.example.org
       TEXT
@@ -61,8 +65,8 @@ module Probescope
         parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") do |text|
           @pids |= process_ids(text)
         end
-        parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
-        parser.on("--comm NAME", "the processes of that name, also those to come") do |text|
+        parser.on("--workers", "its children too, also those that it forks later") { @workers = true }
+        parser.on("--comm NAME", "the processes of that name, also later ones") do |text|
           @comm = some(text, "--comm puma")
         end
         parser.on("--trust", TRUST) { @trust = true }
@@ -74,19 +78,19 @@ module Probescope
                   "all; none") do |which|
           @exceptions = exceptions(which)
         end
-        parser.on("--messages", "exceptions with their messages, which may hold what is private") do
+        parser.on("--messages", "exceptions with their messages, which may contain private data") do
           @messages = true
         end
         parser.on("--metrics", "figures of all functions, exceptions, allocations and collections too") do
           @metrics = true
         end
         parser.on("--endpoint URL",
-                  "where to; #{Probescope::Otel::Endpoints::DEFAULT} by default; " \
+                  "the backend, #{Probescope::Otel::Endpoints::DEFAULT} by default; " \
                   "@FILE: the URL is in that file") do |url|
           @endpoint = endpoint(url)
         end
         parser.on("--service-name NAME",
-                  "service.name of all of them, whatever they say themselves") do |name|
+                  "service.name of all processes, instead of their own") do |name|
           if name.match?(/[[:cntrl:]]/)
             raise CLI::Usage.new("a service name has no control characters", "--service-name shop")
           end

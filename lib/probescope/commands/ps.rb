@@ -12,11 +12,11 @@ module Probescope
       ABOUT = <<~TEXT
         Lists the processes that can be traced.
 
-          NAME     what `--comm` takes: the first word of the title that a server gives itself ("puma: cluster worker 0"), or the
-                   name that the kernel has for it
-          LIBRARY  version of probescope in it; "gone" when its file was deleted or replaced on disk, and the process still
-                   uses the old one: it is traced all the same
-          ENABLED  probes that some tracer listens to right now
+          NAME     the name for `--comm`: the first word of the title that a server gives itself
+                   ("puma: cluster worker 0"), or the kernel's name of the process
+          LIBRARY  version of probescope in the process; "gone" when the file was deleted or replaced on
+                   disk and the process still uses the old one, with which it can be traced
+          ENABLED  probes that a tracer listens to right now
       TEXT
       EXAMPLES = <<~TEXT
         probescope ps
@@ -39,7 +39,7 @@ module Probescope
         @warnings = unreadable.positive? ? [unseen] : []
         @warnings += newer(targets)
         @warnings += set_aside.first(SET_ASIDE)
-        @warnings << "#{set_aside.size - SET_ASIDE} more were set aside" if set_aside.size > SET_ASIDE
+        @warnings << "#{set_aside.size - SET_ASIDE} more processes were set aside" if set_aside.size > SET_ASIDE
         @json ? print_json(targets) : print_table(targets)
         @warnings.each { |text| warn "probescope: #{Host::Text.clean(text)}" }
         0
@@ -53,7 +53,7 @@ module Probescope
         later.map do |version, rows|
           whose = rows.one? ? "process #{rows.first[:pid]} has" : "#{rows.size} processes have"
           "#{whose} probescope #{version}, which is newer than this command (#{VERSION}): " \
-            "update the command to see what it has beside that"
+            "update the command to see everything that it reports"
         end
       end
 

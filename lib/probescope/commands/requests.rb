@@ -11,16 +11,18 @@ module Probescope
       PROGRAM = "requests.bt"
       USAGE = "requests -p PID [options]"
       ABOUT = <<~TEXT
-        Which requests does the application answer, how fast, and which fail? Rails applications tell of requests by themselves; others
-        with one line: `use Probescope::Rack`, `app = probescope.wsgi(app)`, `app = probescope.asgi(app)`. A request lasts until its body
-        is closed. Sorted by SHARE.
+        Which requests does the application answer, how fast, and which fail? Rails applications report
+        requests without a change, others with one line: `use Probescope::Rack`,
+        `app = probescope.wsgi(app)`, `app = probescope.asgi(app)`. A request lasts until its body is
+        closed. Sorted by SHARE.
 
           SHARE   of the time of all requests
-          P50 P99 half of them, and 99 of 100, took this long or less, to 3 %
-          STATUS  each route has a row for its answers of 200 to 299 (2xx), 300 to 399, 400 to 499, 500 and more: an error is answered in
-                  another time. - is what was not answered; --json counts each status
-          ROUTE   the framework's template (/orders/:id), else the path, with * for numbers and ids, and (not found) for what
-                  is answered with 404; long ones are cut at the left
+          P50 P99 half of the requests, and 99 of 100, took this long or less, to 3 %
+          STATUS  each route has a row for each class of statuses, 200 to 299 (2xx), 300 to 399, 400 to 499,
+                  500 and more, because errors take a different time. - is a request without an answer.
+                  --json counts each status.
+          ROUTE   the framework's template (/orders/:id), otherwise the path, with * for numbers and ids,
+                  and (not found) for answers with 404; long routes are cut at the left
       TEXT
       EXAMPLES = <<~TEXT
         probescope requests -p 4711                       for 10 seconds

@@ -10,9 +10,11 @@ module Probescope
     class Run < Base
       USAGE = "run [options] -- COMMAND [ARGUMENTS]"
       ABOUT = <<~TEXT
-        Starts a command with probescope in its Ruby or Python: no Gemfile entry, no import, no change of the application. Until
-        a tracer attaches it costs nothing. It takes no privilege: under sudo the command runs as who called sudo. A Ruby that this gem was not built for, and a Python without the package
-        (`pip install /path/to/checkout`, into its virtualenv if it has one), run as if it were not there.
+        Starts a command with probescope in its Ruby or Python: no Gemfile entry, no import, no change of
+        the application. It costs nothing until a tracer attaches, and needs no privilege: under sudo, the
+        command runs as the user who called sudo. A Ruby for which this gem was not built runs without
+        probescope, and so does a Python without the package (`pip install /path/to/checkout`, into its
+        virtualenv if it has one).
       TEXT
       EXAMPLES = <<~TEXT
         probescope run -- bundle exec puma

@@ -9,8 +9,9 @@ module Probescope
     class Script < Base
       USAGE = "script [NAME]"
       ABOUT = <<~TEXT
-        Prints the bpftrace program of a command; without a name, lists all programs. What a command does with --by-request is
-        NAME_by_request; slow has a program for each of its thresholds, slow1ms, slow10ms and slow100ms, and is the second by default.
+        Prints the bpftrace program of a command; without a name, lists all programs. The program for
+        --by-request is NAME_by_request. slow has a program for each of its thresholds, slow1ms, slow10ms
+        and slow100ms; slow10ms is the default.
       TEXT
       EXAMPLES = <<~TEXT
         probescope script

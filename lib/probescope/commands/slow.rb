@@ -18,16 +18,20 @@ module Probescope
       WIDENED = true
       USAGE = "slow -p PID [options]"
       ABOUT = <<~TEXT
-        Which calls took long, for which request, and where inside? Shows every call of the application's own functions (--all:
-        of all functions) that took as long as --threshold, and began and ended in the interval, the longest first, and below
-        it, indented, the slow ones that it made. Those between, which did nothing but make the next one, are only in --json. Every call is timed,
-        which costs it about 0.1 us.
+        Which calls took long, for which request, and where inside? Shows every call of the application's
+        own functions (--all: of all functions) that took at least --threshold, and began and ended in the
+        interval. The longest call comes first. The slow calls that it made follow, indented. Calls that
+        only made the next call are left out, except in --json. Every call is timed, which costs it about
+        0.1 us.
 
-          ELAPSED  time with everything that it calls, and with the time that its fiber, generator or task stood still
-          SELF     time in the function itself, and in what is not timed: gems, packages, the standard library, C
+          ELAPSED  time with all callees, including the time in which its fiber, generator or task was
+                   suspended
+          SELF     time in the function itself, and in code that is not timed: gems, packages, the standard
+                   library, C
           ENDED    time of day
-          REQUEST  with --by-request: method and route; (running) where it has not ended meanwhile
-          TRACE    trace id of the OpenTelemetry span that was current, else of the request; the whole traceparent is in --json
+          REQUEST  with --by-request: method and route; (running) where the request has not ended
+          TRACE    trace id of the current OpenTelemetry span, otherwise of the request; --json has
+                   the whole traceparent
       TEXT
       EXAMPLES = <<~TEXT
         probescope slow -p 4711                                     calls of 10 ms and more, for 10 seconds

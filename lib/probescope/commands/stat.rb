@@ -12,21 +12,22 @@ module Probescope
       SOME = true
       USAGE = "stat -p PID [options]"
       ABOUT = <<~TEXT
-        What happens in the process, a line each second, as vmstat does for the machine. It counts every call of the
-        application's own functions and every allocation, which costs each of them 0.05 to 0.1 us; with --light it leaves these
-        columns out and costs next to nothing. Several processes are added up.
+        What happens in the process: one line a second, as vmstat shows it for the machine. The command
+        counts every call of the application's own functions and every allocation, which costs 0.05 to
+        0.1 us for each of them. --light leaves these columns out and costs next to nothing. The figures of several
+        processes are added up.
 
-          CPU         of the process, of one processor
-          LOOKING     part of it that the hooks of this command took
+          CPU         share of one processor
+          LOOKING     the part of CPU that the hooks of this command took
           CALLS       of the application's own functions
           RAISES      exceptions
-          BACKTRACES  time that their backtraces took, also to become strings
+          BACKTRACES  time for their backtraces, and for turning these into strings
           ALLOCS      objects, and the BYTES of their slots
           GC          time in the garbage collector
-          SAMPLES     looks at the stack that found it running, of 99
-          LOST        rows without memory, and samples that could not be taken
+          SAMPLES     of 99 samples of the stack, those that found the process running
+          LOST        rows for which there was no memory, and samples that could not be taken
 
-        What the process does not serve shows - and not 0.
+        A figure that the process does not serve is shown as - and not as 0.
       TEXT
       EXAMPLES = <<~TEXT
         probescope stat -p 4711                     until Ctrl-C

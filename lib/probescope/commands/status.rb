@@ -10,12 +10,15 @@ module Probescope
     class Status < Base
       USAGE = "status -p PID [options]"
       ABOUT = <<~TEXT
-        Lists the probes of a process: first those that the application has defined itself (Probescope::Provider, Latency), then probescope's.
+        Lists the probes of a process: first those that the application itself has defined
+        (Probescope::Provider, Latency), then probescope's.
 
-          LISTENED  whether a tracer listens to it right now; "?" where nothing says so
-          LIBRARY   the file by which a tracer reaches every process with the same probes: usdt:LIBRARY:NAME; "none" where it is in
-                    memory, where -p alone finds it (bpftrace before 0.25), or was deleted, where nobody does
-          STATE     unsupported and refused probes do not fire, degraded ones not always, or at a price: REASON
+          LISTENED  whether a tracer listens to the probe right now; "?" where that is not known
+          LIBRARY   the file by which a tracer reaches every process with the same probes:
+                    usdt:LIBRARY:NAME. "none" where the library is in memory, where only -p finds it
+                    (bpftrace before 0.25), or was deleted, where no tracer finds it
+          STATE     unsupported and refused probes do not fire; degraded ones fire incompletely or at a
+                    cost: see REASON
       TEXT
       EXAMPLES = <<~TEXT
         probescope status -p 4711

@@ -29,9 +29,9 @@ module Probescope
 
       def options(parser)
         process_options(parser)
-        by_pid_option(parser, "rows of each process by itself, the busiest first")
+        by_pid_option(parser, "separate rows for each process, the busiest process first")
         by_request_option(parser) if self.class::BY_REQUEST
-        duration_option(parser, "how long, 10 by default; it ends with the process's next flush")
+        duration_option(parser, "how long, 10 by default; the trace ends with the process's next flush")
         max_overhead_option(parser)
         parser.on("--all", self.class::ALL) { @all = true }
         top_option(parser, "the first N rows of the table, 20 by default; 0 for all")
@@ -46,7 +46,8 @@ module Probescope
       end
 
       def sort_option(parser)
-        parser.on("--sort COLUMN", "by another column, the largest first: #{sortable.join(", ")}") do |text|
+        parser.on("--sort COLUMN",
+                  "sort by another column, the largest first: #{sortable.join(", ")}") do |text|
           @sort = sort(text)
         end
       end
@@ -64,7 +65,7 @@ module Probescope
 
       def by_request_option(parser)
         parser.on("--by-request",
-                  "rows of each method and route by itself, - for what is in no request") do
+                  "separate rows for each method and route; - is outside of any request") do
           @by_request = true
         end
       end

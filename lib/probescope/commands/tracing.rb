@@ -66,7 +66,7 @@ module Probescope
         parser.on("-p", "--pid PID", "a process; several: -p 1,2 or -p 1 -p 2") do |text|
           @pids |= process_ids(text)
         end
-        parser.on("--workers", "its children too, those that it will fork as well") { @workers = true }
+        parser.on("--workers", "its children too, also those that it forks later") { @workers = true }
         parser.on("--comm NAME", "the processes of that name (`probescope ps` shows it)") do |text|
           @comm = text
         end

@@ -180,7 +180,7 @@ module Probescope
           "process #{pid}: #{name} counts until #{time} alone: #{snapshot[:probes][name][:reason]}"
         end
         said << "process #{pid}: #{functions}" if functions
-        said.empty? ? ["process #{pid}: all hooks are in again"] : said
+        said.empty? ? ["process #{pid}: all hooks are installed again"] : said
       end
 
       private

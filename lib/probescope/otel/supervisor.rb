@@ -86,7 +86,7 @@ module Probescope
         return if @said.size > SAID || !@said.add?(text)
 
         if @said.size > SAID
-          text = "more was said than anybody reads: no process that cannot be traced is named from now on"
+          text = "too many messages: processes that cannot be traced are not named from now on"
         end
         @say.call(text)
       end
@@ -232,7 +232,7 @@ module Probescope
         end
         unreached.each do |one|
           say_once("process #{one.pid} is not reached: " \
-                   "nobody listens through its library #{one.target.file.path}")
+                   "no tracer listens through its library #{one.target.file.path}")
         end
         false
       end
