@@ -56,5 +56,5 @@ module Deb
 end
 
 desc "Build pkg/probescope_VERSION_all.deb: the command, and a helper that a rule of sudo can name " \
-     "(wants dpkg-deb)"
+     "(needs dpkg-deb)"
 task(:deb) { Deb.build }

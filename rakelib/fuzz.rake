@@ -35,7 +35,7 @@ module Fuzz
 end
 
 desc "Fuzz the run-time providers under ASan (SECONDS=600; CLANG, CFLAGS), " \
-     "and keep what is new in ext/core/test/provider_corpus"
+     "and keep new inputs in ext/core/test/provider_corpus"
 task :fuzz do
   if Fuzz.build then Fuzz.run(ENV.fetch("SECONDS", "600"))
   else

@@ -71,7 +71,7 @@ module HuntTask
   end
 end
 
-desc "Random programs while probes come and go " \
+desc "Run random programs while probes are attached and detached " \
      "(as root; SECONDS=120, SEED, RUBY or PYTHON for one language, WITHOUT, ASAN=1)"
 task hunt: :compile do
   seconds = Integer(ENV.fetch("SECONDS", "120")) / HuntTask.languages.size
@@ -84,7 +84,7 @@ task hunt: :compile do
   abort "FAILED: hunt: #{failed.join(", ")}" if failed.any?
 end
 
-desc "Whether the hunt finds a fault that was mended, when it is put in again: Ruby 3.3 and later " \
+desc "Check that the hunt finds an old fault that is put in again: Ruby 3.3 and later " \
      "(as root; SECONDS=120, SEED)"
 task "hunt:proves": :compile do
   puts(text = HuntTask.with_fault(Integer(ENV.fetch("SECONDS", "120"))))

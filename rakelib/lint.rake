@@ -31,7 +31,7 @@ namespace :lint do
       sh tool, "--dry-run", "-Werror", *Lint::C_FILES, verbose: false
       puts "clang-format: #{Lint::C_FILES.size} files, no offenses"
     else
-      Support::Skips.tell("lint:c: it wants clang-format #{Lint::CLANG_FORMAT}")
+      Support::Skips.tell("lint:c: clang-format #{Lint::CLANG_FORMAT} is missing")
     end
   end
 

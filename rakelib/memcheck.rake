@@ -92,8 +92,8 @@ module MemcheckPython
   end
 end
 
-desc "The same with the Python extension (PYTHON=python3, CYCLES=40; HOSTILE=1: needs pytest): " \
-     "its headers and setuptools have to be there"
+desc "Attach and detach under load with AddressSanitizer in the Python extension (needs Python's headers " \
+     "and setuptools; PYTHON=python3, CYCLES=40; HOSTILE=1: needs pytest)"
 task :"memcheck:python" do
   unless File.exist?(Memcheck.preload)
     next Support::Skips.tell("memcheck:python: the compiler has no libasan")
@@ -107,7 +107,7 @@ task :"memcheck:python" do
 end
 
 desc "Attach and detach under load with AddressSanitizer in the extension " \
-     "(as root; CYCLES=1000, HOSTILE=1: the hostile programs too)"
+     "(as root; CYCLES=1000, HOSTILE=1: also the hostile programs)"
 task :memcheck do
   next Support::Skips.tell("memcheck: the compiler has no libasan") unless File.exist?(Memcheck.preload)
 

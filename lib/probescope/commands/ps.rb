@@ -39,7 +39,7 @@ module Probescope
         @warnings = unreadable.positive? ? [unseen] : []
         @warnings += newer(targets)
         @warnings += set_aside.first(SET_ASIDE)
-        @warnings << "#{set_aside.size - SET_ASIDE} more processes were set aside" if set_aside.size > SET_ASIDE
+        @warnings << "#{set_aside.size - SET_ASIDE} more were set aside" if set_aside.size > SET_ASIDE
         @json ? print_json(targets) : print_table(targets)
         @warnings.each { |text| warn "probescope: #{Host::Text.clean(text)}" }
         0
