@@ -4,7 +4,7 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Threads by their time of waiting for the VM lock.
+    # Threads, sorted by the time that they waited for the VM lock.
     class Gvl < Table
       PROGRAM = "gvl.bt"
       USAGE = "gvl -p PID [options]"

@@ -4,7 +4,7 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Functions by their CPU time, as sampled.
+    # Functions, sorted by their sampled CPU time.
     class Hot < Table
       PROGRAM = "hot.bt"
       USAGE = "hot -p PID [options]"

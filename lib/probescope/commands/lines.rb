@@ -4,7 +4,7 @@ require_relative "table"
 
 module Probescope
   module Commands
-    # Lines by their CPU time, as sampled.
+    # Lines, sorted by their sampled CPU time.
     class Lines < Table
       PROGRAM = "lines.bt"
       USAGE = "lines -p PID [options]"

@@ -5,7 +5,7 @@ require_relative "../host/clock"
 
 module Probescope
   module Commands
-    # One line a second.
+    # Prints one line a second.
     class Stat < Stream
       PROGRAM = "stat.bt"
       LIGHT = "light.bt"
@@ -106,8 +106,8 @@ module Probescope
         figures[:cut] + Host::Clock.monotonic_offset
       end
 
-      # Figures whose probe the process does not serve are nil. Where bpftrace has another number
-      # for the process, it is the only process.
+      # Figures whose probe the process does not serve are nil. With bpftrace -p there is only one
+      # process, for which bpftrace may have another number.
       def unknown(pid)
         states = @states[pid] || @states.values.first || {}
         PROBES.reject { |_, probe| Host::Trace::ON.include?(states[probe]) }.transform_values { nil }

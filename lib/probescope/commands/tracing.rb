@@ -120,7 +120,7 @@ module Probescope
                               "-o a file in a folder that you may write to")
       end
 
-      # Fails before anything is traced.
+      # Raises before anything is traced when the output cannot be written.
       def check_output
         return unless @path
 

@@ -2,10 +2,10 @@
 
 module Probescope
   module Host
-    # Builds the call tree of one thread from its entries and returns, line by line. A call that
-    # makes no call that is shown has one line, when it returns. Any other call has a line when it
-    # is entered and one when it returns. With a shortest duration, shorter calls are left out,
-    # except for the callers of calls that are shown.
+    # Builds the call tree of one thread from its entries and returns, line by line. A call without
+    # shown callees has one line, when it returns. Any other call has one line at its entry and one
+    # at its return. With a shortest duration, shorter calls are left out, except for the callers of
+    # shown calls.
     class CallTree
       OUTCOMES = {0 => "returned", 1 => "raised", 2 => "suspended"}.freeze
 

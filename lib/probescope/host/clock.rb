@@ -4,10 +4,10 @@ require_relative "kernel"
 
 module Probescope
   module Host
-    # Converts bpftrace's `nsecs` to the time of day. bpftrace reads CLOCK_BOOTTIME, which also
-    # counts while the machine is suspended, where the kernel lets BPF programs read it (since 5.8),
-    # and CLOCK_MONOTONIC on older kernels. Make a Clock near the time that is to be converted,
-    # because the time of day may be set.
+    # Converts bpftrace's `nsecs` to the time of day. bpftrace reads CLOCK_BOOTTIME on Linux 5.8 and
+    # later, where BPF programs can read it, and CLOCK_MONOTONIC before. Only CLOCK_BOOTTIME goes on
+    # while the machine is suspended. Make a Clock near the time that is to be converted, because
+    # the time of day may be set.
     class Clock
       BOOTTIME_SINCE = [5, 8].freeze
 

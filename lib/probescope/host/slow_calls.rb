@@ -4,8 +4,8 @@ module Probescope
   module Host
     # Single slow calls, each below its nearest caller that is shown.
     class SlowCalls
-      # A call within another one is a relay, which only made the next call, when it made one call
-      # that took this share of its time.
+      # A relay is a call within another one that only made the next call: it made a single call,
+      # which took this share of its time.
       PASSED_ON = 0.95
 
       # row: a Hash with elapsed_ns and at. depth: how many of its callers are shown.

@@ -133,7 +133,7 @@ module Probescope
       Covered = Struct.new(:pid, :begin, :end, :wall_ns, :cpu_ns, :looking_ns, :waited_ns, :left_out,
                            :taken_out, keyword_init: true)
 
-      # [Covered, ...] of this part. A whole trace also has the processes that are left out.
+      # [Covered, ...] of this part. In a whole trace, also the processes that are left out.
       def processes
         shown = @part ? counted : pids
         targets.select { |target| shown.include?(target[:pid]) }.map do |target|

@@ -8,8 +8,8 @@ module Probescope
     # One bpftrace process, in the helper.
     class Tracer
       MAX_ERRORS = 1 << 16
-      # END_LIMIT: seconds to wait for the end after the SIGKILL. KILL_LIMIT: seconds to wait until
-      # a SIGKILL does no harm.
+      # END_LIMIT: seconds to wait for the end of bpftrace after its SIGKILL. KILL_LIMIT: seconds to
+      # wait until a SIGKILL does no harm.
       END_LIMIT = 2.0
       KILL_LIMIT = 20.0
       # Seconds after SIGSTOP. After that, a bpftrace without probes is killed although it has not

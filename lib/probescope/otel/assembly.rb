@@ -5,9 +5,9 @@ module Probescope
     # Builds trees out of the slow calls of one process. A call's event is sent when the call ends,
     # so the events of its callees come first. They may also come slightly later, because bpftrace
     # reads one buffer for each CPU. Callees wait for their caller, and a whole tree is released at
-    # once. A call that waits too long is released without its caller, and so is the oldest one when
-    # there are too many. No call is ever dropped here. A process may be hostile: ids may be
-    # anything, so calls may name themselves or each other as callers.
+    # once. A call that waits too long is released without its caller. With too many calls, the
+    # oldest tree is released early. No call is ever dropped here. A process may be hostile: ids may
+    # be anything, so calls may name themselves or each other as callers.
     class Assembly
       # Seconds that a call waits for its caller.
       WAIT = 10

@@ -6,8 +6,9 @@ require "set"
 module Probescope
   module Otel
     # Keeps the exceptions of one process until they are added to the span of the call or request in
-    # which they were raised. A viewer of traces may not show log records. Whether an exception is
-    # sent is decided at the end of its second; calls and requests wait for the decision.
+    # which they were raised. The spans carry exceptions because a viewer of traces may not show log
+    # records. Whether an exception is sent is decided at the end of its second; calls and requests
+    # wait for that.
     class Raised
       # The most exceptions that wait for their call, which may never come.
       MOST = 1024

@@ -220,9 +220,10 @@ module Probescope
                          "#{pids.first(8).join(", ")}#{", ..." if pids.size > 8}", now - @began))
       end
 
-      # Copies of a library on several file systems may have the same inode, and look like one file.
-      # A file that several overlays show, however, is one file. So a library through which no
-      # process was reached gets a link of its own from then on, one library after the other.
+      # Copies of a library on several file systems may have the same inode number, and look like
+      # one file. A file that several overlays show, however, is one file. So a library through
+      # which no process was reached gets a link of its own from then on, one library after the
+      # other.
       def link_apart?(unreached)
         ids = unreached.map { |one| one.target.file.id }.uniq - @apart
         unless ids.empty?
