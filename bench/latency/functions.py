@@ -1,4 +1,6 @@
-"""For bench/latency.rb: as bench/latency/methods.rb. The wrapper in C is functools.partial."""
+"""For bench/latency.rb: the same as bench/latency/methods.rb. functools.partial is the wrapper in
+C.
+"""
 
 import functools
 import sys
