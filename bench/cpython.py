@@ -225,8 +225,8 @@ def main() -> int:
         print(f"skipped: CPython {VERSION} without its tests")
         return 0
     LOGS.mkdir(parents=True, exist_ok=True)
-    # Some tests interrupt themselves and would wait for ever: what a shell starts in the background
-    # ignores that, and so its children.
+    # Some tests interrupt themselves. Background jobs of a shell and their children ignore SIGINT,
+    # and these tests would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = sys.argv[1:] or [*WITH_EVERY_PROBE, *MODULES]
     totals = dict.fromkeys(("tests", "modules", "differ", "may", "repeated"), 0)

@@ -22,7 +22,7 @@ class Checksum:
 
 
 class FastChecksum:
-    """The same figure from the standard library, which is C."""
+    """The same checksum from the standard library, in C."""
 
     def of(self, data):
         return zlib.crc32(data)
