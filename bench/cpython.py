@@ -104,10 +104,10 @@ def command_of(module: str, tests: "list[str]") -> "list[str]":
 
 
 def parsed(text: str) -> Outcomes:
-    """{"test_gc.GCTests.test_list": "ok", ...}
+    """Returns {"test_gc.GCTests.test_list": "ok", ...}.
 
     A test's text is "test_x (test.module.Class.test_x)", perhaps a line of documentation, " ... ",
-    perhaps what it wrote, "ok".
+    perhaps its output, "ok".
     """
     parts = re.split(r"^(\w+) \((?:test\.)?([\w.]+)\)(?:\n[^\n]*)? \.\.\. ", text, flags=re.MULTILINE)
     end = re.compile(r"(ok|FAIL|ERROR|skipped|expected failure|unexpected success)(?: .*)?$", re.MULTILINE)

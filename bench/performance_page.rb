@@ -2,8 +2,8 @@
 
 require_relative "../spec/support/paths"
 
-# docs/performance.md. Each benchmark in Ruby has its own section, from a line `<!-- bench/NAME.rb
-# -->` to a line `<!-- end of bench/NAME.rb -->`.
+# docs/performance.md. Each benchmark in Ruby has its own section. It begins with a line
+# `<!-- bench/NAME.rb -->` and ends with a line `<!-- end of bench/NAME.rb -->`.
 module PerformancePage
   PATH = File.join(Support::ROOT, "docs/performance.md")
 

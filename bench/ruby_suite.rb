@@ -165,12 +165,13 @@ class RubySuite
     outcomes(out).merge(whole.reject { |_, value| value == 0 })
   end
 
-  # Each test has a line "[ 1/11] TestArray#test_at = 0.00 s", with the test's own output before " =
-  # ", and " = F" if it failed. A warning may follow a name directly ("test_exit_action-e:4:in"), so
-  # a name ends before "/", ":" and "-". Names that differ only after one of these count as one
-  # test: TestRequireLib has a test for each of some files that it chooses at random. A file that
-  # existed before a test and not after it is one that Ruby's watcher reads for one attach (decision
-  # 213), which is allowed. A file that a test leaves is a difference.
+  # Each test has a line "[ 1/11] TestArray#test_at = 0.00 s". The test's own output stands before
+  # the equals sign, and a failed test ends with " = F". A warning may follow a name directly
+  # ("test_exit_action-e:4:in"), so a name ends before "/", ":" and "-". Names that differ only
+  # after one of these count as one test: TestRequireLib has a test for each of some files that it
+  # chooses at random. A file that existed before a test and not after it is one that Ruby's watcher
+  # reads for one attach (decision 213), which is allowed. A file that a test leaves is a
+  # difference.
   def outcomes(out)
     parts = out.split(%r{^\[ *\d+/\d+\] (\w+(?:::\w+)*#(?:"[^"\n]*"|[^\s#/:-]+))})
     parts.drop(1).each_slice(2).with_object({}) do |(test, rest), ends|

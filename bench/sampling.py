@@ -83,7 +83,7 @@ def turn_in(context):
 class Sleeper:
     """Another process that only sleeps, and wakes 99 times a second.
 
-    As a context: takes in what it uses meanwhile.
+    As a context it measures its own use of the CPU.
     """
 
     def __init__(self):

@@ -74,7 +74,7 @@ ENVIRONMENT = {"PROBESCOPE_FORCE": "1"}
 
 
 class Holdings(NamedTuple):
-    """Of a process: KiB of memory, bytes of ours in it, threads and open files; and how often it
+    """A process's KiB of memory, bytes of the library, threads and open files, and how often it
     switched hooks.
     """
 

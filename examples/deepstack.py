@@ -10,9 +10,9 @@ A Source accepts a file or a str. Its author wrote a short test for that:
 
 For a str this raises an AttributeError and discards it: thousands a second, and none in a log.
 
-The other habit does show in a log. A document may have a weight, and where a word is no number it
-has none, which is logged with exc_info=True. The traceback is as long as the document is deep, and
-to format it takes more time than all of the parsing. A tracer tells what each of them costs:
+The other habit does show in a log. A document may have a weight. If a word is not a number, it has
+none, which is logged with exc_info=True. The traceback is as long as the document is deep, and its
+formatting takes more time than all of the parsing. A tracer shows the cost of each habit:
 
     PROBESCOPE=1 python examples/deepstack.py
     sudo probescope exceptions -p PID
@@ -30,7 +30,7 @@ log = logging.getLogger("deepstack")
 
 
 class Source:
-    """Something to parse from: a file in memory or a str."""
+    """Text to parse: a file in memory or a str."""
 
     def __init__(self, text):
         try:
@@ -109,7 +109,7 @@ def weighable(parsed):
 
 
 def document(depth):
-    """ "(0 1 2 (0 1 2 (...)))": a few words a level, most at the bottom; the last is no number."""
+    """ "(0 1 2 (0 1 2 (...)))": a few words a level, most at the bottom; the last is not a number."""
     return "(0 1 2 " * depth + " ".join(map(str, range(80))) + " n/a" + ")" * depth
 
 
@@ -121,9 +121,9 @@ class EmptyBacktrace(logging.Formatter):
 
 
 class Turns:
-    """--differential: the same exceptions are logged as always, and in every second turn without a
-    traceback. That saves what the formatting costs: a truth that a tracer's figure is held against.
-    Turns are short, so that what slows the machine, or this process, is in both kinds alike."""
+    """--differential: the same exceptions are logged, but in every second turn without a
+    traceback. This saves the cost of formatting, which is the truth for a tracer's figure. Turns are
+    short, so that a slow machine, or a slow process, affects both kinds alike."""
 
     DOCUMENTS = 10
 

@@ -9,10 +9,10 @@
 #
 #   @string = (str.string rescue str)
 #
-# For a String this raises a NoMethodError. It has a backtrace, which the `rescue` discards
-# at once. The parser recurses and makes a Source of each piece of text. So the deeper a
-# document is, the more each backtrace costs. No log and no error page shows one. A tracer
-# does:
+# For a String this raises a NoMethodError, whose backtrace the `rescue` discards at once. The
+# parser recurses and makes a Source of each piece of text, so the deeper a document is, the more
+# each backtrace costs. No log and no error page shows one. A tracer does:
+#
 #   probescope run -- ruby examples/deepstack.rb
 #   sudo probescope exceptions -p PID
 require "optparse"

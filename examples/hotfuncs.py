@@ -86,8 +86,8 @@ class Depot:
 
 
 class Clock:
-    """--clock: how much CPU time each method takes by its own account, callees excluded: the truth
-    that tracers' shares are held against. Costs a microsecond a call, so it has to be asked for."""
+    """--clock: the CPU time of each method by its own clock, without callees. This is the truth for a
+    tracer's shares. It costs a microsecond a call, so it is only used on request."""
 
     def __init__(self):
         self.self_ns = {}

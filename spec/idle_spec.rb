@@ -9,8 +9,8 @@ RSpec.describe "A process that nobody traces" do
 
   Support::IdleInstructions::WORKS.each do |what, work|
     it "spends no more instructions on #{what} with the library loaded" do
-      # Addresses change the number of probes in Ruby's own tables, so two runs of the same program
-      # sometimes differ by more.
+      # Addresses change how many slots Ruby searches in its own hash tables, so two runs of the
+      # same program sometimes differ by more.
       attempts do
         plain, loaded = [false, true].map { |with| Support::IdleInstructions.of(work, loaded: with) }
         expect(loaded).to be <= plain * 1.001

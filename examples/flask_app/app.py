@@ -62,8 +62,8 @@ def refuse(invalid):
 
 
 def weight(unit):
-    """None for what is still to be weighed. This is the second mistake: the traceback goes into the
-    log each time, is as long as the manifest is deep, and nobody reads it."""
+    """Returns None for goods without a weight. This is the second mistake: each traceback goes into the
+    log, is as long as the manifest is deep, and nobody reads it."""
     try:
         return unit.weight()
     except ValueError:

@@ -1,5 +1,5 @@
-"""A load loop: clients that ask again as soon as they are answered, on a connection for each
-request, as gunicorn's sync workers have it.
+"""A load loop: each client sends a request as soon as it has an answer, on a new connection for each
+request, because gunicorn's sync workers close the connection.
 
 python load.py --seconds 10
 """

@@ -1,4 +1,4 @@
-"""What a haulier sends: units in units, each with a name, in them goods with their weight in kg.
+"""A haulier's list: units in units, each with a name, in them goods with their weight in kg.
 
 (container C-7 (pallet P-1 (crate K-3 tea 12 rice 40)) (pallet P-2 salt 9))
 """
@@ -12,8 +12,8 @@ class Invalid(Exception):
 
 
 class Source:
-    """Text to read from, which is a file in memory or a str. This is the first mistake: a str has
-    no getvalue(), so each one makes an AttributeError, which is thrown away."""
+    """Text to read from, a file in memory or a str. This is the first mistake: a str has
+    no getvalue(), so each one raises an AttributeError, which is discarded."""
 
     def __init__(self, text):
         try:

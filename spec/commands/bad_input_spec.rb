@@ -120,8 +120,7 @@ RSpec.describe "Bad input" do
 
     # On a busy machine ten thousand functions may take more than five seconds to get their hooks.
     # The spec stops the process for that time.
-    it "is not reported when the hooks come in after five seconds in an interval that is longer: " \
-       "the interval is complete" do
+    it "is not reported when the hooks come in after five seconds of a longer interval, which is complete" do
       process = target("def work = 1; puts 'ready'; $stdout.flush; loop { work; sleep 0.01 }").ready
       process.signal(:STOP)
       command = probescope_start("calls", "-p", process.pid, "-d", 9, "--json")

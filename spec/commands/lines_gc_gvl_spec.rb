@@ -70,7 +70,7 @@ RSpec.describe "lines, gc and gvl on a Ruby process", :bpf do
     expect(work.lines[hottest["line"] - 1]).to include("number += 1")
     expect(hottest["self_share"]).to be > 0.3
     # The command counts every collection. Its total is at least the CPU time that Ruby measured for
-    # them, plus the time in which other processes had the CPU.
+    # them. The time in which other processes had the CPU comes on top.
     expect(rows["gc"].sum { |row| row["count"] }).to be_between(collections, collections + 3)
     total = rows["gc"].sum { |row| row["total_ns"] }
     expect(total).to be > gc_ns * 0.8

@@ -11,7 +11,8 @@ RSpec.describe "Several processes", :bpf do
   def result(command) = JSON.parse(command.out)
   def pids(*numbers) = numbers.flat_map { |pid| ["-p", pid] }
 
-  # Runs a command until it counts in each of these processes of host_target, and then the block.
+  # Starts a command, waits until it counts in each of these processes of host_target, runs the
+  # block, and stops the command.
   def counting(*arguments, in_each:, tracers: 1)
     command = probescope_start(*arguments, "-d", 600, "--json")
     infos = in_each.map { |pid| memory(pid) }
@@ -65,7 +66,7 @@ RSpec.describe "Several processes", :bpf do
     end
   end
 
-  # Starts a host_target that flushes once, then four times at that count, and ends.
+  # Starts a host_target that flushes once, then makes four flushes that count, and ends.
   def four_flushes(*options) = host_target("--burst", 4, "--flushes", 4, *options)
 
   it "named one by one give one table, without the rows of other processes that map the same file" do

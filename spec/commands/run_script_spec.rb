@@ -45,8 +45,8 @@ RSpec.describe "run, script and help" do
   end
 
   describe "run under sudo" do
-    # In their own mount namespace, sudo's rules allow everybody everything. The user has a second
-    # group.
+    # A separate mount namespace has rules of sudo that allow everybody everything. The user has a
+    # second group.
     around do |example|
       next skip("needs root and sudo") unless Process.uid.zero? && Probescope::Host::Path.find("sudo")
 

@@ -82,7 +82,7 @@ RSpec.describe "exceptions and backtraces on Ruby processes", :bpf do
   after { FileUtils.rm_rf(@folder) }
 
   define_method(:line_of) { |text| work.lines.index { |line| line.include?(text) } + 1 }
-  # Matches the end of the place with that text.
+  # Matches a place by its end: shop.rb and the line of this text.
   define_method(:at) { |text| end_with("/shop.rb:#{line_of(text)}") }
 
   it "name the lines that raised, rescued at once and asked for strings, and give the same cost" do

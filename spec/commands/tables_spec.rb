@@ -4,8 +4,8 @@ require "spec_helper"
 require "support/host_helpers"
 require "time"
 
-# The figures are those of spec/support/host_target.c: rows 0, 1, 2 ... have the weights 1, 2, 3
-# .... Each flush counts for one second with half a second of CPU.
+# The figures are those of spec/support/host_target.c: rows 0, 1, 2 and so on have the weights 1, 2,
+# 3 and so on. Each flush counts for one second with half a second of CPU.
 RSpec.describe "The commands that trace", :bpf do
   def json(command, *options, rows: 3, **keywords)
     process = host_target("--burst", 4, "--rows", rows)

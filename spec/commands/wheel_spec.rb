@@ -4,8 +4,8 @@ require "spec_helper"
 require "support/host_helpers"
 require "support/schemas"
 
-# Runs `python -m probescope trace` on the process whose figures tables_spec.rb has.
-# recorded_spec.rb checks how the output of bpftrace is read; this spec checks how bpftrace is run.
+# Runs `python -m probescope trace` on the host_target whose figures tables_spec.rb describes.
+# recorded_spec.rb checks how bpftrace's output is read; this spec checks how bpftrace is run.
 RSpec.describe "python -m probescope trace", :bpf do
   def wheel(name, process, *options, env: {})
     words = ["-m", "probescope", "trace", name, "-p", process.pid, *options].map(&:to_s)

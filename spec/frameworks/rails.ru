@@ -44,7 +44,7 @@ end
 
 module Desk
   class Engine < Rails::Engine
-    # An engine in its own gem has a root.
+    # An engine in its own gem has its own root. This one uses the application's.
     def self.find_root(_from) = Rails.root
     isolate_namespace Desk
   end

@@ -221,8 +221,8 @@ RSpec.describe "Hostile processes", :bpf do
       expect(children_of(child.pid).count { |one| File.read("/proc/#{one}/stat").match?(/\) D /) }).to eq(1)
     end
 
-    # The process has sent the file's first request already, so the kernel does not end the bpftrace
-    # that waits for a later one.
+    # The FUSE server has read the file's first request without answering it, so the kernel does not
+    # end the bpftrace that waits for the answer.
     it "do not delay the end of a bpftrace that reads their library" do
       pid = hanging(hostile.elf, 1, "hang-read")
       program = File.join(hostile_folder, "program.bt")

@@ -196,8 +196,8 @@ RSpec.describe "exception probes", :bpf do
     end
   end
 
-  # The measuring hooks come in for a while around few raises. A raise that they miss is charged the
-  # cost of a frame that was measured when the library was loaded.
+  # When raises are rare, the measuring hooks come in only for a while. A raise that they miss is
+  # charged the cost of a frame that was measured when the library was loaded.
   it "charge raises that are too rare to be measured" do
     run = trace(<<~RUBY, { exception__stats: %i[type raised backtrace_cost] })
       class Rare < StandardError; end

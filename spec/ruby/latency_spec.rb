@@ -8,7 +8,7 @@ RSpec.describe "Probescope::Latency" do
 
   let(:shop) { start("-r#{Support::ROOT}/spec/ruby/support/latency.rb", "-e", "") }
 
-  # Enables the JIT, except on a Ruby whose JIT makes the hooks refused.
+  # Enables the JIT, except on Ruby 3.1, where the hooks are refused under the JIT.
   def options = defined?(RubyVM::YJIT) && !RUBY_VERSION.start_with?("3.1.") ? %w[--yjit] : []
 
   def ask(process, command, pattern = /^#{command}\w* ?(.*)/)

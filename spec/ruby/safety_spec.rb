@@ -135,8 +135,6 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-  # Threads keep the VM lock until their time slice ends, also in the middle of switching hooks.
-  # switching as well.
 
   it "gets its signals: SIGINT as Interrupt and traps", :bpf do
     target, = traced(<<~RUBY, all)

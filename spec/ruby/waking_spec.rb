@@ -6,7 +6,8 @@ require_relative "support/tracing"
 
 # Programs for the examples.
 module Waiting
-  # Calls the workers and prints the calls' times, in ns of CLOCK_MONOTONIC like bpftrace's.
+  # Threads that call a worker for each job of a queue, and print the time of each call, in ns of
+  # CLOCK_MONOTONIC like bpftrace's.
   WORKERS = <<~RUBY
     $stdout.sync = true
     class Worker
@@ -22,7 +23,7 @@ module Waiting
     end
   RUBY
 
-  # Gives every signal that may be trapped its default action.
+  # The previous action of each signal that may be trapped.
   TRAPS = "Signal.list.values.reject { |n| [0, 4, 8, 9, 7, 11, 19, 26].include?(n) }" \
           ".map { |n| trap(n, 'DEFAULT') }"
 end

@@ -6,7 +6,8 @@ require "open3"
 # measures ns for a call all the time, as the minimum of many short loops, so other programs do not
 # disturb the figure. It is compared with itself, so the machine's speed does not matter.
 RSpec.describe "A process with a JIT", :bpf do
-  # YJITs that were measured to compile again after targeted call hooks are removed: decision 037.
+  # Versions whose YJIT compiles again after targeted call hooks are removed, as measured: decision
+  # 037.
   recovers = RUBY_VERSION.match?(/\A(3\.[234]|4\.0)\./)
   program = <<~RUBY
     def callee(number) = number

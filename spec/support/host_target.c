@@ -72,8 +72,8 @@ struct info_probe {
 enum { PROBE_COUNT = 0 PROBES(COUNT) };
 
 /*
- * The same layout as in the library. `--old` shortens the announced entries, like an older or a
- * newer library.
+ * The same layout as in the library. `--old` announces only the first three probes, like an older
+ * library.
  */
 __attribute__((visibility("default"))) struct {
     char magic[8];

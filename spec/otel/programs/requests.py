@@ -1,10 +1,10 @@
-"""Requests that run beside each other, each in a trace of its own, with slow calls in it whose
-names say whose they are.
+"""Concurrent requests, each in its own trace. Each makes slow calls, and a call's name has the
+number of its request's worker.
 
     python requests.py threads|tasks COUNT REQUESTS FILE
 
-COUNT workers make REQUESTS requests each. What belongs to which request, as the program itself
-knows it, is written into FILE: support/parents.rb. Every tenth request is not sampled.
+COUNT workers make REQUESTS requests each. FILE gets the program's own record of the calls of each
+request: support/parents.rb. Every tenth request is not sampled.
 """
 
 import asyncio
@@ -85,9 +85,9 @@ async def gather(workers):
 
 
 def run():
-    """What begins the requests, and what waits for their end.
+    """Returns a function that starts the requests, and one that waits for their end.
 
-    Threads are there before, so that they are traced from their first call.
+    Threads are started before, so that they are traced from their first call.
     """
     workers = [globals()[f"worker{i}"] for i in range(COUNT)]
     if MODE == "tasks":

@@ -368,7 +368,7 @@ class Mix
     r.leave(r.value)
   end
 
-  # Its caller sees how it returned.
+  # Its caller records its exit.
   def returns(r, depth)
     r.enter("Mix#returns")
     yields_tidily(r, depth) { (r.leaving = Record::RETURNED) && (return r.value) }

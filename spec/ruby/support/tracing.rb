@@ -3,8 +3,8 @@
 require "yaml"
 require "probescope/abi"
 
-# Runs a program for the specs of the Ruby hooks. Has the events that a real bpftrace printed, and
-# the program's own figures.
+# Runs a program for the specs of the Ruby hooks. Provides the events that a real bpftrace printed,
+# and the program's own figures.
 module Tracing
   GATE = File.join(__dir__, "gate.rb")
 
