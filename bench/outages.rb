@@ -9,11 +9,11 @@
 #
 # One bridge and one application run through all of it. The backend works, fails for OUTAGE seconds,
 # works again, and fails in another way. The load loop runs all the time with one client, in short
-# runs of the same number of requests, and measures the times itself. A second application without
-# probescope is loaded in turn with the first, because other work on the machine affects it equally.
-# Each run counts as its ratio to the second application's. A failure is compared with the runs
-# before and after it. The backend answers without reading the requests, because it works on the
-# same CPUs.
+# runs of the same number of requests, and measures the times itself. It also runs on a second
+# application without probescope, in turn with the first, because other work on the machine affects
+# both. Each run counts as its ratio to the second application's. A failure is compared with the
+# runs before and after it. The backend answers without reading the requests, because it works on
+# the same CPUs.
 %w[paths await elf info child python target bpf otlp_server rack_app].each do |name|
   require_relative "../spec/support/#{name}"
 end

@@ -133,7 +133,7 @@ if $PROGRAM_NAME == __FILE__
     grown = soak.after.rss - soak.before.rss
     abort "soak: it has grown by #{grown} KiB" if grown > Integer(ENV.fetch("GROWTH", 8192))
     if soak.after.files != soak.before.files || !soak.alive?
-      abort "soak: it holds other things than before, or ended"
+      abort "soak: the number of open files has changed, or the process has ended"
     end
   ensure
     soak.stop

@@ -111,7 +111,7 @@ began = now
 sizes = {}
 best = nil
 until best && (best.raising == Trace::SERVICES.size || now - began > PATIENCE)
-  abort "traces: no such trace within #{LIMIT} s" if now - began > LIMIT
+  abort "traces: no trace of both desks within #{LIMIT} s" if now - began > LIMIT
   sleep 0.5
   # The oldest trace is left out: some of its calls began before the attach.
   best = traces(url, sizes).sort_by(&:start).drop(1).max_by(&:raising)

@@ -34,7 +34,7 @@ say() { echo "traces: $*"; }
 while [ $# -gt 0 ]; do
   case $1 in
   -h | --help) help; exit ;;
-  --slow) [ $# -gt 1 ] || fail "--slow wants a time" "--slow 5ms" 2; slow=$2; shift ;;
+  --slow) [ $# -gt 1 ] || fail "--slow needs a time" "--slow 5ms" 2; slow=$2; shift ;;
   --stay) stay=yes ;;
   *) fail "there is no option $1" "examples/traces.sh --help" 2 ;;
   esac
@@ -101,7 +101,7 @@ await() {
     sleep 0.1
   done
   tail -n 5 "$logs/$name" >&2
-  fail "$name does not come up" "what it says is above"
+  fail "$name did not start" "read its output above"
 }
 
 answers() { "$ruby" -rnet/http -e 'exit Net::HTTP.get_response(URI(ARGV[0])).is_a?(Net::HTTPOK)' "$1"; }
@@ -155,7 +155,7 @@ await bridge grep -q 'attached to' "$logs/bridge"
 say "waiting for a request that both have told of"
 "$ruby" examples/trace_tree.rb "$query" || {
   tail -n 5 "$logs/bridge" >&2
-  fail "no trace of both has come" "what the bridge says is above"
+  fail "no trace with functions of both arrived" "read the output of the bridge above"
 }
 if [ -n "$stay" ]; then
   say "all of them are at $query; Ctrl-C ends it"

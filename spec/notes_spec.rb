@@ -34,7 +34,7 @@ RSpec.describe "The notes of the extension" do
 
   # A kernel that replaces a nop5 with a call kills the children of a traced process:
   # docs/decisions/031-one-nop.md
-  it "point at a one-byte nop, which no five-byte one follows",
+  it "point at a one-byte nop without a five-byte nop after it",
      if: RbConfig::CONFIG["host_cpu"] == "x86_64" do
     code = File.binread(Support::LIBRARY)
     segments = tool("readelf", "-lW", Support::LIBRARY).scan(/LOAD\s+(\S+)\s+(\S+)\s+\S+\s+(\S+)/)

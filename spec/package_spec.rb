@@ -158,7 +158,7 @@ RSpec.describe "The package whose helper is root's", :bpf do
     expect(tracers_of(process.pid)).to be_empty
   end
 
-  it "is refused to who is not in the group, who is told what to do" do
+  it "is refused to a user outside the group, with a next step" do
     process = host_target
     status, out, err = run("/usr/bin/probescope", "hot", "-p", process.pid, "-d", 1, user: "daemon")
     expect([status, out]).to eq([1, ""])

@@ -103,8 +103,8 @@ RSpec.describe "The commands with --by-request", :bpf do
         burning.compact!
         burning.delete(nil) # the request that ran during the attach
         expect(burning.keys).to contain_exactly("GET /a", "GET /b")
-        # The deviation by chance alone exceeds 9 points of 250 samples in one run of 1,000. On a
-        # busy machine it is a third more. Samples taken at the next check deviate further.
+        # By chance alone, 250 samples deviate by more than 9 points in one run of 1,000. On a busy
+        # machine the deviation is a third larger. Samples taken at the next check deviate more.
         at_tick = suffix == "py" || Support::RUBY_TICKS
         expect(burning["GET /a"] / burning.values.sum).to be_within(at_tick ? 0.09 : 0.13).of(0.75)
         expect(burning.values.sum).to be > 0.8

@@ -326,7 +326,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
             answer = ended(running)
             program.await_off("function__stats")
             hot, rare = row(answer, "trifle"), row(answer, "rare")
-            # With its hooks in, the ratio is below a half.
+            # While its hooks are in, the ratio is below a half.
             expect(plain / traced).to be > 0.7
             expect(hot["calls"]).to be > 1000
             expect(hot["counted_until"]).to be_between(answer["begin"], answer["end"])
@@ -373,7 +373,7 @@ RSpec.describe "PROBESCOPE_MAX_OVERHEAD", :bpf do
           end
           answer = ended(running)
           counted = answer["rows"].find { |row| row["pid"] == child && row["function"].end_with?("trifle") }
-          # Its hooks come in again while it runs, and the child's limit does not take them out.
+          # The child's hooks come in again while the child runs, and they are not taken out there.
           expect(counted.slice("counted_until")).to eq("counted_until" => nil)
           expect(counted["calls"]).to be_between(1, 500)
         end

@@ -77,7 +77,7 @@ RSpec.describe "On what bpftrace printed once" do
     end
   end
 
-  # The recordings are of another day, and only the gem's host has the clock's start.
+  # The recordings are of another day, and only the gem's host records the time of day.
   def timeless(value)
     case value
     when Array then value.map { |one| timeless(one) }

@@ -29,7 +29,7 @@ RSpec.describe Probescope::Otel::Spans do
     end
   end
 
-  it "starts a call whose event was late before its callees" do
+  it "starts a call before its callees, even if its event was late" do
     tree = node(1, 130, 100, 7, node(2, 60, 50, 7, node(3, 40, 38, 7)))
     expect(made(tree)).to eq(1 => [7, 2, 102], 2 => [1, 2, 52], 3 => [2, 2, 40])
   end

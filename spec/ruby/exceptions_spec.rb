@@ -197,7 +197,7 @@ RSpec.describe "exception probes", :bpf do
   end
 
   # When raises are rare, the measuring hooks come in only for a while. A raise that they miss is
-  # charged the cost of a frame that was measured when the library was loaded.
+  # charged by the cost of frames that was measured when the library was loaded.
   it "charge raises that are too rare to be measured" do
     run = trace(<<~RUBY, { exception__stats: %i[type raised backtrace_cost] })
       class Rare < StandardError; end
@@ -243,8 +243,7 @@ RSpec.describe "exception probes", :bpf do
   # freeing the backtraces belongs to the raises (docs/decisions/006) and marking does not. Beside
   # other programs the mean is two to three times the minimum, because caches are cold and a core is
   # shared. The figure is a quarter above the minimum: one raise in 64 is measured, and its code is
-  # colder than in a loop of raises. The spec of the story holds the figure of a whole program to 15
-  # %.
+  # colder than in a loop of raises. The story's spec holds a whole program's figure to 15 %.
   it "estimate the cost of backtraces like differential runs, with and without collections" do
     attempts do
       run = start(<<~RUBY, { exception__stats: %i[type raised backtrace_cost depth_sum] }, once: /\Auntraced/)

@@ -34,7 +34,7 @@ RSpec.describe "the heap of a traced application", :bpf do
   end
 
   # Without a tracer, the library still has a hook on loaded files if there is a YJIT.
-  it "gives it none without a tracer" do
+  it "gives it no such object without a tracer" do
     target, = program(<<~RUBY)
       GC.disable
       20.times { |n| eval("n + \#{n}") }

@@ -135,7 +135,6 @@ RSpec.describe "an application that is traced" do
     expect(target.err).to be_empty
   end
 
-
   it "gets its signals: SIGINT as Interrupt and traps", :bpf do
     target, = traced(<<~RUBY, all)
       class Hooked

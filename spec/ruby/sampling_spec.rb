@@ -16,7 +16,7 @@ RSpec.describe "samples", :bpf do
         Gate.on :sample__stats
         Gate.flushed(1)
         # The clock is read rarely, because another thread mostly gets the CPU when this one reads
-        # its CPU time. CPU time gives as many samples on a busy machine.
+        # its CPU time. The duration is CPU time, so a busy machine gives as many samples.
         ends = cpu + 8
         500.times { heavy; light } while cpu < ends
         Gate.done $clock

@@ -53,8 +53,8 @@ RSpec.describe "samples at the tick", :bpf do
         Gate.flushed(1)
         clock = Hash.new(0)
         began = cpu
-        # CPU time gives as many samples on a busy machine. With 210 samples, chance alone deviates
-        # by 5 points in one run of seven.
+        # The duration is CPU time, so a busy machine gives as many samples. With 210 samples,
+        # chance alone deviates by 5 points in one run of seven.
         while (d = cpu) < began + 8_000_000_000
           a = d; sum; b = cpu; trivial(1); c = cpu; spin; d = cpu
           clock[:sum] += b - a; clock[:trivial] += c - b; clock[:spin] += d - c
@@ -72,7 +72,7 @@ RSpec.describe "samples at the tick", :bpf do
       def digest = (Digest::SHA256.digest(TEXT); Zlib.crc32(TEXT))
       Gate.on :sample__stats
       Gate.flushed(1)
-      # CPU time gives as many samples on a busy machine.
+      # The duration is CPU time, so a busy machine gives as many samples.
       ends = cpu + 4_000_000_000
       while cpu < ends
         sum
@@ -119,7 +119,7 @@ RSpec.describe "samples at the tick", :bpf do
         end
         whole = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :nanosecond) - began }
         i = 0
-        # CPU time gives as many samples on a busy machine.
+        # The duration is CPU time, so a busy machine gives as many samples.
         queue << JOBS[(i += 1) % JOBS.size] while whole.call < 8_000_000_000
         4.times { queue << nil }
         workers.each(&:join)

@@ -115,7 +115,7 @@ RSpec.shared_examples "a process under the commands" do |language|
     found.size == tracers
   end
 
-  it "calls: what a process counted that ended before its first flush" do
+  it "calls: shows the counts of a process that ended before its first flush" do
     process = target(script(language, language.fetch(:short)), stdin: true).ready
     command = probescope_start("calls", "-p", process.pid, "-d", 600, "--all", "--json")
     # The kernel raises a semaphore before bpftrace's program is attached. --all needs one more

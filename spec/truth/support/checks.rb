@@ -304,7 +304,7 @@ module Truth
     end
   end
 
-  # Live calls up to the end of the last second that the command has finished. Each call has its
+  # Live calls up to the end of the last second that the command reports as over. Each call has its
   # time, so the interval is exact.
   class FlowCheck < Check
     SLACK = USUAL_SLACK = 1_000_000
