@@ -1,6 +1,4 @@
-"""For bench/latency.rb: the same as bench/latency/methods.rb. functools.partial is the wrapper in
-C.
-"""
+"""For bench/latency.rb: like bench/latency/methods.rb, with functools.partial as wrapper in C."""
 
 import functools
 import sys

@@ -96,7 +96,7 @@ RSpec.describe "probescope otel and a backend that fails", :bpf do
 
   # GIVEN more calls than the queue can hold, THEN the newest are sent after the failure, and the
   # others are counted.
-  it "counts what the queue cannot hold" do
+  it "counts what finds no room" do
     server.behaviour = "503 Service Unavailable"
     process = target(app, "100", "20000").ready
     bridge = bridge(process, env: {**figures_apart, "OTEL_METRIC_EXPORT_INTERVAL" => "500"})
